@@ -1,0 +1,73 @@
+"""How much several independent noisy counts tell about one person: the law of their joint loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from countveil.mechanisms.continuous import Gaussian
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.law import Law
+from countveil.numerics import FloatArray
+
+_SMOOTH_FROM = 3  # sigma² from which the lattice is invisible: exp(-1.5 pi² sigma²) < 1e-19
+_NEGLIGIBLE = 1e-20
+_MOST_POINTS = 500_000
+_BIN = 1e-4
+
+
+def joint_loss(laws: Sequence[Law]) -> tuple[FloatArray, FloatArray]:
+    """Return points and weights of the summed loss of counts that all contain the target.
+
+    Losses of wide Gaussians, discrete or not, add up to one normal loss with mean rho and variance
+    2 rho, rho = sum 1/(2 sigma²). All others are convolved point by point.
+    """
+    if len(laws) == 1:
+        return laws[0].privacy_loss()
+    rate, losses, weights = 0.0, np.zeros(1), np.ones(1)
+    for law in laws:
+        if isinstance(law, Gaussian):
+            rate += 1 / (2 * law.sigma**2)
+        elif isinstance(law, DiscreteGaussian) and law.sigma2 >= _SMOOTH_FROM:
+            rate += float(1 / (2 * law.sigma2))
+        else:
+            losses, weights = _convolved(losses, weights, *law.privacy_loss())
+    if rate > 0:
+        losses, weights = _convolved(
+            losses, weights, *Gaussian(math.sqrt(1 / (2 * rate))).privacy_loss()
+        )
+    return losses, weights
+
+
+def _convolved(
+    losses: FloatArray, weights: FloatArray, more_losses: FloatArray, more_weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    losses, weights = _pruned(losses, weights)
+    more_losses, more_weights = _pruned(more_losses, more_weights)
+    if len(losses) * len(more_losses) > _MOST_POINTS * 20:
+        losses, weights = _binned(losses, weights)
+    sums = (losses[:, None] + more_losses).ravel()
+    products = (weights[:, None] * more_weights).ravel()
+    sums, products = _pruned(sums, products)
+    return (sums, products) if len(sums) <= _MOST_POINTS else _binned(sums, products)
+
+
+def _pruned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    kept = weights > _NEGLIGIBLE
+    return losses[kept], weights[kept]
+
+
+def _binned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Move each point to the two grid points beside it, keeping its mean: an error of _BIN²/8."""
+    position = losses / _BIN
+    left = np.floor(position)
+    lowest = left.min()
+    index = (left - lowest).astype(np.int64)
+    share = position - left
+    size = int(index.max()) + 2
+    mass = np.zeros(size)
+    mass += np.bincount(index, weights * (1 - share), size)
+    mass += np.bincount(index + 1, weights * share, size)
+    return _pruned(_BIN * (lowest + np.arange(size, dtype=np.float64)), mass)

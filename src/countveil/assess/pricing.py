@@ -1,0 +1,38 @@
+"""What a plan costs and risks, from the plan alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from countveil import measure
+from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.mechanisms.law import Mechanism
+from countveil.privacy.costs import ZCDP, Cost
+from countveil.privacy.loss_distribution import tight_epsilon
+from countveil.schema.plan import Allocation, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a plan costs and what it lets an intruder learn; no record was read."""
+
+    plan: Plan
+    cost: Cost
+    noises: tuple[tuple[Allocation, Mechanism], ...]
+    risks: tuple[LevelRisk, ...]
+    tight_epsilon: float | None
+
+    @property
+    def above_limit(self) -> tuple[LevelRisk, ...]:
+        """The risks that pass the plan's own limit."""
+        limit = self.plan.intruder.limit
+        risks = judged(self.plan, list(self.risks))
+        return tuple(risk for risk in risks if limit is not None and risk.marginal_risk > limit)
+
+
+def price(plan: Plan) -> Price:
+    """Price a plan."""
+    noises = tuple((item, measure.mechanism_for(item)) for item in plan.allocations)
+    lossy = [query for item, noise in noises for query in measure.lossy_queries(item, noise, plan)]
+    tight = tight_epsilon(lossy, float(plan.delta)) if isinstance(plan.cost, ZCDP) else None
+    return Price(plan, plan.cost, noises, tuple(risk_by_level(plan)), tight)

@@ -1,0 +1,347 @@
+"""The command line: `countveil --help`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from countveil.errors import CountveilError, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from countveil.measure.boundary import Progress
+
+# Heavy imports happen inside commands, so that `countveil --help` answers at once. Tracebacks with
+# local variables could show records, so they are off.
+app = typer.Typer(
+    help="Release hierarchical counts under differential privacy, and measure what still shows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (TOML).")]
+OutPath = Annotated[Path, typer.Argument(metavar="OUT", help="A release folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+ShowValues = Annotated[
+    bool, typer.Option("--show-values", help="Let messages quote values taken from records.")
+]
+LedgerPath = Annotated[
+    Path | None, typer.Option("--ledger", help="The ledger; the plan's own if not given.")
+]
+
+
+@app.command()
+def demo(
+    to: Annotated[Path, typer.Option("--to", help="A new folder.")] = Path("countveil-demo"),
+    people: Annotated[int, typer.Option(min=100, help="How many synthetic people.")] = 100_000,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a synthetic population, price a plan, release it, verify it, and say what came out.
+
+    Example: `countveil demo --to demo`
+    """
+    from countveil import pipeline, starter
+    from countveil.randomness import Secure
+    from countveil.report import terminal
+    from countveil.schema.plan import Plan
+
+    with _progress("making people", people, quiet) as step:
+        plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
+    plan = Plan.load(plan_path)
+    price = pipeline.price(plan)
+    out = to / "out"
+    with _levels(quiet) as progress:
+        release = pipeline.release(plan, to=out, rng=Secure(), progress=progress)
+    verification = release.verify(plan.ledger_path)
+    written = [
+        plan_path,
+        plan.ledger_path,
+        out / "manifest.json",
+        out / "measurements",
+        out / "invariants",
+    ]
+    if as_json:
+        _print_json(
+            {
+                "price": terminal.price_document(price),
+                "verified": verification.checks,
+                "written": [str(path) for path in written],
+            }
+        )
+        return
+    console = _console()
+    console.print(terminal.price_view(price))
+    console.print()
+    console.print(terminal.noisy_totals(release.measurements, "county", "TOTAL"))
+    console.print("\nVerified:")
+    for line in verification.checks:
+        console.print(f"  {line}")
+    console.print("\nWritten:")
+    for path in written:
+        console.print(f"  {path}")
+    console.print(
+        f"\nNext: countveil price {plan_path} --every-query, or read {out}/measurements/block.parquet"
+    )
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    people: Annotated[int, typer.Option(min=50, help="How many synthetic people.")] = 2_000,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented plan and a small synthetic data set to start from.
+
+    Example: `countveil init my-release && countveil price my-release/plan.toml`
+    """
+    from countveil import starter
+
+    written = [str(path) for path in starter.write_start(folder, people=people, seed=1)]
+    if as_json:
+        _print_json({"written": written})
+        return
+    for path in written:
+        print(path)
+    print(f"\nNext: countveil price {written[0]}")
+
+
+@app.command()
+def check(
+    plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
+    show_values: ShowValues = False,
+    schema: Annotated[
+        bool, typer.Option("--json-schema", help="Print the JSON Schema of plan files, and stop.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a plan with its crosswalk, records and ledger; write nothing, charge nothing.
+
+    Example: `countveil check plan.toml`
+    """
+    if schema:
+        from countveil.schema.plan_file import json_schema
+
+        _print_json(json_schema())
+        return
+    if plan is None:
+        raise InputError("check: no plan named; write `countveil check plan.toml`")
+    from countveil import pipeline
+    from countveil.schema.plan import Plan
+
+    loaded = Plan.load(plan)
+    pipeline.check(loaded, show_values=show_values)
+    pipeline.refuse_risk_above_limit(loaded)
+    if as_json:
+        _print_json({"plan": str(plan), "fine": True, "cost": str(loaded.cost)})
+    else:
+        print(f"{plan}: fine; it would cost {loaded.cost}")
+
+
+@app.command()
+def price(
+    plan: PlanPath,
+    every_query: Annotated[
+        bool, typer.Option("--every-query", help="Show the noise of every query.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a plan costs, how noisy it is and what an intruder would learn; read no record.
+
+    Example: `countveil price plan.toml --json`
+    """
+    from countveil import pipeline
+    from countveil.report import terminal
+    from countveil.schema.plan import Plan
+
+    priced = pipeline.price(Plan.load(plan))
+    if as_json:
+        _print_json(terminal.price_document(priced))
+    else:
+        _console().print(terminal.price_view(priced, every_query=every_query))
+    if priced.above_limit:
+        raise typer.Exit(1)
+
+
+@app.command()
+def release(
+    plan: PlanPath,
+    to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
+    ledger: LedgerPath = None,
+    engine: Annotated[str, typer.Option(help="Where records are counted.")] = "local",
+    show_values: ShowValues = False,
+    above_limit: Annotated[
+        bool, typer.Option("--above-limit", help="Accept a risk above the plan's limit.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Charge the ledger, draw the noise once, and write the release folder.
+
+    Run it again after any interruption: it resumes, and neither charges nor draws twice.
+
+    Example: `countveil release plan.toml --to out`
+    """
+    from countveil import pipeline
+    from countveil.randomness import Secure
+    from countveil.schema.plan import Plan
+
+    loaded = Plan.load(plan)
+    with _levels(quiet) as progress:
+        done = pipeline.release(
+            loaded,
+            to=to,
+            rng=Secure(),
+            ledger=ledger,
+            engine=engine,
+            show_values=show_values,
+            above_limit=above_limit,
+            progress=progress,
+        )
+    book = loaded.ledger(ledger)
+    if as_json:
+        _print_json(
+            {
+                "folder": str(to),
+                "release": done.manifest["release"],
+                "cost": done.manifest["cost"],
+                "left": str(book.left()),
+                "files": list(done.manifest["files"]),
+            }
+        )
+    else:
+        print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
+
+
+@app.command()
+def verify(
+    out: OutPath,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check files, hashes, costs and layout of a release, and its charge if a ledger is named.
+
+    Example: `countveil verify out --ledger ledger.sqlite`
+    """
+    from countveil.release import Release
+
+    verification = Release.read(out).verify(ledger)
+    if as_json:
+        _print_json({"folder": str(out), "verified": verification.checks})
+    else:
+        for line in verification.checks:
+            print(f"{out}: {line}")
+
+
+@app.command()
+def package(
+    out: OutPath,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The zip file; OUT.zip if not given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a release and zip what may be published, from an allow-list.
+
+    Example: `countveil package out --to release.zip`
+    """
+    from countveil.release import Release
+
+    target = Release.read(out).package(to or out.with_name(f"{out.name}.zip"))
+    if as_json:
+        _print_json({"package": str(target)})
+    else:
+        print(target)
+
+
+def main() -> NoReturn:
+    """Run a command; turn every error into its message and exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app(standalone_mode=True)
+    except CountveilError as error:
+        _fail(error, str(error), error.exit_status)
+    except KeyboardInterrupt as error:
+        _fail(error, "stopped before any charge; nothing was written", 130)
+    except Exception as error:
+        # A fault of ours. Its text may hold a value from a record, so only its place is shown.
+        if os.environ.get("COUNTVEIL_TRACEBACK"):
+            raise
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
+        name = type(error).__name__
+        _fail(
+            error,
+            f"a fault in countveil ({name} at {place}); please report it; "
+            f"COUNTVEIL_TRACEBACK=1 shows all of it",
+            70,
+        )
+    sys.exit(0)
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _fail(error: BaseException, message: str, status: int) -> NoReturn:
+    if "--json" in sys.argv:
+        document = {"error": type(error).__name__, "message": message, "exit": status}
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def _progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
+    """Show one bar on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), disable=quiet) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda done: bars.update(task, completed=done)
+
+
+@contextmanager
+def _levels(quiet: bool) -> Iterator[Progress]:
+    """Show one bar a level on stderr, after one that turns while records are counted."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), disable=quiet) as bars:
+        counting = bars.add_task("counting records", total=None)
+        tasks: dict[str, Any] = {}
+
+        def step(level: str, done: int, units: int) -> None:
+            if not tasks:
+                bars.update(counting, total=1, completed=1)
+            if level not in tasks:
+                tasks[level] = bars.add_task(f"measuring {level}", total=units)
+            bars.update(tasks[level], completed=done)
+
+        yield step

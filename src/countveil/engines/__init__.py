@@ -1,0 +1,1 @@
+"""WHERE RECORDS LIVE: this machine, or a cluster."""

@@ -1,0 +1,87 @@
+"""Counting on this machine with DuckDB: CSV, Parquet, a database query, or a table of counts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from countveil.engines import diagnosis
+from countveil.engines.source import Source, open_source
+from countveil.errors import PlanError
+from countveil.numerics import IntArray
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.tabulate import counts as counting
+from countveil.tabulate.counts import Counts
+from countveil.tabulate.private_folder import private_folder
+
+_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """DuckDB in this process, within a bound of memory."""
+
+    show_values: bool = False
+    memory: str = "400MB"
+    threads: int = os.cpu_count() or 1
+    name = "local"
+
+    def tabulate(self, plan: Plan) -> Counts:
+        """Check the records against the plan and count them at every level."""
+        if plan.records is None:
+            raise PlanError(f"{plan.name}: records: is needed to release, and not there")
+        geography = plan.geography()
+        with private_folder() as spill:
+            source = open_source(plan, spill, self.memory, self.threads, self.show_values)
+            try:
+                with source.translated_errors():
+                    if source.person is not None:
+                        diagnosis.check_persons(source)
+                    if source.counts is not None:
+                        diagnosis.check_counts(source)
+                    _count(source, plan, geography)
+                    if source.one("SELECT count(*) FROM tally WHERE unit IS NULL OR cell IS NULL"):
+                        diagnosis.explain(source, plan, geography)
+                    if not source.one("SELECT count(*) FROM tally"):
+                        diagnosis.refuse_empty(source)
+                    return counting.build(geography, plan.schema.cells, _sorted_tally(source))
+            finally:
+                source.close()
+
+
+def _count(source: Source, plan: Plan, geography: Geography) -> None:
+    """Fill `tally` with (unit, cell, n): one pass over the records, then a join of what is left."""
+    units = pa.table(
+        {
+            "code": geography.codes[-1],
+            "unit": pa.array(np.arange(geography.units(plan.levels[-1])), pa.int32()),
+        }
+    )
+    source.connection.register("units", units)
+    stride, terms = plan.schema.cells, []
+    for attribute in plan.schema.attributes:
+        stride //= len(attribute.categories)
+        terms.append(f"enum_code({source.category(attribute)})::INTEGER * {stride}")
+    amount = "count(*)" if source.counts is None else f"sum(try_cast({source.counts} AS BIGINT))"
+    source.connection.execute(
+        f"CREATE TEMP TABLE grouped AS SELECT {source.geocode} AS code, {' + '.join(terms)} AS cell, "
+        f"{amount} AS n FROM {source.rows()} GROUP BY ALL"
+    )
+    source.connection.execute(
+        "CREATE TEMP TABLE tally AS SELECT unit, cell, n FROM grouped LEFT JOIN units USING (code)"
+    )
+    source.connection.execute("DROP TABLE grouped")
+
+
+def _sorted_tally(source: Source) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+    ordered = source.connection.sql(
+        "SELECT unit::BIGINT, cell::BIGINT, n::BIGINT FROM tally WHERE n > 0 ORDER BY unit, cell"
+    )
+    for batch in ordered.to_arrow_reader(_ROWS):
+        unit, cell, count = (column.to_numpy() for column in batch.columns)
+        yield unit, cell, count

@@ -1,0 +1,17 @@
+"""The engines a plan can run on; each loads when it is opened."""
+
+from __future__ import annotations
+
+from countveil.errors import InputError
+from countveil.tabulate.engine import Engine
+
+ENGINES = ("local",)
+
+
+def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:
+    """Return an engine; `show_values` lets messages quote values taken from records."""
+    if name == "local":
+        from countveil.engines.local import LocalEngine
+
+        return LocalEngine(show_values=show_values)
+    raise InputError(f"no engine {name!r}; choose from {', '.join(ENGINES)}")

@@ -1,0 +1,223 @@
+"""The records a plan names, opened in DuckDB: what is read, by which names, with which errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from countveil.errors import PlanError, RecordsError
+from countveil.schema.attributes import Attribute, listed
+from countveil.schema.plan import Plan
+
+# Errors about the SQL text; all others may quote a value taken from a record.
+_ABOUT_SQL = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Source:
+    """An open connection and the SQL by which the plan's names are read from it."""
+
+    connection: duckdb.DuckDBPyConnection
+    label: str
+    kind: str
+    relation: str
+    geocode: str
+    columns: dict[str, str]
+    missing: dict[str, str]
+    counts: str | None
+    person: str | None
+    max_rows: int
+    show_values: bool
+
+    def one(self, query: str) -> Any:
+        """Return the single value a query yields."""
+        return self.connection.execute(query).fetchall()[0][0]
+
+    def text(self, name: str) -> str:
+        """Return the SQL of an attribute's code as text, missing ones replaced where declared."""
+        text = f"CAST({self.columns[name]} AS VARCHAR)"
+        if name in self.missing:
+            return f"coalesce(nullif({text}, ''), {literal(self.missing[name])})"
+        return text
+
+    def category(self, attribute: Attribute) -> str:
+        """Return the SQL of an attribute's declared category, NULL where it is none."""
+        declared = ", ".join(literal(category) for category in attribute.categories)
+        return f"TRY_CAST({self.text(attribute.name)} AS ENUM({declared}))"
+
+    def rows(self) -> str:
+        """Return the SQL of the rows that count: at most `max_rows` of each person."""
+        if self.person is None:
+            return self.relation
+        # Which rows are kept depends on that person's rows alone, so sensitivity is max_rows.
+        order = ", ".join([self.geocode, *(self.text(name) for name in self.columns)])
+        return (
+            f"(SELECT * FROM {self.relation} QUALIFY row_number() OVER "
+            f"(PARTITION BY {self.person} ORDER BY {order}) <= {self.max_rows})"
+        )
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Turn DuckDB's errors into ours; they may quote records, so their text stays here."""
+        with _translated(self.label, self.kind, self.show_values):
+            yield
+
+    def close(self) -> None:
+        """Close the connection; temporary tables and spill files go with it."""
+        self.connection.close()
+
+
+def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values: bool) -> Source:
+    """Open the records of a plan and find the columns it names."""
+    records = plan.records
+    assert records is not None
+    label, kind, database = _where(plan)
+    connection = _connect(database, spill, memory, threads, plan.folder)
+    try:
+        with _translated(label, kind, show_values):
+            relation = _relation(plan, kind, connection, label)
+            found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+            types = {row[0]: str(row[1]) for row in found}
+        lowest = plan.levels[-1]
+        renamed = records.columns
+        for name in renamed:
+            known = [lowest, *(item.name for item in plan.schema.attributes)]
+            if name not in known:
+                raise PlanError(
+                    f"{plan.name}: records.columns.{name}: no level or attribute of that name is "
+                    f"read; choose from {listed(known)}"
+                )
+
+        def column(name: str, key: str) -> str:
+            if name not in types:
+                raise RecordsError(
+                    f"{label}: no column {name!r} for {key}; its columns are {listed(types, 20)}; "
+                    f"rename the column, or map it under records.columns"
+                )
+            return identifier(name)
+
+        geocode = column(renamed.get(lowest, lowest), f"the level {lowest}")
+        geocode_type = types[renamed.get(lowest, lowest)]
+        if not geocode_type.startswith(("VARCHAR", "ENUM")):
+            raise RecordsError(
+                f"{label}: column {renamed.get(lowest, lowest)!r} holds {geocode_type}, and codes are "
+                f"text so that leading zeros survive; store it as text"
+            )
+        return Source(
+            connection=connection,
+            label=label,
+            kind=kind,
+            relation=relation,
+            geocode=f"CAST({geocode} AS VARCHAR)",
+            columns={
+                item.name: column(renamed.get(item.name, item.name), f"the attribute {item.name}")
+                for item in plan.schema.attributes
+            },
+            missing={} if records.missing == "refuse" else dict(records.missing),
+            counts=None if records.counts is None else column(records.counts, "records.counts"),
+            person=None
+            if records.person_id is None
+            else column(records.person_id, "records.person_id"),
+            max_rows=records.max_rows or 1,
+            show_values=show_values,
+        )
+    except BaseException:
+        connection.close()
+        raise
+
+
+def identifier(name: str) -> str:
+    """Quote a column name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text value."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _where(plan: Plan) -> tuple[str, str, Path | None]:
+    records = plan.records
+    assert records is not None
+    path = records.path if records.path is not None else records.database
+    if path is None:
+        return f"{plan.name}: records.query", "query", None
+    file = plan.folder / path
+    if not file.is_file():
+        what = "is a folder" if file.is_dir() else "no such file"
+        raise RecordsError(f"{file}: {what}; records.path and records.database name a file")
+    try:
+        with file.open("rb") as opened:
+            empty = not opened.read(1)
+    except OSError as error:
+        raise RecordsError(f"{file}: {error.strerror}; make it readable for this user") from error
+    if empty:
+        raise RecordsError(f"{file}: the file is empty; it should hold one row per {plan.unit}")
+    if records.path is None:
+        return f"{file}: records.query", "query", file
+    return str(file), "Parquet" if file.suffix.lower() in (".parquet", ".pq") else "CSV", None
+
+
+def _connect(
+    database: Path | None, spill: Path, memory: str, threads: int, folder: Path
+) -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {
+        "memory_limit": memory,
+        "threads": threads,
+        "temp_directory": str(spill),
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "file_search_path": str(folder.absolute()),
+    }
+    try:
+        if database is None:
+            return duckdb.connect(config=config)
+        return duckdb.connect(str(database), read_only=True, config=config)
+    except duckdb.Error as error:
+        raise RecordsError(
+            f"{database}: cannot be opened as a DuckDB database; export the table to Parquet and "
+            f"name that under records.path"
+        ) from error
+
+
+def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, label: str) -> str:
+    records = plan.records
+    assert records is not None
+    if kind == "query":
+        statements = connection.extract_statements(records.query or "")
+        if len(statements) != 1 or "SELECT" not in str(statements[0].type):
+            raise RecordsError(f"{label}: is not one SELECT statement; write one")
+        return f"({statements[0].query.strip().rstrip(';')})"
+    path = literal(str(plan.folder / str(records.path)))
+    if kind == "Parquet":
+        return f"read_parquet({path})"
+    return f"read_csv({path}, all_varchar = true, header = true)"
+
+
+@contextmanager
+def _translated(label: str, kind: str, show_values: bool) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        detail = ""
+        line = re.search(r"Line:\s*(\d+)", text)
+        if line:
+            detail = f" at line {line.group(1)}"
+        if show_values or (kind == "query" and isinstance(error, _ABOUT_SQL)):
+            detail += f": {text}"
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise RecordsError(
+                f"{label}: counting needs more memory or disk than there is"
+            ) from error
+        what = "be run" if kind == "query" else f"be read as {kind}"
+        hint = "" if show_values else ", or see the values at fault with --show-values"
+        raise RecordsError(f"{label}: cannot {what}{detail}; check the file{hint}") from (
+            error if show_values else None
+        )

@@ -1,0 +1,66 @@
+"""Every error countveil raises on purpose.
+
+CountveilError
+├── InputError            bad input: nothing was written, nothing was charged   (exit status 2)
+│   ├── PlanError         a plan file
+│   ├── GeographyError    a crosswalk
+│   ├── RecordsError      a record file, a database query, a table of counts
+│   ├── LedgerError       a ledger that refuses a charge
+│   ├── FolderError       an output folder that holds something else
+│   └── MissingExtra      an optional package that is not installed
+├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
+├── VerificationError     a release folder that does not check out              (exit status 2)
+└── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
+"""
+
+from __future__ import annotations
+
+
+class CountveilError(Exception):
+    """The root of the tree above."""
+
+    exit_status = 2
+
+
+class InputError(CountveilError):
+    """Say what came, what is allowed, and what to do."""
+
+
+class PlanError(InputError):
+    """A plan file that cannot be used."""
+
+
+class GeographyError(InputError):
+    """A crosswalk that is not a nested hierarchy."""
+
+
+class RecordsError(InputError):
+    """Records that do not fit the plan."""
+
+
+class LedgerError(InputError):
+    """A ledger that refuses a charge."""
+
+
+class FolderError(InputError):
+    """An output folder that cannot take this release."""
+
+
+class MissingExtra(InputError):
+    """An optional package that is not installed."""
+
+
+class RiskAboveLimit(CountveilError):
+    """The plan's risk passes the limit the plan sets."""
+
+    exit_status = 1
+
+
+class VerificationError(CountveilError):
+    """A release folder that does not check out."""
+
+
+class Interrupted(CountveilError):
+    """Stopped after the charge was made; running the same command again resumes."""
+
+    exit_status = 3

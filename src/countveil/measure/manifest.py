@@ -1,0 +1,88 @@
+"""The manifest of a release: plan, exact costs, noise, versions, hashes; nothing of the records."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from countveil import storage
+from countveil.measure.strategy import mechanism_for
+from countveil.privacy.costs import Cost, PureDP
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+
+NAME = "manifest.json"
+FORMAT = "countveil release 1"
+_PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
+
+
+def describe(
+    plan: Plan,
+    geography: Geography,
+    *,
+    release: str,
+    randomness: str,
+    publishable: bool,
+    crosswalk_sha256: str,
+) -> dict[str, Any]:
+    """Return the manifest of a release of this plan, but for its files."""
+    return {
+        "format": FORMAT,
+        "release": release,
+        "title": plan.title,
+        "publishable": publishable,
+        "randomness": randomness,
+        "cost": cost_document(plan.cost, plan),
+        "unit": plan.unit,
+        "neighbors": plan.neighbors,
+        "rows_per_person": plan.rows_per_person,
+        "levels": [{"level": level, "units": geography.units(level)} for level in plan.levels],
+        "measurements": [
+            {
+                "level": item.level,
+                "query": item.query.name,
+                "cells": item.query.cells,
+                "cost": cost_document(item.cost),
+                "mechanism": {"name": mechanism.name, **mechanism.parameters},
+                "variance": mechanism.variance,
+            }
+            for item in plan.allocations
+            for mechanism in [mechanism_for(item)]
+        ],
+        "invariants": [
+            {"level": item.level, "query": item.query.name, "reason": item.reason}
+            for item in plan.invariants
+        ],
+        "plan": plan.public_document,
+        "plan_sha256": plan.digest,
+        "crosswalk_sha256": crosswalk_sha256,
+        "versions": {
+            "countveil": metadata.version("countveil"),
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _PARTS},
+        },
+    }
+
+
+def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
+    """Return a cost as exact text, and for a whole plan also as epsilon at its delta."""
+    if isinstance(cost, PureDP):
+        return {"epsilon": str(cost.epsilon)}
+    document: dict[str, Any] = {"rho": str(cost.rho)}
+    if plan is not None:
+        document |= {
+            "epsilon": cost.epsilon(plan.delta),
+            "delta": str(plan.delta),
+            "implied_epsilon": cost.implied_epsilon,
+        }
+    return document
+
+
+def list_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Return hash and size of files of a release."""
+    return {
+        name: {"sha256": storage.sha256(folder / name), "bytes": (folder / name).stat().st_size}
+        for name in names
+    }

@@ -1,0 +1,114 @@
+"""Measurements: noisy values with the law of their noise, in the public noisy-measurement layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from countveil.errors import InputError
+from countveil.mechanisms.law import Mechanism
+from countveil.numerics import IntArray
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+FOLDER = "measurements"
+LAYOUT = pa.schema(
+    [
+        pa.field("geocode", pa.string(), nullable=False),
+        pa.field("query", pa.string(), nullable=False),
+        pa.field(
+            "values", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False
+        ),
+        pa.field("variance", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measurement:
+    """One query at some units of a level: values[unit, cell] and the mechanism that made them."""
+
+    level: str
+    query: Query
+    geocodes: pa.StringArray
+    values: IntArray
+    mechanism: Mechanism
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measurements:
+    """The measurements of a release folder, read as they are needed."""
+
+    folder: Path
+    plan: Plan
+    mechanisms: dict[tuple[str, str], Mechanism]
+
+    def stream(self, level: str) -> Iterator[dict[str, Measurement]]:
+        """Yield the queries of a level by name, some whole families of units at a time."""
+        allocations = self.plan.at(level)
+        if not allocations:
+            return
+        with pq.ParquetFile(path_of(self.folder, level)) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                units = table.num_rows // len(allocations)
+                batch = {}
+                for number, allocation in enumerate(allocations):
+                    part = table.slice(number * units, units).combine_chunks()
+                    batch[allocation.query.name] = self._measurement(level, allocation.query, part)
+                yield batch
+
+    def read(self, level: str, query: str) -> Measurement:
+        """Return one query of a level, all units."""
+        names = [allocation.query.name for allocation in self.plan.at(level)]
+        if query not in names:
+            raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
+        table = pq.read_table(path_of(self.folder, level), filters=pc.field("query") == query)
+        return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
+
+    def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
+        flat = table["values"].combine_chunks().flatten().to_numpy().astype(np.int64)
+        values = flat.reshape(-1, query.cells)
+        values.setflags(write=False)
+        geocodes = table["geocode"].combine_chunks()
+        return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
+
+
+def path_of(folder: Path, level: str) -> Path:
+    """Return where a level's measurements are."""
+    return folder / FOLDER / f"{level}.parquet"
+
+
+def in_layout(geocodes: pa.StringArray, parts: Sequence[tuple[str, IntArray, float]]) -> pa.Table:
+    """Lay out (query, values, variance) of the same units: all units of a query, then the next."""
+    tables = []
+    for query, values, variance in parts:
+        units, cells = values.shape
+        narrow = values.astype(np.int32)
+        if not np.array_equal(narrow, values):
+            raise OverflowError("a noisy value does not fit 32 bits")
+        lists = pa.ListArray.from_arrays(
+            pa.array(np.arange(0, units * cells + 1, cells), pa.int32()),
+            pa.array(narrow.reshape(-1)),
+            type=LAYOUT.field("values").type,
+        )
+        columns = [geocodes, pa.repeat(query, units), lists, pa.repeat(variance, units)]
+        tables.append(pa.table(columns, schema=LAYOUT))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def open_writer(path: Path) -> pq.ParquetWriter:
+    """Open a Parquet file for measurements; deltas of small integers pack to a few bits each."""
+    return pq.ParquetWriter(
+        path,
+        LAYOUT,
+        compression="zstd",
+        use_dictionary=["geocode", "query", "variance"],
+        column_encoding={"values.list.element": "DELTA_BINARY_PACKED"},
+    )

@@ -1,0 +1,163 @@
+"""One run into one folder: its identity, its finished parts, its log, all in the internal sibling."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from countveil import storage
+from countveil.errors import FolderError
+from countveil.measure import manifest
+
+_STATE = "run.json"
+_PARTS = "parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What must not change between the first attempt and the last."""
+
+    plan: str
+    crosswalk: str
+    randomness: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A release under way in `folder`, with what saw records in `internal`."""
+
+    folder: Path
+    internal: Path
+    release: str
+    new: bool
+
+    @property
+    def finished(self) -> bool:
+        """Whether the manifest, written last, is there."""
+        return (self.folder / manifest.NAME).exists()
+
+    def part(self, level: str, number: int) -> Path | None:
+        """Return a finished part; its name holds its hash, so renaming it recorded both at once."""
+        found = sorted((self.internal / _PARTS).glob(f"{level}-{number:06d}-*.parquet"))
+        if not found:
+            return None
+        if len(found) > 1 or storage.sha256(found[0]) != found[0].stem.rsplit("-", 1)[1]:
+            raise FolderError(
+                f"{found[0]}: changed since it was drawn; restore the internal folder, or release "
+                f"into a new folder (charged again)"
+            )
+        return found[0]
+
+    def add_part(self, level: str, number: int, data: bytes) -> Path:
+        """Keep a part for good: from here on these draws are the draws."""
+        name = f"{level}-{number:06d}-{sha256(data).hexdigest()}.parquet"
+        path = self.internal / _PARTS / name
+        storage.write_bytes(path, data)
+        return path
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Append a line to the run log; facts never hold a count."""
+        line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
+        with (self.internal / "log.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    def clear_parts(self) -> None:
+        """Delete the parts once the release that holds them is complete."""
+        for path in (self.internal / _PARTS).glob("*.parquet"):
+            path.unlink()
+
+    def discard(self) -> None:
+        """Take back a new run that was never charged."""
+        for path in (self.internal / _STATE, self.internal / "log.jsonl", self.internal / "lock"):
+            path.unlink(missing_ok=True)
+        (self.internal / _PARTS).rmdir()
+        self.internal.rmdir()
+
+
+def internal_of(folder: Path) -> Path:
+    """Return the sibling that holds whatever saw a record."""
+    return folder.with_name(f"{folder.name}-internal")
+
+
+def stored_identity(folder: Path) -> dict[str, Any] | None:
+    """Return what the internal folder says of a run, None where there is none."""
+    path = internal_of(folder) / _STATE
+    if not path.exists():
+        return None
+    try:
+        state = json.loads(path.read_bytes())
+        return {
+            key: str(state[key])
+            for key in ("release", "plan", "crosswalk", "randomness", "key", "records")
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise FolderError(f"{path}: not readable as a run; restore it from a backup") from error
+
+
+@contextmanager
+def opened(folder: Path, identity: Identity, records_hash: Any) -> Iterator[Run]:
+    """Begin a run, or take up the one this folder holds; refuse any other use of the folder.
+
+    `records_hash(key)` is the keyed hash of the counts.
+    """
+    state = stored_identity(folder)
+    internal = internal_of(folder)
+    new = state is None
+    if state is None:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FolderError(f"{folder}: holds something else; name a new or empty folder")
+        if internal.exists() and any(
+            path.name != "lock" for path in internal.rglob("*") if path.is_file()
+        ):
+            raise FolderError(f"{internal}: holds something else; name another folder")
+    else:
+        _refuse_another(folder, state, identity, records_hash)
+    internal.mkdir(mode=0o700, parents=True, exist_ok=True)
+    internal.chmod(0o700)
+    (internal / _PARTS).mkdir(exist_ok=True)
+    with storage.held(internal / "lock"):
+        if state is None:
+            key = secrets.token_bytes(32)
+            state = {
+                "release": str(uuid.uuid4()),
+                "plan": identity.plan,
+                "crosswalk": identity.crosswalk,
+                "randomness": identity.randomness,
+                "key": key.hex(),
+                "records": records_hash(key),
+            }
+            storage.write_json(internal / _STATE, state)
+        storage.sweep(internal / _PARTS)
+        run = Run(folder, internal, state["release"], new)
+        run.log("attempt", release=run.release, new=new)
+        yield run
+
+
+def _refuse_another(
+    folder: Path, state: dict[str, Any], identity: Identity, records_hash: Any
+) -> None:
+    for what, stored, now in (
+        ("another plan", state["plan"], identity.plan),
+        ("another crosswalk", state["crosswalk"], identity.crosswalk),
+        ("other randomness", state["randomness"], identity.randomness),
+    ):
+        if stored != now:
+            raise FolderError(
+                f"{folder}: was begun with {what}; name a new folder (charged as a release of its "
+                f"own), or go back to what it was begun with"
+            )
+    if not hmac.compare_digest(records_hash(bytes.fromhex(state["key"])), state["records"]):
+        raise FolderError(
+            f"{folder}: was begun with other records; a second draw for changed records is a release "
+            f"of its own: name a new folder, or restore the records"
+        )

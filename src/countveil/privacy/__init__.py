@@ -1,0 +1,1 @@
+"""WHAT IT COSTS: exact costs, their conversions, the privacy-loss distribution, the ledger."""

@@ -1,0 +1,233 @@
+"""What a release costs: pure, zero-concentrated and approximate differential privacy, exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+from typing import TypeAlias
+
+from countveil.errors import InputError
+from countveil.numerics import Exact, exact, positive
+
+_DIGITS = 60
+_SLACK = Decimal(10) ** -40  # far above the rounding of 60-digit arithmetic, far below any report
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far one person moves a query: the L1 norm, and the square of the L2 norm."""
+
+    l1: Fraction
+    l2_squared: Fraction
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PureDP:
+    """epsilon-differential privacy."""
+
+    epsilon: Fraction
+
+    def __init__(self, epsilon: Exact) -> None:
+        object.__setattr__(self, "epsilon", _not_negative(epsilon, "epsilon"))
+
+    def __add__(self, other: PureDP) -> PureDP:
+        if not isinstance(other, PureDP):
+            return NotImplemented
+        return PureDP(self.epsilon + other.epsilon)
+
+    def __mul__(self, count: int) -> PureDP:
+        return PureDP(self.epsilon * _whole(count))
+
+    __rmul__ = __mul__
+
+    def __le__(self, other: PureDP) -> bool:
+        return self.epsilon <= other.epsilon
+
+    @property
+    def rho(self) -> Fraction:
+        """The rho of zCDP it implies, epsilon²/2 (002, Theorem 2)."""
+        return self.epsilon**2 / 2
+
+    def __str__(self) -> str:
+        return f"epsilon = {_show(self.epsilon)}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ZCDP:
+    """rho-zero-concentrated differential privacy."""
+
+    rho: Fraction
+
+    def __init__(self, rho: Exact) -> None:
+        object.__setattr__(self, "rho", _not_negative(rho, "rho"))
+
+    def __add__(self, other: ZCDP) -> ZCDP:
+        if not isinstance(other, ZCDP):
+            return NotImplemented
+        return ZCDP(self.rho + other.rho)
+
+    def __mul__(self, count: int) -> ZCDP:
+        return ZCDP(self.rho * _whole(count))
+
+    __rmul__ = __mul__
+
+    def __le__(self, other: ZCDP) -> bool:
+        return self.rho <= other.rho
+
+    @property
+    def implied_epsilon(self) -> float:
+        """The pure epsilon whose Theorem 2 gives this rho, sqrt(2 rho), rounded up."""
+        with localcontext(prec=_DIGITS):
+            return _round_up(_decimal(2 * self.rho).sqrt())
+
+    def epsilon(self, delta: Exact) -> float:
+        """Return epsilon with (epsilon, delta)-DP, rounded up (002, Theorem 3).
+
+        epsilon = inf over alpha > 1 of rho alpha + log(1 - 1/alpha) - log(alpha delta)/(alpha - 1)
+        """
+        bound = _probability(delta)
+        if self.rho == 0:
+            return 0.0
+        return _round_up(
+            max(_epsilon_at(self.rho, bound, _best_order(self.rho, bound)), Decimal(0))
+        )
+
+    def delta(self, epsilon: Exact) -> float:
+        """Return delta with (epsilon, delta)-DP, rounded up: the inverse of `epsilon`."""
+        target = exact(epsilon, "epsilon")
+        low, high = -800.0, 0.0  # log10 delta
+        if self.epsilon(_power_of_ten(low)) <= target:
+            return float(_power_of_ten(low))
+        while high - low > 1e-13 * max(1.0, -low):
+            middle = (low + high) / 2
+            if self.epsilon(_power_of_ten(middle)) <= target:
+                high = middle
+            else:
+                low = middle
+        return math.nextafter(float(_power_of_ten(high)), math.inf) if high < 0 else 1.0
+
+    def __str__(self) -> str:
+        return f"rho = {_show(self.rho)}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ApproxDP:
+    """(epsilon, delta)-differential privacy: a target to calibrate from, never added up."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __init__(self, epsilon: Exact, delta: Exact) -> None:
+        object.__setattr__(self, "epsilon", _not_negative(epsilon, "epsilon"))
+        object.__setattr__(self, "delta", _probability(delta))
+
+    @property
+    def zcdp(self) -> ZCDP:
+        """The largest rho, to twelve digits and rounded down, that keeps this guarantee."""
+        if self.epsilon == 0:
+            return ZCDP(0)
+        target = _decimal(self.epsilon)
+        low, high = 0.0, float(self.epsilon)  # epsilon >= rho for every delta < 1
+        for _ in range(200):
+            middle = (low + high) / 2
+            rho = Fraction(middle)
+            if rho == 0 or _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= target:
+                low = middle
+            else:
+                high = middle
+        rounded = _round_down(Fraction(low))
+        if rounded == 0:
+            raise InputError(f"no rho above 0 gives {self}; choose a larger epsilon or delta")
+        # The last word belongs to directed arithmetic, not to the search.
+        if _epsilon_at(rounded, self.delta, _best_order(rounded, self.delta)) > target:
+            raise AssertionError(f"calibration of {self} failed its own check")
+        return ZCDP(rounded)
+
+    def __str__(self) -> str:
+        return f"epsilon = {_show(self.epsilon)}, delta = {_show(self.delta)}"
+
+
+Cost: TypeAlias = PureDP | ZCDP
+
+
+def total(costs: list[Cost]) -> Cost:
+    """Add up costs of one kind; pure costs beside zCDP ones enter as epsilon²/2."""
+    pure = [cost for cost in costs if isinstance(cost, PureDP)]
+    if pure and len(pure) == len(costs):
+        return PureDP(sum((cost.epsilon for cost in pure), Fraction(0)))
+    return ZCDP(sum((cost.rho for cost in costs), Fraction(0)))
+
+
+def _epsilon_at(rho: Fraction, delta: Fraction, order: Fraction) -> Decimal:
+    """Bound the expression of Theorem 3 at one order from above: valid whatever the order."""
+    with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
+        log_shrink = _decimal(1 - 1 / order).ln()
+        log_mass = _decimal(order * delta).ln()
+        return _decimal(rho * order) + log_shrink - log_mass / _decimal(order - 1) + _SLACK
+
+
+def _best_order(rho: Fraction, delta: Fraction) -> Fraction:
+    """Find the order by golden section on log(alpha - 1); a float suffices, any order is valid."""
+    r, log_delta = float(rho), math.log(delta.numerator) - math.log(delta.denominator)
+
+    def bound(t: float) -> float:
+        a = math.exp(t)  # alpha - 1
+        return r * (1 + a) + (t - math.log1p(a)) - (math.log1p(a) + log_delta) / a
+
+    low, high = -40.0, 0.5 * (math.log(-log_delta + 1) - math.log(r)) + 40
+    golden = (math.sqrt(5) - 1) / 2
+    for _ in range(200):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if bound(left) <= bound(right):
+            high = right
+        else:
+            low = left
+    return 1 + Fraction(math.exp((low + high) / 2))
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _round_up(value: Decimal) -> float:
+    nearest = float(value)
+    return nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def _round_down(value: Fraction) -> Fraction:
+    """Keep twelve significant digits, never more than `value`."""
+    if value <= 0:
+        return Fraction(0)
+    digits = 12 - math.floor(math.log10(float(value)))
+    return Fraction(math.floor(value * Fraction(10) ** digits), 1) / Fraction(10) ** digits
+
+
+def _power_of_ten(log10: float) -> Fraction:
+    whole = math.floor(log10)
+    return Fraction(10 ** (log10 - whole)) * Fraction(10) ** whole
+
+
+def _not_negative(value: Exact, name: str) -> Fraction:
+    fraction = exact(value, name)
+    if fraction < 0:
+        raise InputError(f"{name}: {value} is not allowed; a cost is 0 or more")
+    return fraction
+
+
+def _probability(delta: Exact) -> Fraction:
+    fraction = positive(delta, "delta")
+    if fraction >= 1:
+        raise InputError(f"delta: {delta} is not allowed; it must be between 0 and 1")
+    return fraction
+
+
+def _whole(count: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise InputError(f"a cost is repeated a whole number of times, not {count!r}")
+    return count
+
+
+def _show(value: Fraction) -> str:
+    return str(value) if value.denominator < 10**9 else f"{float(value):.12g}"

@@ -1,0 +1,1 @@
+"""WHAT PEOPLE SEE: results turned into tables and sentences; nothing is computed here."""

@@ -1,0 +1,166 @@
+"""Prices and releases as terminal tables and as JSON documents."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from countveil.assess.pricing import Price
+from countveil.measure.manifest import cost_document
+from countveil.measure.measurement import Measurements
+from countveil.privacy.costs import PureDP
+
+_NORMAL_95 = 1.959963984540054
+
+
+def price_document(price: Price) -> dict[str, Any]:
+    """Return a price as JSON holds it."""
+    plan = price.plan
+    levels = []
+    for level in plan.levels:
+        noises = [(item, noise) for item, noise in price.noises if item.level == level]
+        levels.append(
+            {
+                "level": level,
+                **_level_cost(price, level),
+                "queries": [
+                    {
+                        "query": item.query.name,
+                        "cells": item.query.cells,
+                        **cost_document(item.cost),
+                        "mechanism": {"name": noise.name, **noise.parameters},
+                        "standard_deviation": math.sqrt(noise.variance),
+                    }
+                    for item, noise in noises
+                ],
+                "risk": [
+                    {
+                        "prior": risk.prior,
+                        "marginal_risk": risk.marginal_risk,
+                        "posterior": risk.posterior,
+                        "correct_decision": risk.correct_decision,
+                    }
+                    for risk in price.risks
+                    if risk.level == level
+                ],
+            }
+        )
+    return {
+        "title": plan.title,
+        "unit": plan.unit,
+        "neighbors": plan.neighbors,
+        **cost_document(price.cost, plan),
+        "tight_epsilon": price.tight_epsilon,
+        "levels": levels,
+        "invariants": [f"{item.level} {item.query.name}" for item in plan.invariants],
+        "limit": plan.intruder.limit,
+        "within_limit": not price.above_limit,
+    }
+
+
+def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
+    """Return a price as sentences and tables."""
+    plan = price.plan
+    parts: list[RenderableType] = [Text(plan.title, style="bold"), Text(_cost_sentence(price))]
+    if plan.invariants:
+        names = ", ".join(f"{item.query.name} of every {item.level}" for item in plan.invariants)
+        parts.append(
+            Text(
+                f"Published as counted, outside the guarantee: {names}. The guarantee compares only "
+                f"databases that agree on this."
+            )
+        )
+    parts += [Text(""), _noise_table(price, every_query), Text(""), _risk_table(price)]
+    for risk in price.above_limit:
+        parts.append(
+            Text(
+                f"Above the plan's limit of {plan.intruder.limit:g}: {risk.marginal_risk:.3f} at level "
+                f"{risk.level} for prior {risk.prior:g}.",
+                style="bold red",
+            )
+        )
+    return Group(*parts)
+
+
+def noisy_totals(measurements: Measurements, level: str, query: str, most: int = 8) -> Table:
+    """Return the first units of a level with a noisy count and its 95 % noise interval."""
+    measurement = measurements.read(level, query)
+    half = _NORMAL_95 * math.sqrt(measurement.mechanism.variance)
+    table = Table(title=f"{query} by {level}: what was released")
+    table.add_column(level)
+    table.add_column("noisy count", justify="right")
+    table.add_column("true count within (95 %)", justify="right")
+    for code, value in list(
+        zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], strict=True)
+    )[:most]:
+        low, high = max(0, math.ceil(value - half)), math.floor(value + half)
+        table.add_row(code, f"{value:,}", f"{low:,} to {high:,}")
+    return table
+
+
+def _cost_sentence(price: Price) -> str:
+    plan = price.plan
+    if isinstance(price.cost, PureDP):
+        return (
+            f"It spends epsilon = {price.cost.epsilon} of pure differential privacy for each "
+            f"{plan.unit}, {plan.neighbors} neighbours."
+        )
+    delta = float(plan.delta)
+    return (
+        f"It spends rho = {float(price.cost.rho):g} for each {plan.unit}, {plan.neighbors} neighbours: "
+        f"epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = {delta:g} by the zCDP bound, "
+        f"{_up(price.tight_epsilon or 0.0)} tight; implied epsilon {_up(price.cost.implied_epsilon)}."
+    )
+
+
+def _up(value: float) -> str:
+    """Show a guarantee with two decimals, rounded against us."""
+    return f"{math.ceil(value * 100) / 100:.2f}"
+
+
+def _level_cost(price: Price, level: str) -> dict[str, Any]:
+    items = price.plan.at(level)
+    if isinstance(price.cost, PureDP):
+        return {"epsilon": str(sum(i.cost.epsilon for i in items if isinstance(i.cost, PureDP)))}
+    return {"rho": str(sum(item.cost.rho for item in items))}
+
+
+def _noise_table(price: Price, every_query: bool) -> Table:
+    currency = "epsilon" if isinstance(price.cost, PureDP) else "rho"
+    table = Table(title="Noise")
+    for name in ("level", currency, "query", "cells", "standard deviation"):
+        table.add_column(name, justify="left" if name in ("level", "query") else "right")
+    for level in price.plan.levels:
+        noises = [(item, noise) for item, noise in price.noises if item.level == level]
+        if not noises:
+            table.add_row(level, "0", "not measured", "", "")
+            continue
+        widest = sorted(noises, key=lambda pair: pair[1].variance)
+        shown = noises if every_query else widest[:2]
+        cost = float(sum(getattr(item.cost, currency) for item, _ in noises))
+        for number, (item, noise) in enumerate(shown):
+            first = (level, f"{cost:.4f}") if number == 0 else ("", "")
+            deviation = math.sqrt(noise.variance)
+            table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
+        if len(shown) < len(noises):
+            table.add_row("", "", f"… and {len(noises) - len(shown)} noisier queries", "", "")
+    return table
+
+
+def _risk_table(price: Price) -> Table:
+    table = Table(
+        title="Marginal risk: average posterior over prior of an intruder who knows everyone else "
+        "in the unit"
+    )
+    table.add_column("level")
+    for prior in price.plan.intruder.priors:
+        table.add_column(f"prior {prior:g}", justify="right")
+    for level in price.plan.levels:
+        risks = [risk for risk in price.risks if risk.level == level]
+        if risks:
+            table.add_row(level, *(f"{risk.marginal_risk:.3f}" for risk in risks))
+    return table

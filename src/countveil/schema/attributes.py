@@ -1,0 +1,94 @@
+"""Attributes with declared categories, and recodes that group them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from countveil.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One property of a person: its categories are declared, never learned from data."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, f"attributes.{self.name}")
+        _check_labels(self.categories, f"attributes.{self.name}", "categories")
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """A coarser view of an attribute: groups of its categories, some perhaps omitted."""
+
+    name: str
+    of: str
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    omit: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, f"recodes.{self.name}")
+        _check_labels([label for label, _ in self.groups], f"recodes.{self.name}.groups", "groups")
+
+    def group_of(self, attribute: Attribute) -> tuple[int, ...]:
+        """Return the group number of each category, -1 where it is omitted."""
+        where = f"recodes.{self.name}"
+        numbers: dict[str, int] = dict.fromkeys(self.omit, -1)
+        for number, (label, members) in enumerate(self.groups):
+            for member in members:
+                if member in numbers:
+                    raise PlanError(
+                        f"{where}.groups.{label}: category {member!r} is grouped twice; each goes "
+                        f"into one group or into omit"
+                    )
+                numbers[member] = number
+        unknown = [member for member in numbers if member not in attribute.categories]
+        if unknown:
+            raise PlanError(
+                f"{where}: {attribute.name} has no category {unknown[0]!r}; choose from "
+                f"{listed(attribute.categories)}"
+            )
+        missing = [category for category in attribute.categories if category not in numbers]
+        if missing:
+            raise PlanError(
+                f"{where}: category {missing[0]!r} of {attribute.name} is in no group; put it into "
+                f"one, or list it under omit"
+            )
+        return tuple(numbers[category] for category in attribute.categories)
+
+
+def read_attributes(table: Mapping[str, Iterable[str]]) -> tuple[Attribute, ...]:
+    """Build the attributes of a plan."""
+    return tuple(Attribute(name, tuple(categories)) for name, categories in table.items())
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Join names for a message, cut where the list is long."""
+    every = list(names)
+    cut = f", … ({len(every)} in all)" if len(every) > most else ""
+    return ", ".join(every[:most]) + cut
+
+
+def _check_name(name: str, where: str) -> None:
+    if not name.isidentifier() or name == "TOTAL":
+        raise PlanError(
+            f"{where}: {name!r} cannot be a name; use letters, digits and underscores, and leave "
+            f"TOTAL to the query that counts everyone"
+        )
+
+
+def _check_labels(labels: Iterable[str], where: str, what: str) -> None:
+    counted = Counter(labels)
+    if not counted:
+        raise PlanError(f"{where}: no {what}; list at least one")
+    label, times = counted.most_common(1)[0]
+    if times > 1:
+        raise PlanError(f"{where}: {label!r} is listed {times} times; list each once")
+    if "" in counted:
+        raise PlanError(
+            f"{where}: an empty label; missing codes are declared under records.missing"
+        )

@@ -1,0 +1,272 @@
+"""The plan file: TOML read into checked sections, every error naming file and key."""
+
+from __future__ import annotations
+
+import tomllib
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from countveil.errors import InputError, PlanError
+from countveil.numerics import exact
+from countveil.schema.attributes import listed
+
+PRESETS = ("pl94-2020", "pl94-2020-housing", "census-1940")
+_LARGEST_FILE = 5_000_000
+
+
+def _fraction(value: Any) -> Fraction:
+    try:
+        return exact(value)
+    except InputError as error:
+        raise ValueError(str(error).removeprefix("value: ")) from None
+
+
+ExactNumber = Annotated[
+    Fraction,
+    BeforeValidator(_fraction),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["2.56", "104/4099", "1e-10"]}),
+]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Shares = dict[str, ExactNumber]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ReleaseSection(_Section):
+    """What is released, about whom, and which databases count as neighbours."""
+
+    title: Text
+    unit: Text = Field(description="The unit of protection, such as person or household.")
+    neighbors: Literal["change-one", "add-remove"] = Field(
+        description="change-one: a person's row is replaced; add-remove: a person joins or leaves, "
+        "half the variance for the same rho, refused beside invariants."
+    )
+    dataset: Text | None = Field(None, description="The data set the ledger is kept for.")
+    preset: Literal["pl94-2020", "pl94-2020-housing", "census-1940"] | None = None
+
+
+class RecordsSection(_Section):
+    """Where the confidential records are."""
+
+    path: Text | None = Field(None, description="A CSV or Parquet file, relative to the plan.")
+    database: Text | None = Field(None, description="A DuckDB database file for `query`.")
+    query: Text | None = Field(None, description="A SELECT that yields the records.")
+    counts: Text | None = Field(
+        None, description="For tables already tabulated: the column that holds the counts."
+    )
+    columns: dict[str, Text] = Field(
+        default_factory=dict, description="Column names where they differ from the plan's names."
+    )
+    one_row_per_person: bool | None = Field(None, description="Attested by the curator.")
+    person_id: Text | None = None
+    max_rows: Annotated[int, Field(ge=1, le=1000)] | None = None
+    redacted: bool = Field(
+        False, description="Set in a published plan: where they are is left out."
+    )
+    missing: Literal["refuse"] | dict[str, str] = Field(
+        "refuse", description="refuse, or the category that stands for missing, per attribute."
+    )
+
+
+class GeographySection(_Section):
+    """The crosswalk: one row per lowest unit, one column per level."""
+
+    path: Text | None = None
+    levels: list[Name] = Field(min_length=1, max_length=32)
+
+
+class RecodeSection(_Section):
+    """A coarser view of an attribute."""
+
+    of: str
+    groups: dict[str, list[str]]
+    omit: list[str] = Field(default_factory=list)
+
+
+class BudgetSection(_Section):
+    """What may be spent, and how it is shared among levels and queries."""
+
+    rho: ExactNumber | None = Field(None, description="zCDP: discrete Gaussian noise.")
+    epsilon: ExactNumber | None = Field(
+        None, description="With delta: calibrates rho. Alone: pure DP, discrete Laplace noise."
+    )
+    delta: ExactNumber | None = None
+    levels: Shares
+    queries: dict[str, Shares] = Field(
+        description='Shares per level; the table "*" serves levels without one of their own.'
+    )
+
+
+class InvariantSection(_Section):
+    """A query published as counted: public, exact, never priced."""
+
+    level: str
+    query: str
+    reason: Text
+
+
+class PostprocessSection(_Section):
+    """What is done to the measurements."""
+
+    method: Literal["none"] = "none"
+
+
+class IntruderSection(_Section):
+    """Whom the plan is judged against."""
+
+    priors: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.5, 0.2, 0.1, 0.02], min_length=1)
+    limit: Annotated[float, Field(gt=1)] | None = Field(
+        None, description="Exit status 1 when the plan's marginal risk passes it."
+    )
+    level: str | None = Field(
+        None, description="Where he knows everyone else; the lowest level if not said."
+    )
+
+
+class LedgerSection(_Section):
+    """The ledger's file and limits, set once."""
+
+    path: Text = "ledger.sqlite"
+    currency: Literal["rho", "epsilon"] | None = Field(
+        None, description="What it is kept in; the plan's own currency if not said."
+    )
+    total: ExactNumber | None = Field(None, description="The plan's own cost if not said.")
+    period: Literal["year", "quarter", "month"] | None = None
+    period_limit: ExactNumber | None = None
+
+
+class PlanFile(_Section):
+    """A countveil plan."""
+
+    release: ReleaseSection
+    records: RecordsSection | None = None
+    geography: GeographySection
+    attributes: dict[str, list[str]]
+    recodes: dict[str, RecodeSection] = Field(default_factory=dict)
+    budget: BudgetSection
+    invariants: list[InvariantSection] = Field(default_factory=list)
+    postprocess: PostprocessSection = PostprocessSection()
+    intruder: IntruderSection = IntruderSection()
+    ledger: LedgerSection = LedgerSection()
+
+
+def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
+    """Read a plan file; return the merged document and its checked form."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise PlanError(f"{path}: over {_LARGEST_FILE:,} bytes; a plan is a small text file")
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise PlanError(
+            f"{path}: {error.strerror}; name a plan file, or make one with `countveil init`"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PlanError(
+            f"{path}: not UTF-8 text (byte {error.start}); a plan is a TOML file"
+        ) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
+    """Read the text of a plan; `name` stands in messages."""
+    try:
+        own = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"{name}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise PlanError(f"{name}: nested too deeply; a plan has tables three deep") from error
+    return check(own, name)
+
+
+def check(own: dict[str, Any], name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
+    """Lay a document over its preset and check it."""
+    document = _over_preset(own, name)
+    try:
+        return document, PlanFile.model_validate(document)
+    except ValidationError as error:
+        raise PlanError("\n".join(_explain(item, name) for item in error.errors())) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of plan files, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **PlanFile.model_json_schema(),
+    }
+
+
+def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
+    """Lay a plan over its preset: key by key in each section, level by level in budget.queries."""
+    section = own.get("release")
+    preset = section.get("preset") if isinstance(section, dict) else None
+    if not isinstance(preset, str):
+        return own
+    if preset not in PRESETS:
+        raise PlanError(
+            f"{name}: release.preset: no preset {preset!r}; choose from {listed(PRESETS)}"
+        )
+    text = resources.files("countveil.schema.presets").joinpath(f"{preset}.toml").read_text("utf-8")
+    merged: dict[str, Any] = tomllib.loads(text)
+    for key, value in own.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            queries = below.get("queries") or {}
+            merged[key] = {**below, **value}
+            if key == "budget" and isinstance(value.get("queries"), dict):
+                merged[key]["queries"] = {**queries, **value["queries"]}
+        else:
+            merged[key] = value
+    if (
+        isinstance(own.get("budget"), dict)
+        and "epsilon" in own["budget"]
+        and "rho" not in own["budget"]
+    ):
+        del merged["budget"]["rho"]
+        if "delta" not in own["budget"]:
+            del merged["budget"]["delta"]
+    return merged
+
+
+def _explain(error: Any, name: str) -> str:
+    """Say where, what came, and what is allowed."""
+    where = ".".join(str(part) for part in error["loc"])
+    came, kind = error["input"], error["type"]
+    if kind == "extra_forbidden":
+        parent, key = error["loc"][:-1], error["loc"][-1]
+        allowed = listed(_keys_at(parent), most=20)
+        return f"{name}: {where}: no key {key!r} here; choose from {allowed}"
+    if kind == "missing":
+        return f"{name}: {where}: is needed and not there"
+    if kind == "value_error":
+        return f"{name}: {where}: {error['ctx']['error']}"
+    if kind == "literal_error":
+        return f"{name}: {where}: {came!r} is not known; choose from {error['ctx']['expected']}"
+    shown = repr(came)
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    rule = (
+        error["msg"]
+        .replace("Input should", "it should")
+        .replace("String should", "the text should")
+    )
+    return f"{name}: {where}: {shown} is not allowed; {rule[0].lower()}{rule[1:]}"
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """Return the keys allowed in the section at `location`."""
+    model: Any = PlanFile
+    sections = {item.__name__: item for item in _Section.__subclasses__()}
+    for part in location:
+        if isinstance(part, int) or not hasattr(model, "model_fields"):
+            continue
+        if part in model.model_fields:
+            note = str(model.model_fields[part].annotation)
+            found = [item for title, item in sections.items() if f".{title}" in note]
+            model = found[0] if found else model
+    return list(model.model_fields)

@@ -1,0 +1,1 @@
+"""Plans to start from: each preset is a plan file without records."""

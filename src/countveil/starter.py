@@ -1,0 +1,72 @@
+"""What `countveil init` and `countveil demo` write: a plan and a population to try it on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from countveil.errors import FolderError
+from countveil.schema.plan_file import json_schema
+from countveil.synthetic import write_population
+
+_DEMO = """\
+# The demo: the 2020 redistricting schema and allocation on a synthetic population.
+[release]
+title = "Demo: 2020 redistricting tables of a synthetic population"
+preset = "pl94-2020"
+dataset = "demo population"
+
+[records]
+path = "people.parquet"
+one_row_per_person = true
+
+[geography]
+path = "blocks.csv"
+"""
+
+
+def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
+    """Write a commented plan, a small synthetic data set and the plan's JSON Schema."""
+    _need_new(folder)
+    population = write_population(folder, people=people, seed=seed)
+    table = pq.read_table(population.records)
+    races = ["two or more" if "+" in race else race for race in table["CENRACE"].to_pylist()]
+    simple = pa.table(
+        {
+            "block": table["block"].cast(pa.string()),
+            "AGE": table["VOTINGAGE"].cast(pa.string()),
+            "HISPANIC": table["HISPANIC"].cast(pa.string()),
+            "RACE": pa.array(races),
+        }
+    )
+    records = folder / "people.csv"
+    pyarrow.csv.write_csv(simple, records)
+    population.records.unlink()
+    plan = folder / "plan.toml"
+    plan.write_bytes(resources.files("countveil").joinpath("starter.toml").read_bytes())
+    schema = folder / "plan.schema.json"
+    schema.write_text(json.dumps(json_schema(), indent=2) + "\n")
+    return [plan, records, population.crosswalk, schema]
+
+
+def write_demo(
+    folder: Path, *, people: int, seed: int, progress: Callable[[int], None] | None = None
+) -> Path:
+    """Write the demo's population and plan; return the plan."""
+    _need_new(folder)
+    write_population(folder, people=people, seed=seed, progress=progress)
+    plan = folder / "plan.toml"
+    plan.write_text(_DEMO)
+    return plan
+
+
+def _need_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderError(f"{folder}: is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,75 @@
+"""Files that survive a crash: written aside, synced, renamed; hashed; private where they must be."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from countveil.errors import FolderError
+
+_TEMPORARY = ".countveil-temporary-"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; when the block ends well, sync it and rename it there."""
+    temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.rename(path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON document whole or not at all."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=False) + "\n"
+    write_bytes(path, text.encode())
+
+
+def sync(path: Path) -> None:
+    """Make a file or a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sweep(folder: Path) -> None:
+    """Delete temporary files that a killed run left in a folder; they are never read."""
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a lock file; refuse where another process holds it."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderError(
+                f"{path.parent}: another process is releasing into this folder; wait for it to end"
+            ) from None
+        yield

@@ -1,0 +1,1 @@
+"""RECORDS → COUNTS: exact, confidential, sparse."""
