@@ -1,0 +1,97 @@
+"""What the tests share: small plans, small places, and a way to run the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+TINY_PLAN = """
+[release]
+title = "Tiny"
+unit = "person"
+neighbors = "change-one"
+
+[records]
+path = "people.csv"
+one_row_per_person = true
+
+[geography]
+path = "places.csv"
+levels = ["region", "area"]
+
+[attributes]
+AGE = ["young", "old"]
+SEX = ["f", "m", "x"]
+
+[budget]
+rho = "2"
+[budget.levels]
+region = "1/2"
+area = "1/2"
+[budget.queries."*"]
+TOTAL = "1/4"
+"AGE*SEX" = "3/4"
+"""
+
+TINY_PLACES = "region,area\nR1,A1\nR1,A2\nR2,A3\nR2,A4\nR2,A5\n"
+
+TINY_PEOPLE = [
+    ("A1", "young", "f"),
+    ("A1", "old", "m"),
+    ("A1", "old", "m"),
+    ("A2", "old", "x"),
+    ("A4", "young", "m"),
+    ("A5", "old", "f"),
+    ("A5", "old", "f"),
+    ("A5", "young", "x"),
+]
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    def document(self) -> dict:
+        return json.loads(self.out)
+
+
+def run(*arguments: object, cwd: Path | None = None, **options: object) -> Ran:
+    """Run the command line in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "countveil", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def write_people(path: Path, people: list[tuple[str, ...]] = TINY_PEOPLE) -> None:
+    path.write_text("area,AGE,SEX\n" + "".join(",".join(row) + "\n" for row in people))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A folder with a plan, a crosswalk and records of eight people; returns the plan."""
+    (tmp_path / "plan.toml").write_text(TINY_PLAN)
+    (tmp_path / "places.csv").write_text(TINY_PLACES)
+    write_people(tmp_path / "people.csv")
+    return tmp_path / "plan.toml"
+
+
+@pytest.fixture(scope="session")
+def truth() -> dict[str, dict]:
+    """The recomputed numbers of papers 002 and 000 that one level needs, by id."""
+    return {item["id"]: item for item in json.loads((GOLDEN / "kazan_reiter_one_level.json").read_text())}

@@ -1,0 +1,178 @@
+"""Statements that hold for every mechanism and every law."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from countveil.mechanisms.law import Law, Mechanism
+from countveil.mechanisms.registry import from_parameters
+from countveil.privacy.costs import PureDP, Sensitivity, total
+from countveil.randomness import Secure, Seeded
+from tests.laws.mechanisms import LAW_CASES, MECHANISM_CASES, reach
+
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISM_CASES, ids=str)
+every_law = pytest.mark.parametrize("law", LAW_CASES, ids=str)
+
+
+@every_mechanism
+@pytest.mark.parametrize("shift", [1, 2, 5])
+def test_privacy_loss_never_exceeds_the_cost(mechanism, shift):
+    cost = mechanism.cost(Sensitivity(Fraction(shift), Fraction(shift**2)))
+    k = np.arange(-reach(mechanism), reach(mechanism) + 1)
+    log_p, log_q = mechanism.log_pmf(k), mechanism.log_pmf(k - shift)
+    if isinstance(cost, PureDP):
+        worst = np.abs(log_p - log_q).max()
+        rounding = 4 * np.finfo(float).eps * np.abs(log_p).max()  # of the two logarithms compared
+        assert worst <= float(cost.epsilon) + rounding
+        assert worst >= float(cost.epsilon) - rounding, "the cost should be tight"
+        return
+    for order in (1.01, 1.5, 2, 4, 10, 50):
+        log_moment = np.logaddexp.reduce(order * log_p + (1 - order) * log_q)
+        divergence = log_moment / (order - 1)
+        assert divergence <= float(cost.rho) * order * (1 + 1e-9) + 1e-12
+    # Tight as the order falls to one, except where the lattice is coarser than the noise.
+    if mechanism.variance > 1:
+        assert log_moment / 49 >= float(cost.rho) * 50 * 0.9
+
+
+@every_mechanism
+def test_sampler_follows_the_pmf(mechanism):
+    draws = 1_000_000
+    values = mechanism.sample(draws, rng=Secure())
+    assert values.dtype == np.int64
+    assert values.shape == (draws,)
+    far = int(8 * mechanism.variance**0.5) + 2
+    k = np.arange(-far, far + 1)
+    expected = np.exp(mechanism.log_pmf(k)) * draws
+    expected[0] = draws * float(mechanism.cdf(-far))
+    expected[-1] = draws * float(mechanism.survival(far - 1))
+    observed = np.bincount(np.clip(values, -far, far) + far, minlength=len(k))
+    # Pool neighbours until every cell expects at least 25.
+    cell = np.minimum(np.cumsum(expected) // 25, draws // 25).astype(int)
+    _, cell = np.unique(cell, return_inverse=True)
+    e, o = np.bincount(cell, expected), np.bincount(cell, observed)
+    keep = e > 0
+    chi2 = ((o - e) ** 2 / np.where(keep, e, 1))[keep].sum()
+    p = stats.chi2.sf(chi2, max(1, keep.sum() - 1))
+    assert p > 1e-7
+    assert observed.sum() == draws
+
+
+@every_mechanism
+def test_moments_of_the_draws(mechanism):
+    values = mechanism.sample(1_000_000, rng=Secure()).astype(float)
+    k = np.arange(-reach(mechanism), reach(mechanism) + 1.0)
+    p = np.exp(mechanism.log_pmf(k))
+    fourth = (p * k**4).sum()
+    variance = mechanism.variance
+    assert abs(values.mean()) < 6 * math.sqrt(variance / 1e6)
+    assert abs((values**2).mean() - variance) < 6 * math.sqrt((fourth - variance**2) / 1e6) + 1e-12
+
+
+@every_mechanism
+def test_variance_is_that_of_the_pmf(mechanism):
+    k = np.arange(-reach(mechanism), reach(mechanism) + 1.0)
+    p = np.exp(mechanism.log_pmf(k))
+    assert p.sum() == pytest.approx(1, rel=1e-12)
+    assert (p * k * k).sum() == pytest.approx(mechanism.variance, rel=1e-11)
+
+
+@every_mechanism
+def test_the_law_is_symmetric_and_lives_on_integers(mechanism):
+    k = np.arange(50)
+    assert (mechanism.log_pmf(k) == mechanism.log_pmf(-k)).all()
+    assert mechanism.log_pmf(0.5) == -np.inf
+
+
+@every_mechanism
+def test_tails_keep_their_relative_precision(mechanism):
+    k = np.arange(1, reach(mechanism))
+    p = np.exp(mechanism.log_pmf(k))
+    direct = np.cumsum(p[::-1])[::-1]
+    shown = direct > 1e-290
+    assert mechanism.survival(k - 1)[shown] == pytest.approx(direct[shown], rel=1e-9)
+
+
+@every_mechanism
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_repeating_a_charge_equals_charging_again(mechanism, count):
+    cost = mechanism.cost(Sensitivity(Fraction(2), Fraction(2)))
+    again = total([cost] * count) if count else cost * 0
+    assert cost * count == again
+    assert count * cost == again
+
+
+@every_mechanism
+def test_parameters_build_the_mechanism_again(mechanism):
+    assert from_parameters(mechanism.name, mechanism.parameters) == mechanism
+
+
+@every_mechanism
+def test_a_seed_repeats_and_another_does_not(mechanism):
+    if mechanism.variance < 0.5:
+        return  # noise that is nearly always zero
+    first = mechanism.sample(200, rng=Seeded(1))
+    assert (first == mechanism.sample(200, rng=Seeded(1))).all()
+    assert not (first == mechanism.sample(200, rng=Seeded(2))).all()
+
+
+@every_mechanism
+def test_it_is_both_a_law_and_a_mechanism(mechanism):
+    assert isinstance(mechanism, Law)
+    assert isinstance(mechanism, Mechanism)
+
+
+@every_law
+def test_cdf_and_survival_are_complements(law):
+    x = np.linspace(-30, 30, 241)
+    assert law.cdf(x) + law.survival(x) == pytest.approx(np.ones_like(x), abs=1e-15)
+    assert (np.diff(law.cdf(x)) >= 0).all()
+
+
+@every_law
+@pytest.mark.parametrize("shift", [1, 3])
+def test_loss_is_the_log_ratio_and_never_falls(law, shift):
+    e = np.arange(-60, 61)
+    direct = law.log_density(e) - law.log_density(e + shift)
+    assert law.loss_at(e, shift) == pytest.approx(direct, abs=1e-9, rel=1e-9)
+    assert (np.diff(law.loss_at(e, shift)) >= 0).all()
+
+
+@every_law
+@pytest.mark.parametrize("shift", [1, 3])
+def test_privacy_loss_is_a_distribution_whose_exponential_integrates(law, shift):
+    losses, weights = law.privacy_loss(shift)
+    assert weights.sum() == pytest.approx(1, rel=1e-13)
+    assert (weights * np.exp(-losses)).sum() == pytest.approx(1, rel=1e-12)
+
+
+@every_law
+def test_privacy_loss_gives_expectations_of_smooth_functions(law):
+    losses, weights = law.privacy_loss()
+    value = (weights * np.exp(-np.logaddexp(0, 1.3 - losses))).sum()
+    if isinstance(law, Mechanism):
+        e = np.arange(-reach(law), reach(law) + 1)
+        direct = np.exp(law.log_pmf(e) - np.logaddexp(0, 1.3 - law.loss_at(e))).sum()
+    else:
+        far = 45 * law.variance**0.5
+
+        def integrand(e: float) -> float:
+            return float(np.exp(law.log_density(e) - np.logaddexp(0, 1.3 - law.loss_at(e))))
+
+        direct = sum(
+            integrate.quad(integrand, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0]
+            for a, b in ((-far, -1), (-1, -0.5), (-0.5, 0), (0, far))
+        )
+    assert value == pytest.approx(direct, rel=1e-10)
+
+
+@every_law
+def test_continuous_laws_cannot_be_released(law):
+    if isinstance(law, Mechanism):
+        assert hasattr(law, "cost")
+    else:
+        assert not hasattr(law, "sample")
+        assert not hasattr(law, "cost")
