@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import duckdb
 from countveil.errors import PlanError, RecordsError
 from countveil.schema.attributes import Attribute, listed
 from countveil.schema.plan import Plan
+
+_LONGEST_HEADER = 1_000_000
 
 # Errors about the SQL text; all others may quote a value taken from a record.
 _ABOUT_SQL = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
@@ -96,9 +99,12 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
 
         def column(name: str, key: str) -> str:
             if name not in types:
+                # Without a header, the first line of a CSV file is a record.
+                shown = kind != "CSV" or show_values
+                has = f"; its columns are {listed(types, 20)}" if shown else ""
                 raise RecordsError(
-                    f"{label}: no column {name!r} for {key}; its columns are {listed(types, 20)}; "
-                    f"rename the column, or map it under records.columns"
+                    f"{label}: no column {name!r} for {key}{has}; rename the column, or map it under "
+                    f"records.columns"
                 )
             return identifier(name)
 
@@ -194,10 +200,32 @@ def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, labe
         if len(statements) != 1 or "SELECT" not in str(statements[0].type):
             raise RecordsError(f"{label}: is not one SELECT statement; write one")
         return f"({statements[0].query.strip().rstrip(';')})"
-    path = literal(str(plan.folder / str(records.path)))
+    path = plan.folder / str(records.path)
     if kind == "Parquet":
-        return f"read_parquet({path})"
-    return f"read_csv({path}, all_varchar = true, header = true)"
+        return f"read_parquet({literal(str(path))})"
+    return _csv(path)
+
+
+def _csv(path: Path) -> str:
+    """Return the SQL that reads a CSV file as text, with nothing left to guess.
+
+    DuckDB's own detection may skip lines it cannot place: records would be lost in silence.
+    """
+    with path.open("rb") as file:
+        line = file.readline(_LONGEST_HEADER)
+    try:
+        header = line.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise RecordsError(f"{path}: line 1 is not UTF-8 text; save the file as UTF-8") from None
+    delimiter = max(",;\t|", key=header.count)
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    if len(set(names)) != len(names) or "" in names:
+        raise RecordsError(f"{path}: line 1 names a column twice or not at all; it holds the names")
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv({literal(str(path))}, auto_detect = false, header = true, "
+        f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}})"
+    )
 
 
 @contextmanager

@@ -1,0 +1,267 @@
+"""Statements that hold for every engine: counts equal brute force, bad records are named."""
+
+import csv
+import os
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from countveil.engines.registry import ENGINES, open_engine
+from countveil.errors import InputError, PlanError, RecordsError
+from countveil.schema.plan import Plan
+from countveil.starter import write_start
+from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
+
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+def dense(counts, level: str) -> np.ndarray:
+    units = counts.geography.units(level)
+    unit, cell, count = counts.entries(level, 0, units)
+    out = np.zeros((units, counts.cells), np.int64)
+    np.add.at(out, (unit, cell), count)
+    return out
+
+
+def brute_force(plan: Plan, people: list[tuple[str, ...]]) -> dict[str, np.ndarray]:
+    """Count in plain Python, level by level."""
+    with plan.crosswalk.open() as file:
+        rows = list(csv.DictReader(file))
+    out = {}
+    for level in plan.levels:
+        codes = sorted({tuple(row[name] for name in plan.levels[: plan.levels.index(level) + 1]) for row in rows})
+        index = {code[-1]: i for i, code in enumerate(codes)}
+        upper = {row[plan.levels[-1]]: index[row[level]] for row in rows}
+        table = np.zeros((len(index), *plan.schema.shape), np.int64)
+        for (place, *values), n in Counter(people).items():
+            where = tuple(a.categories.index(v) for a, v in zip(plan.schema.attributes, values, strict=True))
+            table[(upper[place], *where)] += n
+        out[level] = table.reshape(len(index), -1)
+    return out
+
+
+@every_engine
+def test_counts_equal_brute_force(engine, tiny):
+    plan = Plan.load(tiny)
+    counts = open_engine(engine).tabulate(plan)
+    for level, expected in brute_force(plan, TINY_PEOPLE).items():
+        assert (dense(counts, level) == expected).all()
+
+
+@every_engine
+def test_counts_of_a_larger_place_equal_brute_force(engine, tmp_path):
+    folder = tmp_path / "start"
+    write_start(folder, people=3000, seed=4)
+    plan = Plan.load(folder / "plan.toml")
+    counts = open_engine(engine).tabulate(plan)
+    with (folder / "people.csv").open() as file:
+        people = [tuple(row.values()) for row in csv.DictReader(file)]
+    for level, expected in brute_force(plan, people).items():
+        assert (dense(counts, level) == expected).all()
+    for start, stop in ((0, 1), (3, 9), (40, 41)):
+        unit, cell, count = counts.entries("block", start, stop)
+        part = np.zeros((stop - start, counts.cells), np.int64)
+        np.add.at(part, (unit, cell), count)
+        assert (part == dense(counts, "block")[start:stop]).all()
+
+
+def as_parquet(folder: Path) -> str:
+    table = pa.csv.read_csv(folder / "people.csv")
+    table = table.set_column(1, "AGE", table["AGE"].dictionary_encode())
+    pq.write_table(table, folder / "people.parquet")
+    return 'path = "people.parquet"'
+
+
+def as_query(folder: Path) -> str:
+    return "query = \"SELECT * FROM read_csv('people.csv', all_varchar = true)\""
+
+
+def as_database(folder: Path) -> str:
+    with duckdb.connect(str(folder / "people.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE p AS SELECT * FROM read_csv('{folder}/people.csv', all_varchar = true)")
+    return 'database = "people.duckdb"\nquery = "SELECT * FROM p;"'
+
+
+def as_counts(folder: Path) -> str:
+    lines = [",".join((*row, str(n))) for row, n in Counter(TINY_PEOPLE).items()]
+    (folder / "table.csv").write_text("\n".join(["area,AGE,SEX,n", *lines, "A3,young,f,0"]) + "\n")
+    return 'path = "table.csv"\ncounts = "n"'
+
+
+def as_semicolons(folder: Path) -> str:
+    text = (folder / "people.csv").read_text().replace(",", ";")
+    (folder / "other.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    return 'path = "other.csv"'
+
+
+def as_renamed(folder: Path) -> str:
+    text = (folder / "people.csv").read_text().replace("area,AGE,SEX", 'GEO ID,"a""ge",SEX', 1)
+    (folder / "renamed.csv").write_text(text)
+    return "path = \"renamed.csv\"\ncolumns = { area = \"GEO ID\", AGE = 'a\"ge' }"
+
+
+@every_engine
+@pytest.mark.parametrize("source", [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed])
+def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
+    line = source(tiny.parent)
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+    plan = Plan.load(tiny)
+    counts = open_engine(engine).tabulate(plan)
+    for level, expected in brute_force(plan, TINY_PEOPLE).items():
+        assert (dense(counts, level) == expected).all()
+
+
+@every_engine
+def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tiny):
+    rows = [("p1", *row) for row in TINY_PEOPLE[:4]] + [("p2", *TINY_PEOPLE[4]), ("p3", *TINY_PEOPLE[5])]
+    text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 2')
+    tiny.write_text(text)
+
+    def tabulate(some):
+        lines = ["id,area,AGE,SEX", *(",".join(row) for row in some)]
+        (tiny.parent / "people.csv").write_text("\n".join(lines) + "\n")
+        return dense(open_engine(engine).tabulate(Plan.load(tiny)), "area")
+
+    everyone = tabulate(rows)
+    assert everyone.sum() == 4, "two of p1's four rows, and one of each other"
+    assert (tabulate(rows[::-1]) == everyone).all(), "the order of rows must not matter"
+    without = tabulate([row for row in rows if row[0] != "p1"])
+    alone = tabulate([row for row in rows if row[0] == "p1"])
+    assert (without + alone == everyone).all(), "each person's rows are chosen by his own rows"
+    with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person"):
+        tabulate([rows[0], ("", *TINY_PEOPLE[0])])
+
+
+@every_engine
+def test_missing_codes_go_to_the_declared_category(engine, tiny):
+    tiny.write_text(
+        TINY_PLAN.replace("one_row_per_person = true", 'one_row_per_person = true\nmissing = { SEX = "x" }')
+    )
+    write_people(tiny.parent / "people.csv", [("A1", "old", ""), ("A1", "old", "x")])
+    counts = open_engine(engine).tabulate(Plan.load(tiny))
+    assert dense(counts, "area")[0].tolist() == [0, 0, 0, 0, 0, 2]
+
+
+SENTINEL = "Zz-secret-value"
+BAD_RECORDS = [
+    ([("A1", "old", "f"), ("A1", "old", SENTINEL)], "row 2: column SEX: not a declared category; choose from f, m, x"),
+    ([("A1", "old", ""), ("A1", "old", "f")], "row 1: column SEX: a missing code; fill it in, or declare"),
+    ([("A1", "old", "f"), (SENTINEL, "old", "f")], "row 2: column area: a code that the crosswalk does not list"),
+    ([("", "old", "f")], "row 1: column area: no geography code"),
+    ([("A1", SENTINEL, "f")] * 9, "rows 1, 2, 3, 4, 5 and more: column AGE: not a declared category"),
+]
+
+
+@every_engine
+@pytest.mark.parametrize(("people", "message"), BAD_RECORDS)
+def test_bad_records_are_named_by_row_and_rule_not_by_value(engine, tiny, people, message):
+    write_people(tiny.parent / "people.csv", people)
+    plan = Plan.load(tiny)
+    with pytest.raises(RecordsError) as caught:
+        open_engine(engine).tabulate(plan)
+    assert message in str(caught.value)
+    assert str(tiny.parent / "people.csv") in str(caught.value)
+    assert SENTINEL not in str(caught.value)
+    if any(SENTINEL in row for row in people):
+        with pytest.raises(RecordsError, match=SENTINEL):
+            open_engine(engine, show_values=True).tabulate(plan)
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (["3", "-1"], "row 2: column of counts: a negative count"),
+        (["3", "1.5"], "row 2: column of counts: not a whole number"),
+        (["", "2"], "row 1: column of counts: not a whole number"),
+        (["many", "2"], "row 1: column of counts: not a whole number"),
+        (["2000000000", "2"], "the largest count supported"),
+    ],
+)
+def test_bad_counts_are_named(engine, tiny, counts, message):
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', 'path = "table.csv"\ncounts = "n"'))
+    lines = ["area,AGE,SEX,n", *(f"A1,old,{sex},{n}" for sex, n in zip("fm", counts, strict=True))]
+    (tiny.parent / "table.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(RecordsError) as caught:
+        open_engine(engine).tabulate(Plan.load(tiny))
+    assert message in str(caught.value)
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"", "people.csv", "the file is empty"),
+        (b"area,AGE,SEX\n", "people.csv", "no rows"),
+        (b"area,AGE\nA1,old\n", "people.csv", "no column 'SEX' for the attribute SEX; rename the column"),
+        (b"PAR1 but not really", "people.parquet", "cannot be read as Parquet"),
+        (b"\xff\xfe\x00\x01" * 50, "people.parquet", "cannot be read as Parquet"),
+        (b"area,AGE,SEX\nA1,old,f\nA1,old\nZz-secret-value,old,f,9,9\n", "people.csv", "cannot be read as CSV"),
+        (b"Zz-secret-value,old,f\nA1,old,f\n", "people.csv", "no column 'area' for the level area; rename"),
+        (b"area,AGE,AGE,SEX\nA1,old,old,f\n", "people.csv", "names a column twice"),
+        (b"\xff\xfearea,AGE,SEX\nA1,old,f\n", "people.csv", "line 1 is not UTF-8"),
+        (b"area,AGE,SEX\nA1,\xff\xfe,f\n", "people.csv", "people.csv"),
+    ],
+)
+def test_files_that_are_no_records(engine, tiny, content, name, message):
+    (tiny.parent / name).write_bytes(content)
+    tiny.write_text(TINY_PLAN.replace("people.csv", name))
+    with pytest.raises(InputError) as caught:
+        open_engine(engine).tabulate(Plan.load(tiny))
+    assert message in str(caught.value)
+    assert SENTINEL not in str(caught.value)
+
+
+@every_engine
+def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
+    def refuse(line: str, message: str) -> None:
+        tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+        with pytest.raises(InputError) as caught:
+            open_engine(engine).tabulate(Plan.load(tiny))
+        assert message in str(caught.value)
+
+    refuse('path = "none.csv"', "no such file")
+    refuse('path = "."', "is a folder")
+    refuse('query = "DROP TABLE x"', "is not one SELECT statement")
+    refuse('query = "SELECT 1; SELECT 2"', "is not one SELECT statement")
+    refuse("query = \"COPY (SELECT 1) TO 'x.csv'\"", "is not one SELECT statement")
+    refuse('query = "SELECT * FROM nowhere"', "nowhere")
+    refuse('query = "SELEKT"', "cannot be run")
+    refuse('database = "people.csv"\nquery = "SELECT 1"', "cannot be opened as a DuckDB database")
+    refuse('path = "people.csv"\ncolumns = { Q = "x" }', "records.columns.Q: no level or attribute")
+    refuse("query = \"SELECT 1 AS area, 'old' AS AGE, 'f' AS SEX\"", "codes are text so that leading zeros")
+    assert not (tiny.parent / "x.csv").exists()
+
+
+@every_engine
+def test_an_unreadable_file_is_refused(engine, tiny):
+    if os.getuid() == 0:
+        # Root reads everything; a loop of links is unreadable for everyone.
+        path = tiny.parent / "loop.csv"
+        path.symlink_to(path)
+        tiny.write_text(TINY_PLAN.replace("people.csv", "loop.csv"))
+        match = "no such file"
+    else:
+        (tiny.parent / "people.csv").chmod(0)
+        match = "make it readable"
+    with pytest.raises(RecordsError, match=match):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@every_engine
+def test_a_plan_without_records_is_refused(engine, tiny):
+    text = TINY_PLAN.replace('[records]\npath = "people.csv"\none_row_per_person = true\n', "")
+    tiny.write_text(text)
+    with pytest.raises(PlanError, match="records: is needed to release"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
+def test_unknown_engines_list_the_known_ones():
+    with pytest.raises(InputError, match="no engine 'cloud'; choose from local"):
+        open_engine("cloud")

@@ -1,0 +1,162 @@
+import multiprocessing
+import os
+import sqlite3
+import stat
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from countveil.errors import LedgerError
+from countveil.privacy.costs import PureDP, ZCDP
+from countveil.privacy.ledger import Ledger, Period
+
+
+def book(path: Path, total=None, **other) -> Ledger:
+    facts = {"dataset": "d", "unit": "person", "neighbors": "change-one", **other}
+    return Ledger(path / "ledger.sqlite", total=total or ZCDP(1), **facts)
+
+
+def test_charges_add_up_and_what_is_left_is_exact(tmp_path):
+    ledger = book(tmp_path)
+    assert ledger.left() == ZCDP(1)
+    assert ledger.charge("r1", ZCDP("1/3"), note="first")
+    assert ledger.charge("r2", ZCDP("1/3"))
+    assert ledger.spent() == ZCDP("2/3")
+    assert ledger.left() == ZCDP("1/3")
+    assert [line.release for line in ledger.charges()] == ["r1", "r2"]
+    assert ledger.charges()[0].description == "first"
+
+
+def test_the_same_release_is_charged_once(tmp_path):
+    ledger = book(tmp_path)
+    assert ledger.charge("r1", ZCDP("0.6"))
+    assert not ledger.charge("r1", ZCDP("0.6"))
+    assert ledger.spent() == ZCDP("0.6")
+    with pytest.raises(LedgerError, match="a changed plan needs a folder of its own"):
+        ledger.charge("r1", ZCDP("0.5"))
+
+
+def test_overspending_is_refused_with_what_is_left(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.75"))
+    before = ledger.path.read_bytes()
+    with pytest.raises(LedgerError, match=r"costs rho = 1/2, and of the total \(rho = 1\) only rho = 1/4 is left"):
+        ledger.charge("r2", ZCDP("0.5"))
+    with pytest.raises(LedgerError, match="is left"):
+        ledger.check(ZCDP("0.5"))
+    assert ledger.path.read_bytes() == before
+    assert ledger.charge("r3", ZCDP("0.25")), "exactly what is left may be spent"
+
+
+def test_a_check_writes_nothing(tmp_path):
+    ledger = book(tmp_path)
+    ledger.check(ZCDP(1))
+    with pytest.raises(LedgerError):
+        ledger.check(ZCDP(2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_first_charge_leaves_no_lines(tmp_path):
+    ledger = book(tmp_path)
+    with pytest.raises(LedgerError):
+        ledger.charge("r1", ZCDP(2))
+    assert ledger.charges() == []
+
+
+def test_pure_costs_enter_a_rho_ledger_as_half_their_square(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", PureDP(1))
+    assert ledger.left() == ZCDP("1/2")
+
+
+def test_a_pure_ledger_takes_pure_costs_only(tmp_path):
+    ledger = book(tmp_path, total=PureDP(2))
+    ledger.charge("r1", PureDP("1.5"))
+    assert ledger.left() == PureDP("0.5")
+    with pytest.raises(LedgerError, match="has no pure epsilon"):
+        ledger.charge("r2", ZCDP("0.01"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("dataset", "e"), ("unit", "household"), ("neighbors", "add-remove")]
+)
+def test_a_ledger_serves_one_data_set_unit_and_relation(tmp_path, field, value):
+    book(tmp_path).charge("r1", ZCDP("0.1"))
+    with pytest.raises(LedgerError, match=f"kept for {field}"):
+        book(tmp_path, **{field: value}).charge("r2", ZCDP("0.1"))
+
+
+def test_limits_are_set_once(tmp_path):
+    book(tmp_path).charge("r1", ZCDP("0.1"))
+    with pytest.raises(LedgerError, match="limits set once"):
+        book(tmp_path, total=ZCDP(5)).charge("r2", ZCDP("0.1"))
+    assert Ledger.limits_of(tmp_path / "ledger.sqlite") == (ZCDP(1), None)
+
+
+@pytest.mark.parametrize(
+    ("every", "same", "other"),
+    [
+        ("year", date(2027, 12, 31), date(2028, 1, 1)),
+        ("quarter", date(2027, 3, 31), date(2027, 4, 1)),
+        ("month", date(2027, 1, 31), date(2027, 2, 1)),
+    ],
+)
+def test_a_calendar_limits_each_period(tmp_path, every, same, other):
+    ledger = book(tmp_path, total=ZCDP(10), period=Period(every, ZCDP(1)))
+    ledger.charge("r1", ZCDP("0.7"), on=date(2027, 1, 1))
+    with pytest.raises(LedgerError, match="the limit of 2027.* only rho = 3/10 is left"):
+        ledger.charge("r2", ZCDP("0.4"), on=same)
+    assert ledger.charge("r2", ZCDP("0.4"), on=other)
+    assert ledger.left(on=other) == ZCDP("0.6")
+    assert ledger.left() == ZCDP(10 - Fraction("1.1"))
+    assert Ledger.limits_of(ledger.path) == (ZCDP(10), Period(every, ZCDP(1)))
+
+
+def charge_many(path: Path, worker: int) -> None:
+    ledger = book(path, total=ZCDP(10))
+    for number in range(20):
+        try:
+            ledger.charge(f"w{worker}-{number}", ZCDP("1/4"))
+        except LedgerError as error:
+            assert "is left" in str(error)
+
+
+def test_concurrent_charges_are_serialised(tmp_path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=charge_many, args=(tmp_path, w)) for w in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    ledger = book(tmp_path, total=ZCDP(10))
+    assert len(ledger.charges()) == 40, "80 asked for a quarter each, and 10 were there"
+    assert ledger.left() == ZCDP(0)
+
+
+def test_the_file_is_private_and_syncs(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    assert stat.S_IMODE(os.stat(ledger.path).st_mode) == 0o600
+
+
+def test_what_is_no_ledger_is_refused(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"not a database, but long enough to look like one" * 100)
+    with pytest.raises(LedgerError, match="not usable as a ledger"):
+        book(tmp_path).charge("r1", ZCDP("0.1"))
+    with pytest.raises(LedgerError, match="not usable as a ledger"):
+        book(tmp_path).check(ZCDP("0.1"))
+    with pytest.raises(LedgerError, match="cannot be written"):
+        Ledger(tmp_path / "no" / "folder.sqlite", "d", "p", "change-one", ZCDP(1)).charge("r", ZCDP(1))
+
+
+def test_amounts_are_stored_as_exact_text(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("1666368/16793603"))
+    with sqlite3.connect(ledger.path) as connection:
+        rows = connection.execute("SELECT currency, amount FROM charges").fetchall()
+    connection.close()
+    assert rows == [("zcdp", "1666368/16793603")]
