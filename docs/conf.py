@@ -13,6 +13,7 @@ exclude_patterns = ["_build"]
 default_role = "code"  # docstrings write names in single backticks
 nitpicky = False
 
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

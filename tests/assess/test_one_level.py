@@ -1,0 +1,224 @@
+"""Every one-level number of papers 002 and 000, and brute force for the rest."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from countveil import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Intruder,
+    Laplace,
+    assess,
+)
+from countveil.errors import InputError
+
+RHO1 = "1666368/16793603"
+PRIORS = (0.5, 0.2, 0.1, 0.02)
+REL = 1e-9
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_table_3(truth, prior):
+    noise, who = DiscreteGaussian.from_rho(RHO1), Intruder(prior=prior)
+    x = np.arange(1, 6)
+    after = assess.posterior(noise, observed=x, intruder=who).value
+    risk = assess.disclosure_risk(noise, observed=x, intruder=who).value
+    for i, observed in enumerate(x):
+        assert after[i] == pytest.approx(truth[f"t3_post_x{observed}_p{prior:g}"]["exact"], rel=REL)
+        assert risk[i] == pytest.approx(truth[f"t3_risk_x{observed}_p{prior:g}"]["exact"], rel=REL)
+        mass = math.exp(noise.log_pmf(observed - 1))
+        assert mass == pytest.approx(truth[f"t3_mass_x{observed}"]["exact"], rel=REL)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_table_4(truth, prior):
+    risk = assess.marginal_risk(DiscreteGaussian.from_rho(RHO1), intruder=Intruder(prior=prior))
+    assert risk.value == pytest.approx(truth[f"t4_risk_p{prior:g}"]["exact"], rel=REL)
+    assert risk.posterior == pytest.approx(truth[f"t4_post_p{prior:g}"]["exact"], rel=REL)
+
+
+def test_figure_2(truth):
+    checked = 0
+    for key, item in truth.items():
+        if key.startswith("fig2_R_rho"):
+            rho, prior = key.removeprefix("fig2_R_rho").split("_p")
+            noise = DiscreteGaussian.from_rho(rho)
+            value = assess.marginal_risk(noise, intruder=Intruder(prior=float(prior))).value
+            assert value == pytest.approx(item["exact"], rel=REL)
+            checked += 1
+    assert checked == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "rho", "prior"),
+    [
+        ("pc1_p.5", RHO1, 0.5),
+        ("pc1_p.5b", RHO1, 0.5),
+        ("pc1_p0.2", RHO1, 0.2),
+        ("pc1_p0.1", RHO1, 0.1),
+        ("pc1_p0.02", RHO1, 0.02),
+        ("pc1_.5_.2", "0.5", 0.2),
+        ("pc1_.6_.2", "0.6", 0.2),
+    ],
+)
+def test_correct_decisions(truth, key, rho, prior):
+    noise = DiscreteGaussian.from_rho(rho)
+    value = assess.correct_decision(noise, intruder=Intruder(prior=prior), ties="split").value
+    assert value == pytest.approx(truth[key]["exact"], rel=REL)
+
+
+def test_tails_of_section_2(truth):
+    gaussian, geometric = DiscreteGaussian.from_rho("0.5"), DiscreteLaplace(epsilon="1")
+    assert 2 * float(gaussian.survival(2)) == pytest.approx(truth["tail_dg"]["exact"], rel=REL)
+    assert 2 * float(geometric.survival(2)) == pytest.approx(truth["tail_geo"]["exact"], rel=REL)
+
+
+def test_no_hierarchy_posterior_of_section_4_3(truth):
+    value = assess.posterior(
+        DiscreteGaussian.from_rho(RHO1), observed=2, intruder=Intruder(prior=0.5)
+    ).value
+    assert value == pytest.approx(truth["t7_nohier"]["exact"], rel=REL)
+
+
+def test_change_one_neighbours_double_the_variance_and_lower_the_risk():
+    noise = DiscreteGaussian.from_rho(RHO1, sensitivity2=2)
+    value = assess.correct_decision(noise, intruder=Intruder(prior=0.5)).value
+    assert value == pytest.approx(0.5628, abs=5e-5)  # ERRATA 002.1
+
+
+def brute_force(noise, prior, known, reach=400):
+    """Bayes' rule by enumeration: (marginal posterior, correct when there, correct when not)."""
+    x = np.arange(known - reach, known + reach + 1)
+    there, absent = np.exp(noise.log_pmf(x - known - 1)), np.exp(noise.log_pmf(x - known))
+    log_ratio = noise.log_pmf(x - known - 1) - noise.log_pmf(x - known)
+    after = 1 / (1 + (1 - prior) / prior * np.exp(np.clip(-log_ratio, -600, 600)))
+    says_yes = after > 0.5
+    return (there * after).sum(), there[says_yes].sum(), absent[~says_yes].sum()
+
+
+@given(
+    st.sampled_from([DiscreteGaussian("0.3"), DiscreteGaussian("2"), DiscreteGaussian("40"),
+                     DiscreteLaplace("1/2"), DiscreteLaplace("3")]),
+    st.floats(0.001, 0.999),
+    st.integers(0, 50),
+)
+@settings(max_examples=150, deadline=None)
+def test_everything_equals_enumeration(noise, prior, known):
+    who = Intruder(prior=prior, known=known)
+    after, there, absent = brute_force(noise, prior, known)
+    assert assess.marginal_risk(noise, intruder=who).posterior == pytest.approx(after, rel=1e-11)
+    threshold = math.log((1 - prior) / prior)
+    losses = noise.loss_at(np.arange(-400, 401))
+    if np.abs(losses - threshold).min() > 1e-9:  # away from ties
+        right = assess.correct_decision(noise, intruder=who).value
+        assert right == pytest.approx(there, rel=1e-9, abs=1e-300)
+        right = assess.correct_decision(noise, intruder=who, present=False).value
+        assert right == pytest.approx(absent, rel=1e-9)
+
+
+def test_several_counts_are_a_product_of_evidence():
+    noises = [DiscreteGaussian("2"), DiscreteLaplace("3"), DiscreteGaussian("0.4")]
+    e = [np.arange(-60, 61), np.arange(-200, 201), np.arange(-12, 13)]
+    losses = [noise.loss_at(k) for noise, k in zip(noises, e, strict=True)]
+    weights = [np.exp(noise.log_pmf(k)) for noise, k in zip(noises, e, strict=True)]
+    total = losses[0][:, None, None] + losses[1][:, None] + losses[2]
+    weight = weights[0][:, None, None] * weights[1][:, None] * weights[2]
+    for prior in (0.5, 0.01):
+        logit = math.log(prior / (1 - prior))
+        direct = (weight * np.exp(-np.logaddexp(0, -logit - total))).sum() / prior
+        ours = assess.marginal_risk(noises, intruder=Intruder(prior=prior)).value
+        assert ours == pytest.approx(direct, rel=1e-10)
+
+
+def test_wide_gaussians_pool_into_one():
+    """All eleven block queries of 2020 together: effective rho .10304952 (truth mq_presence)."""
+    noises = [DiscreteGaussian.from_rho("0.05"), DiscreteGaussian.from_rho("0.04"), DiscreteGaussian("90")]
+    rate = sum(float(1 / (2 * noise.sigma2)) for noise in noises)
+    pooled = assess.marginal_risk(Gaussian(math.sqrt(1 / (2 * rate))), intruder=Intruder(prior=0.1))
+    ours = assess.marginal_risk(noises, intruder=Intruder(prior=0.1))
+    assert ours.value == pytest.approx(pooled.value, rel=1e-12)
+
+
+def test_many_coarse_counts_are_binned_without_harm():
+    noises = [DiscreteGaussian(s) for s in ("0.9", "1.1", "1.3", "1.7", "2.1", "2.3", "2.9")]
+    rng = np.random.default_rng(5)
+    loss = np.zeros(400_000)
+    for noise in noises:
+        k = np.arange(-25, 26)
+        p = np.exp(noise.log_pmf(k))
+        loss += noise.loss_at(rng.choice(k, len(loss), p=p / p.sum()))
+    simulated = np.exp(-np.logaddexp(0, -loss))
+    ours = assess.marginal_risk(noises, intruder=Intruder(prior=0.5)).posterior
+    assert abs(ours - simulated.mean()) < 5 * simulated.std() / math.sqrt(len(loss))
+
+
+def test_no_count_tells_nothing():
+    assert assess.marginal_risk([], intruder=Intruder(prior=0.3)).value == 1
+
+
+@pytest.mark.parametrize("law", [Laplace(1), Gaussian(2), Laplace(0.1)])
+def test_continuous_laws_against_simulation(law):
+    rng = np.random.default_rng(11)
+    n = 400_000
+    e = rng.laplace(0, 1 / law.epsilon, n) if isinstance(law, Laplace) else rng.normal(0, law.sigma, n)
+    after = 1 / (1 + 4 * np.exp(-law.loss_at(e)))
+    who = Intruder(prior=0.2)
+    assert assess.marginal_risk(law, intruder=who).posterior == pytest.approx(
+        after.mean(), abs=5 * after.std() / math.sqrt(n)
+    )
+    right = assess.correct_decision(law, intruder=who).value
+    assert right == pytest.approx((after > 0.5).mean(), abs=5 / math.sqrt(n))
+
+
+def test_ties_follow_the_rule():
+    # Two people at issue would tie between 0 and 1; with one, pure noise ties when odds = epsilon.
+    epsilon = math.log(4)
+    noise, who = Laplace(epsilon), Intruder(prior=0.2)
+    yes, no, split = (
+        assess.correct_decision(noise, intruder=who, ties=rule).value for rule in ("yes", "no", "split")
+    )
+    assert (yes, no, split) == pytest.approx((0.5, 0.0, 0.25), rel=1e-12)
+    with pytest.raises(InputError, match='choose "split", "yes" or "no"'):
+        assess.correct_decision(noise, intruder=who, ties="maybe")
+
+
+@pytest.mark.parametrize("rho", ["1e-12", "1e-6", "0.1", "100", "1e4"])
+@pytest.mark.parametrize("prior", [1e-12, 0.02, 0.5, 1 - 1e-12])
+def test_extremes_are_finite_and_ordered(rho, prior):
+    noise = DiscreteGaussian.from_rho(rho)
+    who = Intruder(prior=prior, known=10**9)
+    risk = assess.marginal_risk(noise, intruder=who)
+    assert 1 - 1e-12 <= risk.value <= (1 + 1e-12) / prior
+    x = np.array([-(10.0**9), 0, 10**9, 10**9 + 1, 3 * 10**9])
+    after = assess.posterior(noise, observed=x, intruder=who).value
+    assert np.isfinite(after).all()
+    assert (np.diff(after) >= 0).all()
+    assert 0 <= assess.correct_decision(noise, intruder=who).value <= 1
+
+
+def test_far_out_observations_do_not_cancel():
+    noise, who = DiscreteGaussian.from_rho("1e-10"), Intruder(prior=0.5, known=10**9)
+    value = assess.posterior(noise, observed=2 * 10**9, intruder=who).value
+    exact = 1 / (1 + math.exp(-1e-10 * (2 * 10**9 - 1)))
+    assert value == pytest.approx(exact, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Intruder(prior=0),
+        lambda: Intruder(prior=1),
+        lambda: Intruder(prior=float("nan")),
+        lambda: Intruder(prior=0.5, known=-1),
+        lambda: Intruder(prior=0.5, known=1.5),
+        lambda: assess.posterior(Gaussian(1), observed=float("nan"), intruder=Intruder(prior=0.5)),
+    ],
+)
+def test_what_makes_no_sense_is_refused(build):
+    with pytest.raises(InputError):
+        build()

@@ -1,0 +1,54 @@
+import pytest
+
+from countveil.assess.plan_risk import risk_by_level
+from countveil.assess.pricing import price
+from countveil.schema.plan import Plan
+from tests.conftest import TINY_PLAN
+
+ADD_REMOVE = 'invariants = []\n[release]\ntitle = "t"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+
+
+def test_the_intruder_at_block_level_sees_all_eleven_queries():
+    risks = {(r.level, r.prior): r for r in risk_by_level(Plan.parse(ADD_REMOVE))}
+    # truth mq_presence: effective rho .10304952, R(.5) = 1.049072, R(.02) = 1.21671
+    assert risks["block", 0.5].marginal_risk == pytest.approx(1.049072, abs=5e-7)
+    assert risks["block", 0.02].marginal_risk == pytest.approx(1.21671, abs=5e-6)
+    assert risks["block", 0.5].correct_decision == pytest.approx(0.588860465787581, rel=1e-9)
+
+
+def test_change_one_neighbours_lower_the_risk():
+    loose = {(r.level, r.prior): r.marginal_risk for r in risk_by_level(Plan.parse(ADD_REMOVE))}
+    tight = Plan.parse('[release]\ntitle = "t"\npreset = "pl94-2020"\n')
+    for risk in risk_by_level(tight):
+        assert risk.marginal_risk < loose[risk.level, risk.prior]
+
+
+def test_prices_hold_cost_noise_and_risk():
+    priced = price(Plan.parse('[release]\ntitle = "t"\npreset = "pl94-2020"\n'))
+    assert len(priced.noises) == 65
+    assert priced.tight_epsilon == pytest.approx(16.476, abs=0.01)
+    assert priced.tight_epsilon < priced.cost.epsilon("1e-10")
+    block = next(noise for item, noise in priced.noises if item.level == "block" and item.query.cells == 2016)
+    assert block.variance == pytest.approx(10.08, abs=0.005)  # ERRATA 002.1
+
+
+def test_pure_plans_use_discrete_laplace_noise():
+    priced = price(Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "2"')))
+    assert {noise.name for _, noise in priced.noises} == {"discrete-laplace"}
+    assert priced.tight_epsilon is None
+    item, noise = priced.noises[0]
+    assert noise.cost(item.sensitivity) == item.cost
+
+
+def test_the_noise_costs_exactly_what_the_plan_allots():
+    for text in (ADD_REMOVE, TINY_PLAN, TINY_PLAN.replace("change-one", "add-remove")):
+        for item, noise in price(Plan.parse(text)).noises:
+            assert noise.cost(item.sensitivity) == item.cost
+
+
+def test_the_limit_is_judged_at_the_intruders_level():
+    low = Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.01\n")
+    assert {risk.level for risk in price(low).above_limit} == {"area"}
+    high = Plan.parse(TINY_PLAN + '[intruder]\npriors = [0.5]\nlimit = 1.01\nlevel = "region"\n')
+    assert {risk.level for risk in price(high).above_limit} == {"region"}
+    assert price(Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n")).above_limit == ()
