@@ -32,7 +32,9 @@ def test_what_is_not_exact_is_refused_with_the_remedy(bad):
         exact(bad, "rho")
 
 
-@pytest.mark.parametrize("bad", ["", "abc", "1/0", "nan", "inf", "1e99999", "1" * 500, "1//2", "--1"])
+@pytest.mark.parametrize(
+    "bad", ["", "abc", "1/0", "nan", "inf", "1e99999", "1" * 500, "1//2", "--1"]
+)
 def test_text_that_is_no_number_is_refused(bad):
     with pytest.raises(InputError, match="rho"):
         exact(bad, "rho")

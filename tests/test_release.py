@@ -15,7 +15,9 @@ from tests.conftest import TINY_PLAN
 
 @pytest.fixture
 def out(tiny: Path) -> Path:
-    tiny.write_text(TINY_PLAN + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n')
+    tiny.write_text(
+        TINY_PLAN + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
+    )
     plan = Plan.load(tiny)
     counts = open_engine("local").tabulate(plan)
     folder = tiny.parent / "out"
@@ -79,7 +81,9 @@ TAMPERING = {
         "the noise stated in the manifest is not the noise the plan pays for",
     ),
     "a file outside": (
-        lambda out: edit(out, lambda d: d["files"].update({"../plan.toml": {"sha256": "0", "bytes": 1}})),
+        lambda out: edit(
+            out, lambda d: d["files"].update({"../plan.toml": {"sha256": "0", "bytes": 1}})
+        ),
         "../plan.toml is listed in the manifest and not there",
     ),
     "no costs": (lambda out: edit(out, lambda d: d.pop("cost")), "lacks or garbles 'cost'"),
@@ -87,7 +91,10 @@ TAMPERING = {
         lambda out: edit(out, lambda d: d["plan"].pop("budget")),
         "its plan does not check out",
     ),
-    "another format": (lambda out: edit(out, lambda d: d.update(format="x")), "not a manifest of format"),
+    "another format": (
+        lambda out: edit(out, lambda d: d.update(format="x")),
+        "not a manifest of format",
+    ),
     "no JSON": (lambda out: (out / "manifest.json").write_text("{"), "not readable as JSON"),
     "no manifest": (lambda out: (out / "manifest.json").unlink(), "no finished release"),
     "other units": (

@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -30,6 +31,29 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+class _Stopped(CountveilError):
+    """A polite stop; one after the charge is Interrupted instead."""
+
+    exit_status = 130
+
+
+def _command(function: _Function) -> _Function:
+    """Register a command whose interruption is an error like the others."""
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except KeyboardInterrupt:
+            raise _Stopped("stopped before any charge; nothing was written") from None
+
+    app.command()(wrapped)
+    return function
+
+
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (TOML).")]
 OutPath = Annotated[Path, typer.Argument(metavar="OUT", help="A release folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -42,7 +66,7 @@ LedgerPath = Annotated[
 ]
 
 
-@app.command()
+@_command
 def demo(
     to: Annotated[Path, typer.Option("--to", help="A new folder.")] = Path("countveil-demo"),
     people: Annotated[int, typer.Option(min=100, help="How many synthetic people.")] = 100_000,
@@ -88,16 +112,14 @@ def demo(
     console.print(terminal.noisy_totals(release.measurements, "county", "TOTAL"))
     console.print("\nVerified:")
     for line in verification.checks:
-        console.print(f"  {line}")
+        console.print(f"  {line}", soft_wrap=True)
     console.print("\nWritten:")
     for path in written:
-        console.print(f"  {path}")
-    console.print(
-        f"\nNext: countveil price {plan_path} --every-query, or read {out}/measurements/block.parquet"
-    )
+        console.print(f"  {path}", soft_wrap=True)
+    console.print(f"\nNext: countveil price {plan_path} --every-query", soft_wrap=True)
 
 
-@app.command()
+@_command
 def init(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     people: Annotated[int, typer.Option(min=50, help="How many synthetic people.")] = 2_000,
@@ -118,7 +140,7 @@ def init(
     print(f"\nNext: countveil price {written[0]}")
 
 
-@app.command()
+@_command
 def check(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
     show_values: ShowValues = False,
@@ -150,7 +172,7 @@ def check(
         print(f"{plan}: fine; it would cost {loaded.cost}")
 
 
-@app.command()
+@_command
 def price(
     plan: PlanPath,
     every_query: Annotated[
@@ -175,7 +197,7 @@ def price(
         raise typer.Exit(1)
 
 
-@app.command()
+@_command
 def release(
     plan: PlanPath,
     to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
@@ -225,7 +247,7 @@ def release(
         print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
 
 
-@app.command()
+@_command
 def verify(
     out: OutPath,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
@@ -245,7 +267,7 @@ def verify(
             print(f"{out}: {line}")
 
 
-@app.command()
+@_command
 def package(
     out: OutPath,
     to: Annotated[
@@ -270,11 +292,9 @@ def main() -> NoReturn:
     """Run a command; turn every error into its message and exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(standalone_mode=True)
+        app()
     except CountveilError as error:
         _fail(error, str(error), error.exit_status)
-    except KeyboardInterrupt as error:
-        _fail(error, "stopped before any charge; nothing was written", 130)
     except Exception as error:
         # A fault of ours. Its text may hold a value from a record, so only its place is shown.
         if os.environ.get("COUNTVEIL_TRACEBACK"):

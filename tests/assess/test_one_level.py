@@ -102,8 +102,15 @@ def brute_force(noise, prior, known, reach=400):
 
 
 @given(
-    st.sampled_from([DiscreteGaussian("0.3"), DiscreteGaussian("2"), DiscreteGaussian("40"),
-                     DiscreteLaplace("1/2"), DiscreteLaplace("3")]),
+    st.sampled_from(
+        [
+            DiscreteGaussian("0.3"),
+            DiscreteGaussian("2"),
+            DiscreteGaussian("40"),
+            DiscreteLaplace("1/2"),
+            DiscreteLaplace("3"),
+        ]
+    ),
     st.floats(0.001, 0.999),
     st.integers(0, 50),
 )
@@ -137,7 +144,11 @@ def test_several_counts_are_a_product_of_evidence():
 
 def test_wide_gaussians_pool_into_one():
     """All eleven block queries of 2020 together: effective rho .10304952 (truth mq_presence)."""
-    noises = [DiscreteGaussian.from_rho("0.05"), DiscreteGaussian.from_rho("0.04"), DiscreteGaussian("90")]
+    noises = [
+        DiscreteGaussian.from_rho("0.05"),
+        DiscreteGaussian.from_rho("0.04"),
+        DiscreteGaussian("90"),
+    ]
     rate = sum(float(1 / (2 * noise.sigma2)) for noise in noises)
     pooled = assess.marginal_risk(Gaussian(math.sqrt(1 / (2 * rate))), intruder=Intruder(prior=0.1))
     ours = assess.marginal_risk(noises, intruder=Intruder(prior=0.1))
@@ -165,7 +176,11 @@ def test_no_count_tells_nothing():
 def test_continuous_laws_against_simulation(law):
     rng = np.random.default_rng(11)
     n = 400_000
-    e = rng.laplace(0, 1 / law.epsilon, n) if isinstance(law, Laplace) else rng.normal(0, law.sigma, n)
+    e = (
+        rng.laplace(0, 1 / law.epsilon, n)
+        if isinstance(law, Laplace)
+        else rng.normal(0, law.sigma, n)
+    )
     after = 1 / (1 + 4 * np.exp(-law.loss_at(e)))
     who = Intruder(prior=0.2)
     assert assess.marginal_risk(law, intruder=who).posterior == pytest.approx(
@@ -180,7 +195,8 @@ def test_ties_follow_the_rule():
     epsilon = math.log(4)
     noise, who = Laplace(epsilon), Intruder(prior=0.2)
     yes, no, split = (
-        assess.correct_decision(noise, intruder=who, ties=rule).value for rule in ("yes", "no", "split")
+        assess.correct_decision(noise, intruder=who, ties=rule).value
+        for rule in ("yes", "no", "split")
     )
     assert (yes, no, split) == pytest.approx((0.5, 0.0, 0.25), rel=1e-12)
     with pytest.raises(InputError, match='choose "split", "yes" or "no"'):

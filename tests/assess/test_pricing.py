@@ -1,11 +1,13 @@
 import pytest
+from tests.conftest import TINY_PLAN
 
 from countveil.assess.plan_risk import risk_by_level
 from countveil.assess.pricing import price
 from countveil.schema.plan import Plan
-from tests.conftest import TINY_PLAN
 
-ADD_REMOVE = 'invariants = []\n[release]\ntitle = "t"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+ADD_REMOVE = (
+    'invariants = []\n[release]\ntitle = "t"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+)
 
 
 def test_the_intruder_at_block_level_sees_all_eleven_queries():
@@ -28,7 +30,9 @@ def test_prices_hold_cost_noise_and_risk():
     assert len(priced.noises) == 65
     assert priced.tight_epsilon == pytest.approx(16.476, abs=0.01)
     assert priced.tight_epsilon < priced.cost.epsilon("1e-10")
-    block = next(noise for item, noise in priced.noises if item.level == "block" and item.query.cells == 2016)
+    block = next(
+        noise for item, noise in priced.noises if item.level == "block" and item.query.cells == 2016
+    )
     assert block.variance == pytest.approx(10.08, abs=0.005)  # ERRATA 002.1
 
 
@@ -51,4 +55,7 @@ def test_the_limit_is_judged_at_the_intruders_level():
     assert {risk.level for risk in price(low).above_limit} == {"area"}
     high = Plan.parse(TINY_PLAN + '[intruder]\npriors = [0.5]\nlimit = 1.01\nlevel = "region"\n')
     assert {risk.level for risk in price(high).above_limit} == {"region"}
-    assert price(Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n")).above_limit == ()
+    assert (
+        price(Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n")).above_limit
+        == ()
+    )

@@ -35,12 +35,19 @@ def brute_force(plan: Plan, people: list[tuple[str, ...]]) -> dict[str, np.ndarr
         rows = list(csv.DictReader(file))
     out = {}
     for level in plan.levels:
-        codes = sorted({tuple(row[name] for name in plan.levels[: plan.levels.index(level) + 1]) for row in rows})
+        codes = sorted(
+            {
+                tuple(row[name] for name in plan.levels[: plan.levels.index(level) + 1])
+                for row in rows
+            }
+        )
         index = {code[-1]: i for i, code in enumerate(codes)}
         upper = {row[plan.levels[-1]]: index[row[level]] for row in rows}
         table = np.zeros((len(index), *plan.schema.shape), np.int64)
         for (place, *values), n in Counter(people).items():
-            where = tuple(a.categories.index(v) for a, v in zip(plan.schema.attributes, values, strict=True))
+            where = tuple(
+                a.categories.index(v) for a, v in zip(plan.schema.attributes, values, strict=True)
+            )
             table[(upper[place], *where)] += n
         out[level] = table.reshape(len(index), -1)
     return out
@@ -84,7 +91,9 @@ def as_query(folder: Path) -> str:
 
 def as_database(folder: Path) -> str:
     with duckdb.connect(str(folder / "people.duckdb")) as connection:
-        connection.execute(f"CREATE TABLE p AS SELECT * FROM read_csv('{folder}/people.csv', all_varchar = true)")
+        connection.execute(
+            f"CREATE TABLE p AS SELECT * FROM read_csv('{folder}/people.csv', all_varchar = true)"
+        )
     return 'database = "people.duckdb"\nquery = "SELECT * FROM p;"'
 
 
@@ -103,11 +112,13 @@ def as_semicolons(folder: Path) -> str:
 def as_renamed(folder: Path) -> str:
     text = (folder / "people.csv").read_text().replace("area,AGE,SEX", 'GEO ID,"a""ge",SEX', 1)
     (folder / "renamed.csv").write_text(text)
-    return "path = \"renamed.csv\"\ncolumns = { area = \"GEO ID\", AGE = 'a\"ge' }"
+    return 'path = "renamed.csv"\ncolumns = { area = "GEO ID", AGE = \'a"ge\' }'
 
 
 @every_engine
-@pytest.mark.parametrize("source", [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed])
+@pytest.mark.parametrize(
+    "source", [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed]
+)
 def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
     line = source(tiny.parent)
     tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
@@ -119,7 +130,10 @@ def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
 
 @every_engine
 def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tiny):
-    rows = [("p1", *row) for row in TINY_PEOPLE[:4]] + [("p2", *TINY_PEOPLE[4]), ("p3", *TINY_PEOPLE[5])]
+    rows = [("p1", *row) for row in TINY_PEOPLE[:4]] + [
+        ("p2", *TINY_PEOPLE[4]),
+        ("p3", *TINY_PEOPLE[5]),
+    ]
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 2')
     tiny.write_text(text)
 
@@ -141,7 +155,9 @@ def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tin
 @every_engine
 def test_missing_codes_go_to_the_declared_category(engine, tiny):
     tiny.write_text(
-        TINY_PLAN.replace("one_row_per_person = true", 'one_row_per_person = true\nmissing = { SEX = "x" }')
+        TINY_PLAN.replace(
+            "one_row_per_person = true", 'one_row_per_person = true\nmissing = { SEX = "x" }'
+        )
     )
     write_people(tiny.parent / "people.csv", [("A1", "old", ""), ("A1", "old", "x")])
     counts = open_engine(engine).tabulate(Plan.load(tiny))
@@ -150,11 +166,23 @@ def test_missing_codes_go_to_the_declared_category(engine, tiny):
 
 SENTINEL = "Zz-secret-value"
 BAD_RECORDS = [
-    ([("A1", "old", "f"), ("A1", "old", SENTINEL)], "row 2: column SEX: not a declared category; choose from f, m, x"),
-    ([("A1", "old", ""), ("A1", "old", "f")], "row 1: column SEX: a missing code; fill it in, or declare"),
-    ([("A1", "old", "f"), (SENTINEL, "old", "f")], "row 2: column area: a code that the crosswalk does not list"),
+    (
+        [("A1", "old", "f"), ("A1", "old", SENTINEL)],
+        "row 2: column SEX: not a declared category; choose from f, m, x",
+    ),
+    (
+        [("A1", "old", ""), ("A1", "old", "f")],
+        "row 1: column SEX: a missing code; fill it in, or declare",
+    ),
+    (
+        [("A1", "old", "f"), (SENTINEL, "old", "f")],
+        "row 2: column area: a code that the crosswalk does not list",
+    ),
     ([("", "old", "f")], "row 1: column area: no geography code"),
-    ([("A1", SENTINEL, "f")] * 9, "rows 1, 2, 3, 4, 5 and more: column AGE: not a declared category"),
+    (
+        [("A1", SENTINEL, "f")] * 9,
+        "rows 1, 2, 3, 4, 5 and more: column AGE: not a declared category",
+    ),
 ]
 
 
@@ -199,11 +227,23 @@ def test_bad_counts_are_named(engine, tiny, counts, message):
     [
         (b"", "people.csv", "the file is empty"),
         (b"area,AGE,SEX\n", "people.csv", "no rows"),
-        (b"area,AGE\nA1,old\n", "people.csv", "no column 'SEX' for the attribute SEX; rename the column"),
+        (
+            b"area,AGE\nA1,old\n",
+            "people.csv",
+            "no column 'SEX' for the attribute SEX; rename the column",
+        ),
         (b"PAR1 but not really", "people.parquet", "cannot be read as Parquet"),
         (b"\xff\xfe\x00\x01" * 50, "people.parquet", "cannot be read as Parquet"),
-        (b"area,AGE,SEX\nA1,old,f\nA1,old\nZz-secret-value,old,f,9,9\n", "people.csv", "cannot be read as CSV"),
-        (b"Zz-secret-value,old,f\nA1,old,f\n", "people.csv", "no column 'area' for the level area; rename"),
+        (
+            b"area,AGE,SEX\nA1,old,f\nA1,old\nZz-secret-value,old,f,9,9\n",
+            "people.csv",
+            "cannot be read as CSV",
+        ),
+        (
+            b"Zz-secret-value,old,f\nA1,old,f\n",
+            "people.csv",
+            "no column 'area' for the level area; rename",
+        ),
         (b"area,AGE,AGE,SEX\nA1,old,old,f\n", "people.csv", "names a column twice"),
         (b"\xff\xfearea,AGE,SEX\nA1,old,f\n", "people.csv", "line 1 is not UTF-8"),
         (b"area,AGE,SEX\nA1,\xff\xfe,f\n", "people.csv", "people.csv"),
@@ -235,7 +275,10 @@ def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     refuse('query = "SELEKT"', "cannot be run")
     refuse('database = "people.csv"\nquery = "SELECT 1"', "cannot be opened as a DuckDB database")
     refuse('path = "people.csv"\ncolumns = { Q = "x" }', "records.columns.Q: no level or attribute")
-    refuse("query = \"SELECT 1 AS area, 'old' AS AGE, 'f' AS SEX\"", "codes are text so that leading zeros")
+    refuse(
+        "query = \"SELECT 1 AS area, 'old' AS AGE, 'f' AS SEX\"",
+        "codes are text so that leading zeros",
+    )
     assert not (tiny.parent / "x.csv").exists()
 
 

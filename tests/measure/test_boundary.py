@@ -12,12 +12,12 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import stats
+from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
 from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError
 from countveil.measure import boundary
 from countveil.schema.plan import Plan
-from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "AGE"\nreason = "known"\n'
 
@@ -31,7 +31,12 @@ def taken(path: Path, out: str = "out", rng=None, **options):
     counts, plan = tabulated(path)
     folder = path.parent
     return measure.take(
-        counts, plan, rng=rng or Secure(), ledger=folder / "ledger.sqlite", to=folder / out, **options
+        counts,
+        plan,
+        rng=rng or Secure(),
+        ledger=folder / "ledger.sqlite",
+        to=folder / out,
+        **options,
     )
 
 
@@ -49,10 +54,14 @@ def test_values_are_counts_plus_noise_of_the_stated_law(tiny):
     residuals = []
     for seed in range(300):
         out = tiny.parent / f"o{seed}"
-        measurement = measure.take(counts, plan, rng=Seeded(seed), ledger=None, to=out).read("area", "AGE*SEX")
+        measurement = measure.take(counts, plan, rng=Seeded(seed), ledger=None, to=out).read(
+            "area", "AGE*SEX"
+        )
         exact = np.zeros((5, 6), int)
         for area, age, sex in TINY_PEOPLE:
-            exact[int(area[1]) - 1, ["young", "old"].index(age) * 3 + ["f", "m", "x"].index(sex)] += 1
+            exact[
+                int(area[1]) - 1, ["young", "old"].index(age) * 3 + ["f", "m", "x"].index(sex)
+            ] += 1
         residuals.append(measurement.values - exact)
         shutil.rmtree(out)
         shutil.rmtree(tiny.parent / f"o{seed}-internal")
@@ -82,7 +91,10 @@ def test_streaming_yields_whole_families(tiny, monkeypatch):
     monkeypatch.setattr(boundary, "_VALUES", 14)
     measurements = taken(tiny)
     batches = list(measurements.stream("area"))
-    assert [batch["TOTAL"].geocodes.to_pylist() for batch in batches] == [["A1", "A2"], ["A3", "A4", "A5"]]
+    assert [batch["TOTAL"].geocodes.to_pylist() for batch in batches] == [
+        ["A1", "A2"],
+        ["A3", "A4", "A5"],
+    ]
     whole = np.concatenate([batch["AGE*SEX"].values for batch in batches])
     assert (whole == measurements.read("area", "AGE*SEX").values).all()
 
@@ -143,7 +155,9 @@ def test_folders_that_hold_something_else_are_refused(tiny):
 def test_a_refused_charge_writes_nothing(tiny):
     taken(tiny, "first")
     tiny.write_text(TINY_PLAN.replace("Tiny", "Tiny, again") + '[ledger]\ntotal = "2"\n')
-    text = tiny.read_text().replace('neighbors = "change-one"', 'neighbors = "change-one"\ndataset = "Tiny"')
+    text = tiny.read_text().replace(
+        'neighbors = "change-one"', 'neighbors = "change-one"\ndataset = "Tiny"'
+    )
     tiny.write_text(text)
     with pytest.raises(LedgerError, match="only rho = 0 is left"):
         taken(tiny, "second")
@@ -162,7 +176,9 @@ def test_counts_of_another_plan_are_refused(tiny):
     counts, _ = tabulated(tiny)
     tiny.write_text(TINY_PLAN.replace('"x"]', '"x", "y"]'))
     with pytest.raises(InputError, match="tabulated for another plan"):
-        measure.take(counts, Plan.load(tiny), rng=Secure(), ledger="l.sqlite", to=tiny.parent / "out")
+        measure.take(
+            counts, Plan.load(tiny), rng=Secure(), ledger="l.sqlite", to=tiny.parent / "out"
+        )
 
 
 def test_only_one_process_releases_into_a_folder(tiny, monkeypatch):
@@ -202,7 +218,9 @@ def test_a_full_disk_after_the_charge_is_resumable(tiny, monkeypatch):
 def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
     from countveil import storage
 
-    monkeypatch.setattr(boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error")))
+    monkeypatch.setattr(
+        boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error"))
+    )
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
@@ -216,7 +234,9 @@ def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
 
 
 def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
-    monkeypatch.setattr(boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error")))
+    monkeypatch.setattr(
+        boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error"))
+    )
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
@@ -260,7 +280,13 @@ def test_public_outputs_are_a_function_of_the_measurements(tiny, monkeypatch):
         out = tiny.parent / f"run{number}" / "out"
         measure.take(counts, plan, rng=Secure(), ledger=tiny.parent / f"l{number}.sqlite", to=out)
         Release.read(out).package(out.parent / "out.zip")
-        written.append({p.relative_to(out.parent): p.read_bytes() for p in out.parent.rglob("*") if p.is_file() and "internal" not in str(p)})
+        written.append(
+            {
+                p.relative_to(out.parent): p.read_bytes()
+                for p in out.parent.rglob("*")
+                if p.is_file() and "internal" not in str(p)
+            }
+        )
     assert written[0] == written[1] == written[2]
 
 

@@ -7,13 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from countveil.errors import InputError
-from countveil.privacy.costs import ApproxDP, PureDP, ZCDP, total
+from countveil.privacy.costs import ZCDP, ApproxDP, PureDP, total
 
 
 def best_epsilon(rho: Fraction, delta: Fraction) -> mpmath.mpf:
     """Theorem 3 of 002 by independent means: 50 digits and a derivative's root."""
     with mpmath.workdps(50):
-        r, d = mpmath.mpf(rho.numerator) / rho.denominator, mpmath.mpf(delta.numerator) / delta.denominator
+        r, d = (
+            mpmath.mpf(rho.numerator) / rho.denominator,
+            mpmath.mpf(delta.numerator) / delta.denominator,
+        )
 
         def bound(t):
             a = 1 + mpmath.exp(t)
@@ -25,7 +28,9 @@ def best_epsilon(rho: Fraction, delta: Fraction) -> mpmath.mpf:
 
 
 def test_epsilons_of_the_papers(truth):
-    assert ZCDP("2.56").epsilon(delta="1e-10") == pytest.approx(truth["eps_2.56"]["exact"], rel=1e-12)
+    assert ZCDP("2.56").epsilon(delta="1e-10") == pytest.approx(
+        truth["eps_2.56"]["exact"], rel=1e-12
+    )
     assert ZCDP("0.5").epsilon(delta="1e-10") == pytest.approx(truth["eps_0.5"]["exact"], rel=1e-12)
     assert ZCDP("293764/114921").epsilon("1e-10") == pytest.approx(17.1436, abs=5e-5)
     assert ZCDP("2.56").implied_epsilon == pytest.approx(truth["implied_total"]["exact"], rel=1e-14)
@@ -59,7 +64,9 @@ def test_delta_is_the_inverse_of_epsilon(rho, delta):
         assert cost.epsilon(Fraction(back)) <= epsilon
 
 
-@given(st.fractions(min_value=Fraction(1, 100), max_value=40, max_denominator=1000), st.integers(3, 20))
+@given(
+    st.fractions(min_value=Fraction(1, 100), max_value=40, max_denominator=1000), st.integers(3, 20)
+)
 @settings(max_examples=40, deadline=None)
 def test_calibrated_rho_keeps_the_guarantee_and_is_the_largest(epsilon, digits):
     target = ApproxDP(epsilon, Fraction(1, 10**digits))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from countveil.errors import LedgerError
-from countveil.privacy.costs import PureDP, ZCDP
+from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger, Period
 
 
@@ -42,7 +42,9 @@ def test_overspending_is_refused_with_what_is_left(tmp_path):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.75"))
     before = ledger.path.read_bytes()
-    with pytest.raises(LedgerError, match=r"costs rho = 1/2, and of the total \(rho = 1\) only rho = 1/4 is left"):
+    with pytest.raises(
+        LedgerError, match=r"costs rho = 1/2, and of the total \(rho = 1\) only rho = 1/4 is left"
+    ):
         ledger.charge("r2", ZCDP("0.5"))
     with pytest.raises(LedgerError, match="is left"):
         ledger.check(ZCDP("0.5"))
@@ -150,7 +152,9 @@ def test_what_is_no_ledger_is_refused(tmp_path):
     with pytest.raises(LedgerError, match="not usable as a ledger"):
         book(tmp_path).check(ZCDP("0.1"))
     with pytest.raises(LedgerError, match="cannot be written"):
-        Ledger(tmp_path / "no" / "folder.sqlite", "d", "p", "change-one", ZCDP(1)).charge("r", ZCDP(1))
+        Ledger(tmp_path / "no" / "folder.sqlite", "d", "p", "change-one", ZCDP(1)).charge(
+            "r", ZCDP(1)
+        )
 
 
 def test_amounts_are_stored_as_exact_text(tmp_path):

@@ -14,7 +14,10 @@ from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 def gaussian_epsilon(rho: float, delta: float) -> float:
     mu = math.sqrt(2 * rho)
     return brentq(
-        lambda e: ndtr(mu / 2 - e / mu) - math.exp(e) * ndtr(-mu / 2 - e / mu) - delta, 0, 60, xtol=1e-13
+        lambda e: ndtr(mu / 2 - e / mu) - math.exp(e) * ndtr(-mu / 2 - e / mu) - delta,
+        0,
+        60,
+        xtol=1e-13,
     )
 
 
@@ -25,11 +28,16 @@ def lossy(rho: str, count: int = 1) -> LossyQuery:
 
 def test_one_gaussian_has_the_analytic_epsilon(truth):
     query = LossyQuery(Gaussian(1).hockey_stick, 0.5)
-    assert tight_epsilon([query], 1e-10) == pytest.approx(truth["eps_analytic_0.5"]["exact"], rel=1e-9)
+    assert tight_epsilon([query], 1e-10) == pytest.approx(
+        truth["eps_analytic_0.5"]["exact"], rel=1e-9
+    )
 
 
 def test_many_gaussians_are_one_gaussian():
-    parts = [LossyQuery(Gaussian(math.sqrt(1 / (2 * r))).hockey_stick, r, c) for r, c in ((0.05, 4), (0.3, 1))]
+    parts = [
+        LossyQuery(Gaussian(math.sqrt(1 / (2 * r))).hockey_stick, r, c)
+        for r, c in ((0.05, 4), (0.3, 1))
+    ]
     tight = tight_epsilon(parts, 1e-10)
     true = gaussian_epsilon(0.5, 1e-10)
     assert true <= tight <= true + 1e-4

@@ -48,7 +48,10 @@ def test_parquet_with_dictionaries_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("state,county\n1,2\n", "no column 'block' for the level of that name; its columns are state, county"),
+        (
+            "state,county\n1,2\n",
+            "no column 'block' for the level of that name; its columns are state, county",
+        ),
         ("state,county,block\n", "no rows; list one row per block"),
         ("state,county,block\n1,1,a\n1,,b\n1,1,\n", "row 2: no code in column 'county'"),
         ("state,county,block\n1,1,a\n1,2,b\n1,1,a\n", "rows 1, 3: block a is listed twice"),
@@ -56,7 +59,10 @@ def test_parquet_with_dictionaries_is_read(tmp_path):
             "state,county,block\n1,1,a\n1,2,a\n",
             "rows 1, 2: block a lies in county 1 and in county 2; a unit has one parent",
         ),
-        ("state,county,block\n1,7,a\n2,7,b\n", "rows 1, 2: county 7 lies in state 1 and in state 2"),
+        (
+            "state,county,block\n1,7,a\n2,7,b\n",
+            "rows 1, 2: county 7 lies in state 1 and in state 2",
+        ),
         ("state,county,block\n1,1,a\n1,1\n", "cannot be read as a CSV file"),
         ("", "cannot be read as a CSV file"),
     ],
@@ -76,7 +82,9 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(GeographyError, match="cannot be read as a Parquet file"):
         read_crosswalk(path, LEVELS)
     pq.write_table(pa.table({"state": [1], "county": [1], "block": [1]}), path)
-    with pytest.raises(GeographyError, match="holds int64, and codes are text so that leading zeros"):
+    with pytest.raises(
+        GeographyError, match="holds int64, and codes are text so that leading zeros"
+    ):
         read_crosswalk(path, LEVELS)
 
 
@@ -88,7 +96,10 @@ def test_batches_are_whole_families_in_order(sizes, most):
     parents = np.repeat(np.arange(len(sizes)), sizes)
     geography = Geography(
         ("top", "low"),
-        (pa.array([str(i) for i in range(len(sizes))]), pa.array([str(i) for i in range(len(parents))])),
+        (
+            pa.array([str(i) for i in range(len(sizes))]),
+            pa.array([str(i) for i in range(len(parents))]),
+        ),
         (np.zeros(len(sizes), np.int64), parents),
     )
     cuts = geography.batches("low", most)

@@ -4,12 +4,12 @@ from fractions import Fraction
 from importlib import resources
 
 import pytest
+from tests.conftest import TINY_PLAN
 
 from countveil.errors import PlanError
-from countveil.privacy.costs import PureDP, ZCDP
+from countveil.privacy.costs import ZCDP, PureDP
 from countveil.schema.plan import Plan
 from countveil.schema.plan_file import PRESETS, json_schema
-from tests.conftest import TINY_PLAN
 
 
 def preset(name: str, more: str = "", top: str = "") -> Plan:
@@ -46,7 +46,9 @@ def test_the_2020_preset_is_table_1(truth):
         assert truth[f"t1_colsum_{column}"]["exact"] == 1
     detail = {a.level: float(a.cost.rho) for a in plan.allocations if a.query.cells == 2016}
     for number, level in ((3, "tract"), (4, "county"), (5, "state"), (6, "nation")):
-        assert detail[level] == pytest.approx(truth[f"rho_level{number}_detail"]["exact"], rel=1e-12)
+        assert detail[level] == pytest.approx(
+            truth[f"rho_level{number}_detail"]["exact"], rel=1e-12
+        )
     assert detail["block"] == pytest.approx(truth["rho1"]["exact"], rel=1e-15)
     assert detail["block_group"] == pytest.approx(truth["rho2_a"]["exact"], rel=1e-15)
 
@@ -114,7 +116,9 @@ def test_the_public_plan_hides_where_the_records_are():
     assert [(a.level, a.query.name, a.cost) for a in again.allocations] == [
         (a.level, a.query.name, a.cost) for a in plan.allocations
     ]
-    bounded = Plan.parse(TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3'))
+    bounded = Plan.parse(
+        TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3')
+    )
     assert Plan.of(bounded.public_document).rows_per_person == 3
 
 
@@ -125,39 +129,81 @@ def test_any_change_of_the_plan_changes_its_digest():
 
 
 BAD = [
-    ("", 'plan.toml: release: is needed and not there'),
+    ("", "plan.toml: release: is needed and not there"),
     ("x = [", "not valid TOML"),
     ("rho = 1", "no key 'rho' here; choose from release, records, geography, attributes"),
     (("Tiny", ""), "release.title"),
-    (('unit = "person"', "unit = 3"), "release.unit: 3 is not allowed; it should be a valid string"),
-    (('"change-one"', '"both"'), "release.neighbors: 'both' is not known; choose from 'change-one' or 'add-remove'"),
+    (
+        ('unit = "person"', "unit = 3"),
+        "release.unit: 3 is not allowed; it should be a valid string",
+    ),
+    (
+        ('"change-one"', '"both"'),
+        "release.neighbors: 'both' is not known; choose from 'change-one' or 'add-remove'",
+    ),
     (('neighbors = "change-one"', ""), "release.neighbors: is needed and not there"),
-    (('neighbors = "change-one"', 'neighbors = "change-one"\npreset = "pl94"'), "no preset 'pl94'; choose from pl94-2020"),
-    (('rho = "2"', "rho = 2.0"), "budget.rho: 2.0 is a float, and privacy costs are exact; write it as text"),
+    (
+        ('neighbors = "change-one"', 'neighbors = "change-one"\npreset = "pl94"'),
+        "no preset 'pl94'; choose from pl94-2020",
+    ),
+    (
+        ('rho = "2"', "rho = 2.0"),
+        "budget.rho: 2.0 is a float, and privacy costs are exact; write it as text",
+    ),
     (('rho = "2"', 'rho = "two"'), "budget.rho: 'two' is not a number"),
     (('rho = "2"', 'rho = "-2"'), "a budget is above 0"),
     (('rho = "2"', ""), "budget: give either rho or epsilon"),
     (('rho = "2"', 'rho = "2"\nepsilon = "1"'), "budget: give either rho or epsilon"),
     (('rho = "2"', 'rho = "2"\ndelta = "1"'), "budget.delta: 1 is not allowed"),
     (('area = "1/2"', 'area = "1/3"'), "budget.levels: the shares sum to 5/6, and must sum to 1"),
-    (('area = "1/2"', 'aera = "1/2"'), "budget.levels.aera: no level 'aera'; choose from region, area"),
+    (
+        ('area = "1/2"', 'aera = "1/2"'),
+        "budget.levels.aera: no level 'aera'; choose from region, area",
+    ),
     (('region = "1/2"\narea = "1/2"', 'area = "1"'), "no share for level 'region'"),
     (('region = "1/2"\narea = "1/2"', 'region = "-1"\narea = "2"'), "a share is 0 or more"),
     (('TOTAL = "1/4"', 'TOTAL = "1/5"'), "budget.queries.region: the shares sum to 19/20"),
     (('"AGE*SEX"', '"AGE*SEKS"'), "no attribute or recode 'SEKS'; choose from TOTAL, AGE, SEX"),
-    (('[budget.queries."*"]', "[budget.queries.blok]"), "no level 'blok'; choose from region, area"),
-    (('[budget.queries."*"]', "[budget.queries.area]"), "budget.queries.region: is needed and not there"),
+    (
+        ('[budget.queries."*"]', "[budget.queries.blok]"),
+        "no level 'blok'; choose from region, area",
+    ),
+    (
+        ('[budget.queries."*"]', "[budget.queries.area]"),
+        "budget.queries.region: is needed and not there",
+    ),
     (('"region", "area"]', '"region", "region"]'), "'region' is listed 2 times"),
     (('"region", "area"]', '"region", "../x"]'), "geography.levels.1"),
     (('"region", "area"]', '"region", "AGE"]'), "attributes.AGE: the name is taken by a level"),
-    (("one_row_per_person = true", ""), "attest one_row_per_person = true, or give person_id and max_rows"),
-    (("one_row_per_person = true", "one_row_per_person = false"), "attest one_row_per_person = true"),
-    (("one_row_per_person = true", 'one_row_per_person = true\nmax_rows = 2'), "excludes person_id and max_rows"),
-    (("one_row_per_person = true", 'person_id = "id"\nmax_rows = 0'), "records.max_rows: 0 is not allowed"),
+    (
+        ("one_row_per_person = true", ""),
+        "attest one_row_per_person = true, or give person_id and max_rows",
+    ),
+    (
+        ("one_row_per_person = true", "one_row_per_person = false"),
+        "attest one_row_per_person = true",
+    ),
+    (
+        ("one_row_per_person = true", "one_row_per_person = true\nmax_rows = 2"),
+        "excludes person_id and max_rows",
+    ),
+    (
+        ("one_row_per_person = true", 'person_id = "id"\nmax_rows = 0'),
+        "records.max_rows: 0 is not allowed",
+    ),
     (('path = "people.csv"\n', ""), "records: give either path or query"),
-    (('path = "people.csv"\n', 'path = "a"\nquery = "SELECT 1"\n'), "records: give either path or query"),
-    (('path = "people.csv"\n', 'path = "a"\ndatabase = "b"\n'), "records.database: needs records.query"),
-    (("one_row_per_person = true", 'one_row_per_person = true\nmissing = "drop"'), "records.missing"),
+    (
+        ('path = "people.csv"\n', 'path = "a"\nquery = "SELECT 1"\n'),
+        "records: give either path or query",
+    ),
+    (
+        ('path = "people.csv"\n', 'path = "a"\ndatabase = "b"\n'),
+        "records.database: needs records.query",
+    ),
+    (
+        ("one_row_per_person = true", 'one_row_per_person = true\nmissing = "drop"'),
+        "records.missing",
+    ),
     (
         ("one_row_per_person = true", 'one_row_per_person = true\nmissing = { SEX = "q" }'),
         "records.missing.SEX: no category 'q'; choose from f, m, x",
@@ -168,9 +214,15 @@ BAD = [
     ),
     ('+[intruder]\nlevel = "x"', "intruder.level: no level 'x'; choose from region, area"),
     ("+[intruder]\npriors = [1.5]", "intruder.priors.0: 1.5 is not allowed"),
-    ("+[ledger]\nperiod = \"year\"", "period and period_limit belong together"),
-    ("+[postprocess]\nmethod = \"magic\"", "postprocess.method: 'magic' is not known; choose from 'none'"),
-    ('+[[invariants]]\nlevel = "x"\nquery = "TOTAL"\nreason = "r"', "invariants.0.level: no level 'x'"),
+    ('+[ledger]\nperiod = "year"', "period and period_limit belong together"),
+    (
+        '+[postprocess]\nmethod = "magic"',
+        "postprocess.method: 'magic' is not known; choose from 'none'",
+    ),
+    (
+        '+[[invariants]]\nlevel = "x"\nquery = "TOTAL"\nreason = "r"',
+        "invariants.0.level: no level 'x'",
+    ),
     ('+[[invariants]]\nlevel = "area"\nquery = "Q"\nreason = "r"', "invariants.0: query 'Q'"),
     ('+[[invariants]]\nlevel = "area"\nquery = "TOTAL"', "invariants.0.reason: is needed"),
 ]
@@ -194,7 +246,9 @@ def test_bad_plans_get_a_message_with_file_key_and_remedy(change, message):
 def test_a_fixed_total_beside_add_remove_is_refused_with_the_reason():
     text = TINY_PLAN.replace("change-one", "add-remove")
     text += '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"'
-    with pytest.raises(PlanError, match="a person who joins or leaves changes it, so no two neighbouring"):
+    with pytest.raises(
+        PlanError, match="a person who joins or leaves changes it, so no two neighbouring"
+    ):
         Plan.parse(text)
 
 

@@ -96,7 +96,10 @@ def test_queries_that_make_no_sense_are_named(name, message):
         (lambda: Attribute("A", ("x", "x")), "'x' is listed 2 times"),
         (lambda: Attribute("A", ("x", "")), "an empty label"),
         (lambda: Schema((Attribute("A", ("x",)),), (Recode("A", "A", (("g", ("x",)),)),)), "taken"),
-        (lambda: Schema((Attribute("A", ("x",)),), (Recode("R", "Z", (("g", ("x",)),)),)), "no attribute 'Z'"),
+        (
+            lambda: Schema((Attribute("A", ("x",)),), (Recode("R", "Z", (("g", ("x",)),)),)),
+            "no attribute 'Z'",
+        ),
         (
             lambda: Schema((Attribute("A", ("x", "y")),), (Recode("R", "A", (("g", ("x",)),)),)),
             "category 'y' of A is in no group",
@@ -106,11 +109,15 @@ def test_queries_that_make_no_sense_are_named(name, message):
             "A has no category 'q'; choose from x",
         ),
         (
-            lambda: Schema((Attribute("A", ("x",)),), (Recode("R", "A", (("g", ("x",)), ("h", ("x",)))),)),
+            lambda: Schema(
+                (Attribute("A", ("x",)),), (Recode("R", "A", (("g", ("x",)), ("h", ("x",)))),)
+            ),
             "grouped twice",
         ),
         (
-            lambda: Schema(tuple(Attribute(f"A{i}", tuple(map(str, range(100)))) for i in range(5))),
+            lambda: Schema(
+                tuple(Attribute(f"A{i}", tuple(map(str, range(100)))) for i in range(5))
+            ),
             "10,000,000,000 cells, above the limit of 50,000,000",
         ),
     ],

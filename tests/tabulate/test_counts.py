@@ -87,7 +87,9 @@ def test_private_folders_are_private_and_swept_after_a_kill():
         "    print(folder, oct(folder.stat().st_mode & 0o777), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     name, mode = done.stdout.split()
     assert mode == "0o700"
     assert os.path.isdir(name)

@@ -27,7 +27,11 @@ def sweep() -> None:
     """Delete what killed runs of this user left behind."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         process = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if not process.isdigit() or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        try:
+            owner = folder.lstat().st_uid
+        except FileNotFoundError:  # its own process was quicker
+            continue
+        if not process.isdigit() or folder.is_symlink() or owner != os.getuid():
             continue
         if not _alive(int(process)):
             shutil.rmtree(folder, ignore_errors=True)

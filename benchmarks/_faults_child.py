@@ -1,0 +1,42 @@
+"""One release that kills itself at the n-th call made inside the door; 0 lets it live and counts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from countveil import Secure, measure, open_engine
+from countveil.measure import boundary
+from countveil.schema.plan import Plan
+
+
+def main() -> None:
+    plan_path, out, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    boundary._VALUES = 1500  # many small parts
+    plan = Plan.load(plan_path)
+    counts = open_engine("local").tabulate(plan)
+    seen = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+    measure.take(
+        counts,
+        plan,
+        rng=Secure(),
+        ledger=f"{plan_path.removesuffix('plan.toml')}{os.path.basename(out)}.sqlite",
+        to=out,
+    )
+    sys.setprofile(None)
+    print(seen)
+
+
+if __name__ == "__main__":
+    main()

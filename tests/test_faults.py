@@ -1,0 +1,86 @@
+"""Twenty kills; `python -m benchmarks faults` makes hundreds."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from benchmarks.faults import Tally, count_events, kill_by_clock, kill_until_done, prepare
+
+from countveil import Release
+from countveil.schema.plan import Plan
+from countveil.starter import write_demo
+from tests.conftest import run
+
+
+def test_a_release_killed_anywhere_finishes_once_charged_with_its_draws_kept(tmp_path):
+    plan = prepare(tmp_path, people=200)
+    events = count_events(plan)
+    seed = int.from_bytes(os.urandom(4))
+    print(f"seed {seed}")
+    rng, tally = random.Random(seed), Tally()
+    while tally.kills < 20:
+        kill_until_done(plan, "out", events, rng, tally)
+    assert (
+        tally.before_charge + tally.while_drawing + tally.while_publishing + tally.after_manifest
+        == tally.kills
+    )
+
+
+def test_the_command_line_killed_by_the_clock_resumes(tmp_path):
+    plan = prepare(tmp_path, people=200)
+    for number in range(3):
+        kill_by_clock(plan, f"out{number}", random.Random(number), Tally())
+
+
+def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):
+    plan = write_demo(tmp_path / "demo", people=2000, seed=1)
+    out = tmp_path / "out"
+
+    def small_files_only() -> None:
+        # The kernel refuses to let any file grow past this: a full disk in miniature. The ledger
+        # and small parts fit, the level of blocks does not.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    ran = run("release", plan, "--to", out, "--quiet", preexec_fn=small_files_only)
+    assert ran.status == 3, ran.err
+    assert "File too large" in ran.err
+    assert "the same command resumes, without charging again" in ran.err
+    ledger = plan.parent / "ledger.sqlite"
+    assert len(Plan.load(plan).ledger(ledger).charges()) == 1
+    assert not (out / "manifest.json").exists()
+    ran = run("release", plan, "--to", out, "--quiet")
+    assert ran.status == 0, ran.err
+    assert Release.read(out).verify(ledger)
+    assert len(Plan.load(plan).ledger(ledger).charges()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
+    plan = prepare(tmp_path, people=200)
+    program = (
+        "import sys, time\n"
+        "from countveil import cli\n"
+        "from countveil.engines import local\n"
+        "def slow(self, plan):\n"
+        "    print('counting', flush=True)\n"
+        "    time.sleep(60)\n"
+        "local.LocalEngine.tabulate = slow\n"
+        f"sys.argv = ['countveil', 'release', {str(plan)!r}, '--to', {str(tmp_path / 'out')!r}]\n"
+        "cli.main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "counting\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "stopped before any charge; nothing was written" in err
+    assert not (tmp_path / "out").exists()
+    assert not (plan.parent / "ledger.sqlite").exists()
