@@ -29,6 +29,7 @@ from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
 
 INVARIANTS = "invariants"
+_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 _VALUES = 4_000_000  # noisy values held at a time, unless one family has more
 
 Progress = Callable[[str, int, int], None]
@@ -56,6 +57,14 @@ def take(
     geography = counts.geography
     if geography.levels != plan.levels or counts.cells != plan.schema.cells:
         raise InputError("the counts were tabulated for another plan; tabulate this one")
+    for item in plan.allocations:
+        deviation = mechanism_for(item).variance ** 0.5
+        if deviation > _LARGEST_DEVIATION:
+            raise InputError(
+                f"{plan.name}: budget: {item.query.name} of {item.level} would get noise of standard "
+                f"deviation {deviation:.3g}, above the {_LARGEST_DEVIATION:,} supported; give it a "
+                f"larger share"
+            )
     if ledger is None and not rng.reproducible:
         raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
@@ -63,7 +72,7 @@ def take(
     identity = Identity(plan.digest, storage.sha256(plan.crosswalk), rng.description)
     with opened(folder, identity, counts.keyed_hash) as run:
         if run.finished:
-            run.clear_parts()
+            run.close()
             return _read(folder, plan)
         if book is not None:
             _charge(book, run, plan)
@@ -76,7 +85,7 @@ def take(
                 f"{folder}: stopped after the charge ({what}); nothing is lost: the same command "
                 f"resumes, without charging again"
             ) from error
-        run.clear_parts()
+        run.close()
         run.log("finished")
     return _read(folder, plan)
 

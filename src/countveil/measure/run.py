@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,6 +21,7 @@ from countveil.measure import manifest
 
 _STATE = "run.json"
 _PARTS = "parts"
+_KEYS = ("release", "plan", "crosswalk", "randomness", "key", "records", "finished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ class Run:
         with (self.internal / "log.jsonl").open("a") as file:
             file.write(line + "\n")
 
-    def clear_parts(self) -> None:
-        """Delete the parts once the release that holds them is complete."""
+    def close(self) -> None:
+        """Mark the run finished for good, then delete the parts its release now holds."""
+        state = _read_state(self.folder)
+        storage.write_json(self.internal / _STATE, {**(state or {}), "finished": "yes"})
         for path in (self.internal / _PARTS).glob("*.parquet"):
             path.unlink()
 
@@ -89,28 +92,25 @@ def internal_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-internal")
 
 
-def stored_identity(folder: Path) -> dict[str, Any] | None:
+def _read_state(folder: Path) -> dict[str, str] | None:
     """Return what the internal folder says of a run, None where there is none."""
     path = internal_of(folder) / _STATE
     if not path.exists():
         return None
     try:
         state = json.loads(path.read_bytes())
-        return {
-            key: str(state[key])
-            for key in ("release", "plan", "crosswalk", "randomness", "key", "records")
-        }
+        return {key: str(state[key]) for key in _KEYS}
     except (ValueError, KeyError, TypeError) as error:
         raise FolderError(f"{path}: not readable as a run; restore it from a backup") from error
 
 
 @contextmanager
-def opened(folder: Path, identity: Identity, records_hash: Any) -> Iterator[Run]:
+def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str]) -> Iterator[Run]:
     """Begin a run, or take up the one this folder holds; refuse any other use of the folder.
 
     `records_hash(key)` is the keyed hash of the counts.
     """
-    state = stored_identity(folder)
+    state = _read_state(folder)
     internal = internal_of(folder)
     new = state is None
     if state is None:
@@ -135,6 +135,7 @@ def opened(folder: Path, identity: Identity, records_hash: Any) -> Iterator[Run]
                 "randomness": identity.randomness,
                 "key": key.hex(),
                 "records": records_hash(key),
+                "finished": "no",
             }
             storage.write_json(internal / _STATE, state)
         storage.sweep(internal / _PARTS)
@@ -144,7 +145,7 @@ def opened(folder: Path, identity: Identity, records_hash: Any) -> Iterator[Run]
 
 
 def _refuse_another(
-    folder: Path, state: dict[str, Any], identity: Identity, records_hash: Any
+    folder: Path, state: dict[str, str], identity: Identity, records_hash: Callable[[bytes], str]
 ) -> None:
     for what, stored, now in (
         ("another plan", state["plan"], identity.plan),
@@ -160,4 +161,9 @@ def _refuse_another(
         raise FolderError(
             f"{folder}: was begun with other records; a second draw for changed records is a release "
             f"of its own: name a new folder, or restore the records"
+        )
+    if state["finished"] == "yes" and not (folder / manifest.NAME).exists():
+        raise FolderError(
+            f"{folder}: was finished, and its files are gone; drawing them again would be a second "
+            f"draw: restore them, or name a new folder (charged as a release of its own)"
         )
