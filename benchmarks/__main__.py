@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
-import pkgutil
 import sys
 from itertools import takewhile
-from types import ModuleType
+from pathlib import Path
 
-import benchmarks
 from benchmarks import table
 
 
@@ -19,25 +18,26 @@ def main() -> int:
     names = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
     parser = argparse.ArgumentParser(
         prog=" ".join(["python -m benchmarks", *names]),
-        description="; ".join(_sentence(known[name]) for name in names if name in known),
+        description=" ".join(known[name] for name in names if name in known),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     for name in names:
         if name not in known:
             parser.error(f"no benchmark {name!r}; choose from {', '.join(known)}")
-    for name in dict.fromkeys(names):
-        known[name].arguments(parser)
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
+    for module in modules.values():
+        module.arguments(parser)
     options = parser.parse_args(sys.argv[1 + len(names) :])
     if not names:
         width = max(map(len, known))
-        for name, module in known.items():
-            print(f"{name:{width}}  {_sentence(module)}")
+        for name, sentence in known.items():
+            print(f"{name:{width}}  {sentence}")
         return 0
     status = 0
-    for name in names:
-        print(f"{name}: {_sentence(known[name])}\n{table.machine()}", flush=True)
+    for name, module in modules.items():
+        print(f"{name}: {known[name]}\n{table.machine()}", flush=True)
         try:
-            known[name].run(options)
+            module.run(options)
         except table.Missed as missed:
             print(f"\n{name}: MISSED: {missed}", file=sys.stderr)
             status = 1
@@ -45,19 +45,16 @@ def main() -> int:
     return status
 
 
-def _found() -> dict[str, ModuleType]:
-    """Import the modules of this package; those with a `run` are benchmarks."""
-    names = [
-        item.name
-        for item in pkgutil.iter_modules(benchmarks.__path__)
-        if not item.ispkg and not item.name.startswith("_")
-    ]
-    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
-    return {name: module for name, module in modules.items() if hasattr(module, "run")}
-
-
-def _sentence(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip().splitlines()[0]
+def _found() -> dict[str, str]:
+    """Return the modules of this package that have a `run`, and the first line of each."""
+    # Read, not imported: what one benchmark loads would count as memory of another.
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+        if "run" in functions:
+            found[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
+    return found
 
 
 if __name__ == "__main__":

@@ -234,8 +234,8 @@ def _compare(law: _Law, tables: Inversion) -> tuple[tuple[str, ...], bool]:
     exact = law.exact(reference.BITS)
     floors = reference.floors(exact, tables.lowest, len(tables.boundaries))
     unequal = int((floors != tables.boundaries).sum())
-    # The first and the last floor say that no k outside the table can be told from 64 bits.
-    unequal += int(floors[0] != 0) + int(floors[-1] != np.iinfo(np.uint64).max)
+    # With these floors at the ends, 64 bits never decide for a k outside the table.
+    whole = bool(floors[0] == 0 and floors[-1] == np.iinfo(np.uint64).max)
     bits = len(tables.table).bit_length() - 1
     cell = np.flatnonzero(tables.table != np.iinfo(np.int64).min)
     index = tables.table[cell] - tables.lowest
@@ -243,8 +243,7 @@ def _compare(law: _Law, tables: Inversion) -> tuple[tuple[str, ...], bool]:
     above = boundary_cell[index] > cell
     below = (index == 0) | (boundary_cell[index - 1] < cell)
     wrong = int((~(above & below)).sum())
-    row = (
-        *(f"{len(floors):,}", f"{unequal:,} DIFFER" if unequal else "all equal"),
-        *(f"{len(cell):,}", f"{wrong:,} WRONG" if wrong else "all rightly"),
-    )
-    return row, unequal + wrong == 0
+    equal = f"{unequal:,} DIFFER" if unequal else "all equal" if whole else "CUT OFF"
+    right = f"{wrong:,} WRONG" if wrong else "all rightly"
+    row = (f"{len(floors):,}", equal, f"{len(cell):,}", right)
+    return row, whole and unequal + wrong == 0

@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=5, help="runs of every sampler, of which the best counts"
     )
     parser.add_argument(
-        "--peer-seconds", type=float, default=15.0, help="most time for one run of a peer"
+        "--peer-seconds", type=float, default=20.0, help="most time for one run of a peer"
     )
     parser.add_argument(
         "--no-peers", action="store_true", help="measure ours and the floor, nobody else"

@@ -52,7 +52,7 @@ def test_parquet_with_dictionaries_is_read(tmp_path):
             "state,county\n1,2\n",
             "no column 'block' for the level of that name; its columns are state, county",
         ),
-        ("state,county,block\n", "no rows; list one row per block"),
+        ("state,county,block\n", "no rows; list one row per lowest unit"),
         ("state,county,block\n1,1,a\n1,,b\n1,1,\n", "row 2: no code in column 'county'"),
         ("state,county,block\n1,1,a\n1,2,b\n1,1,a\n", "rows 1, 3: block a is listed twice"),
         (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,128 +61,159 @@ class Geography:
 
 def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:
     """Read a CSV or Parquet crosswalk; every message names the file, the rows and the rule."""
-    table = _read_text(path)
+    names = _column_names(path)
     for level in levels:
-        if level not in table.column_names:
+        if level not in names:
             raise GeographyError(
                 f"{path}: no column {level!r} for the level of that name; its columns are "
-                f"{', '.join(table.column_names[:20])}"
+                f"{', '.join(names[:20])}"
             )
-    if table.num_rows == 0:
-        raise GeographyError(f"{path}: no rows; list one row per {levels[-1]}")
-    ranks, texts = [], []
-    for level in levels:
-        rank, text = _ranked(table[level], path, level)
-        ranks.append(rank)
-        texts.append(text)
-    order = np.lexsort(ranks[::-1]).astype(np.int64)
+    # One column at a time: all of them at once would be most of the memory of a national run.
+    columns = [_ranked(path, level, lowest=level == levels[-1]) for level in levels]
+    order = np.lexsort([column.rank for column in reversed(columns)])
     starts = np.zeros(len(order), bool)
     starts[0] = True
     codes, parents = [], []
     above = np.zeros(len(order), np.int64)
-    for level, rank, text in zip(levels, ranks, texts, strict=True):
-        along = rank[order]
-        starts = starts.copy()
+    for number, column in enumerate(columns):
+        along = column.rank[order]
         starts[1:] |= along[1:] != along[:-1]
-        number = np.cumsum(starts) - 1
         first = np.flatnonzero(starts)
-        _refuse_two_parents(path, levels, level, along[first], text, order[first], table)
-        codes.append(text.take(pa.array(along[first])))
+        _refuse_two_parents(path, levels, columns[: number + 1], order[first])
+        codes.append(column.codes.take(pa.array(along[first])))
         parents.append(_read_only(above[first]))
-        above = number
-    _refuse_repeats(path, levels[-1], starts, order, codes[-1], above)
+        above = np.cumsum(starts) - 1
+    again = np.flatnonzero(~starts)
+    if len(again):
+        rows = np.sort(order[[again[0] - 1, again[0]]])
+        raise GeographyError(
+            f"{path}: {_rows(rows)}: {levels[-1]} {codes[-1][int(above[again[0]])]} is listed twice; "
+            f"list each {levels[-1]} once"
+        )
+    pa.default_memory_pool().release_unused()
     return Geography(tuple(levels), tuple(codes), tuple(parents))
 
 
-def _read_text(path: Path) -> pa.Table:
+@dataclass(frozen=True, eq=False, slots=True)
+class _Column:
+    """The codes of a level, sorted, and each row's position among them."""
+
+    rank: NDArray[np.int32]
+    codes: pa.StringArray
+
+    def code(self, row: int) -> str:
+        return str(self.codes[int(self.rank[row])])
+
+
+def _column_names(path: Path) -> list[str]:
     if not path.is_file():
         raise GeographyError(
             f"{path}: no such file; geography.path names a CSV or Parquet file with one row per "
             f"lowest unit"
         )
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return pa.parquet.read_table(path)
+    with _translated(path):
+        if _is_parquet(path):
+            return list(pa.parquet.read_schema(path).names)
         with pa.csv.open_csv(path) as reader:
-            names = reader.schema.names
+            return list(reader.schema.names)
+
+
+def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
+    """Read one column and rank its rows by code."""
+    with _translated(path):
+        # At the lowest level nearly all codes differ: sorting them beats a dictionary of them.
+        column = _read_column(path, level, as_text=lowest)
+    if len(column) == 0:
+        raise GeographyError(f"{path}: no rows; list one row per lowest unit")
+    if lowest:
+        _refuse_blank(path, level, pc.equal(column, ""))
+        order = pc.sort_indices(column).to_numpy()
+        ordered = column.take(pa.array(order))
+        new = np.ones(len(order), bool)
+        new[1:] = _as_bool(pc.not_equal(ordered.slice(1), ordered.slice(0, len(order) - 1)))
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.cumsum(new, dtype=np.int32) - 1
+        result = _Column(rank, ordered.filter(pa.array(new)))
+    else:
+        blank = pc.equal(column.dictionary, "").take(column.indices)
+        _refuse_blank(path, level, blank)
+        order = pc.sort_indices(column.dictionary).to_numpy()
+        position = np.empty(len(order), np.int32)
+        position[order] = np.arange(len(order), dtype=np.int32)
+        result = _Column(
+            position[column.indices.to_numpy()], column.dictionary.take(pa.array(order))
+        )
+    pa.default_memory_pool().release_unused()
+    return result
+
+
+def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
+    kind = pa.string() if as_text else pa.dictionary(pa.int32(), pa.string())
+    if _is_parquet(path):
+        column = pa.parquet.read_table(path, columns=[level])[level]
+        text = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
+            raise GeographyError(
+                f"{path}: column {level!r} holds {column.type}, and codes are text so that leading "
+                f"zeros survive; store the column as text"
+            )
+        column = column.cast(pa.string())
+        column = column if as_text else column.dictionary_encode()
+    else:
         convert = pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            include_columns=[level], column_types={level: kind}, strings_can_be_null=False
         )
-        return pa.csv.read_csv(path, convert_options=convert)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise GeographyError(
-            f"{path}: cannot be read as a {'Parquet' if path.suffix != '.csv' else 'CSV'} file "
-            f"({str(error).splitlines()[0]}); write it again, with codes as text"
-        ) from error
+        column = pa.csv.read_csv(path, convert_options=convert)[level].cast(kind)
+    return column.unify_dictionaries().combine_chunks()
 
 
-def _ranked(
-    column: pa.ChunkedArray, path: Path, level: str
-) -> tuple[NDArray[np.int64], pa.StringArray]:
-    """Return each row's position among the sorted codes of its level, and those codes."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise GeographyError(
-            f"{path}: column {level!r} holds {column.type}, and codes are text so that leading "
-            f"zeros survive; store the column as text"
-        )
-    bad = np.flatnonzero(
-        pc.or_(pc.fill_null(pc.equal(column, ""), True), pc.is_null(column)).to_numpy()
-    )
+def _refuse_blank(path: Path, level: str, blank: pa.BooleanArray) -> None:
+    bad = np.flatnonzero(_as_bool(pc.fill_null(blank, True)))
     if len(bad):
         raise GeographyError(
             f"{path}: {_rows(bad)}: no code in column {level!r}; every row names a unit at every "
             f"level"
         )
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
+
+
+def _as_bool(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), bool)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        kind = "Parquet" if _is_parquet(path) else "CSV"
+        raise GeographyError(
+            f"{path}: cannot be read as a {kind} file ({str(error).splitlines()[0]}); write it "
+            f"again, with codes as text"
+        ) from error
 
 
 def _refuse_two_parents(
-    path: Path,
-    levels: Sequence[str],
-    level: str,
-    ranks: NDArray[np.int64],
-    text: pa.StringArray,
-    rows: NDArray[np.int64],
-    table: pa.Table,
+    path: Path, levels: Sequence[str], columns: Sequence[_Column], rows: NDArray[np.int64]
 ) -> None:
-    """A code that starts two units lies in two places."""
+    """Refuse a code that starts two units: it would lie in two places. `rows` start the units."""
+    *upper, column = columns
+    ranks = column.rank[rows]
     order = np.argsort(ranks, kind="stable")
     twice = np.flatnonzero(ranks[order][1:] == ranks[order][:-1])
     if not len(twice):
         return
     first, second = (int(rows[order[twice[0] + step]]) for step in (0, 1))
-    upper = levels[: levels.index(level)]
-    where = [next(u for u in reversed(upper) if table[u][first] != table[u][second])]
+    where = max(i for i, above in enumerate(upper) if above.code(first) != above.code(second))
     raise GeographyError(
-        f"{path}: {_rows(np.array([first, second]))}: {level} {text[int(ranks[order[twice[0]]])]} lies "
-        f"in {where[0]} {table[where[0]][first]} and in {where[0]} {table[where[0]][second]}; a unit "
-        f"has one parent, and codes are unique within their level: use full codes"
+        f"{path}: {_rows(np.array([first, second]))}: {levels[len(upper)]} {column.code(first)} lies "
+        f"in {levels[where]} {upper[where].code(first)} and in {levels[where]} "
+        f"{upper[where].code(second)}; a unit has one parent, and codes are unique within their "
+        f"level: use full codes"
     )
-
-
-def _refuse_repeats(
-    path: Path,
-    level: str,
-    starts: NDArray[np.bool_],
-    order: NDArray[np.int64],
-    codes: pa.StringArray,
-    number: NDArray[np.int64],
-) -> None:
-    again = np.flatnonzero(~starts)
-    if len(again):
-        rows = np.sort(order[[again[0] - 1, again[0]]])
-        raise GeographyError(
-            f"{path}: {_rows(rows)}: {level} {codes[int(number[again[0]])]} is listed twice; list "
-            f"each {level} once"
-        )
 
 
 def _rows(numbers: NDArray[np.int64]) -> str:

@@ -32,6 +32,7 @@ ExactNumber = Annotated[
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
+Sql = Annotated[str, Field(min_length=1, max_length=100_000)]
 Shares = dict[str, ExactNumber]
 
 
@@ -57,7 +58,7 @@ class RecordsSection(_Section):
 
     path: Text | None = Field(None, description="A CSV or Parquet file, relative to the plan.")
     database: Text | None = Field(None, description="A DuckDB database file for `query`.")
-    query: Text | None = Field(None, description="A SELECT that yields the records.")
+    query: Sql | None = Field(None, description="A SELECT that yields the records.")
     counts: Text | None = Field(
         None, description="For tables already tabulated: the column that holds the counts."
     )
