@@ -81,6 +81,6 @@ def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "stopped before any charge; nothing was written" in err
+    assert "stopped; if a release was under way, the same command resumes it" in err
     assert not (tmp_path / "out").exists()
     assert not (plan.parent / "ledger.sqlite").exists()

@@ -31,7 +31,29 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        print(f"countveil {metadata.version('countveil')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Release hierarchical counts under differential privacy, and measure what still shows."""
+
+
 _Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+_STOPPED = "stopped; if a release was under way, the same command resumes it"
 
 
 class _Stopped(CountveilError):
@@ -48,7 +70,7 @@ def _command(function: _Function) -> _Function:
         try:
             function(*arguments, **options)
         except KeyboardInterrupt:
-            raise _Stopped("stopped before any charge; nothing was written") from None
+            raise _Stopped(_STOPPED) from None
 
     app.command()(wrapped)
     return function
@@ -221,6 +243,7 @@ def release(
     from countveil.schema.plan import Plan
 
     loaded = Plan.load(plan)
+    before = (to / "manifest.json").exists()
     with _levels(quiet) as progress:
         done = pipeline.release(
             loaded,
@@ -239,10 +262,13 @@ def release(
                 "folder": str(to),
                 "release": done.manifest["release"],
                 "cost": done.manifest["cost"],
+                "released_before": before,
                 "left": str(book.left()),
                 "files": list(done.manifest["files"]),
             }
         )
+    elif before:
+        print(f"{to}: was released already; nothing was charged or drawn")
     else:
         print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
 
@@ -251,6 +277,9 @@ def release(
 def verify(
     out: OutPath,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
+    simulation: Annotated[
+        bool, typer.Option("--simulation", help="Accept noise drawn from a seed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check files, hashes, costs and layout of a release, and its charge if a ledger is named.
@@ -259,7 +288,7 @@ def verify(
     """
     from countveil.release import Release
 
-    verification = Release.read(out).verify(ledger)
+    verification = Release.read(out).verify(ledger, simulation=simulation)
     if as_json:
         _print_json({"folder": str(out), "verified": verification.checks})
     else:
@@ -281,7 +310,8 @@ def package(
     """
     from countveil.release import Release
 
-    target = Release.read(out).package(to or out.with_name(f"{out.name}.zip"))
+    named = out.absolute()
+    target = Release.read(out).package(to or named.with_name(f"{named.name}.zip"))
     if as_json:
         _print_json({"package": str(target)})
     else:
@@ -295,6 +325,8 @@ def main() -> NoReturn:
         app()
     except CountveilError as error:
         _fail(error, str(error), error.exit_status)
+    except KeyboardInterrupt as error:
+        _fail(error, _STOPPED, _Stopped.exit_status)
     except Exception as error:
         # A fault of ours. Its text may hold a value from a record, so only its place is shown.
         if os.environ.get("COUNTVEIL_TRACEBACK"):
@@ -318,6 +350,7 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
 
 
 def _fail(error: BaseException, message: str, status: int) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end is near enough
     if "--json" in sys.argv:
         document = {"error": type(error).__name__, "message": message, "exit": status}
         print(json.dumps(document), file=sys.stderr)

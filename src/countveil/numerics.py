@@ -33,10 +33,11 @@ def exact(value: Exact, name: str = "value") -> Fraction:
         )
     if isinstance(value, Fraction | int):
         return Fraction(value)
-    text = str(value).strip().replace("_", "").replace(",", "")
+    text = str(value).strip()
     if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         raise InputError(
-            f'{name}: {text[:40]!r} is not a number; write "2.56", "1e-10" or "104/4099"'
+            f'{name}: {text[:40]!r} is not a number; write "2.56", "1e-10" or "104/4099", with a point '
+            f"and without separators"
         )
     try:
         return Fraction(text)

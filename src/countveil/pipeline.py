@@ -28,14 +28,19 @@ def release(
     above_limit: bool = False,
     progress: Progress = silent,
 ) -> Release:
-    """Take a plan to a release folder; `above_limit` accepts a risk past the plan's limit."""
+    """Take a plan to a release folder; `above_limit` accepts a risk past the plan's limit.
+
+    Without a ledger the plan's own is charged, except for a simulation with seeded noise.
+    """
     refuse_risk_above_limit(plan, accepted=above_limit)
     counts = open_engine(engine, show_values=show_values).tabulate(plan)
+    if ledger is None and not rng.reproducible:
+        ledger = plan.ledger_path
     measure.take(
         counts,
         plan,
         rng=rng,
-        ledger=ledger if ledger is not None else plan.ledger_path,
+        ledger=ledger,
         to=to,
         progress=progress,
     )

@@ -128,6 +128,24 @@ def test_everything_equals_enumeration(noise, prior, known):
         assert right == pytest.approx(absent, rel=1e-9)
 
 
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("noise", [DiscreteGaussian("6"), DiscreteLaplace("3")])
+def test_a_target_with_several_rows_by_enumeration(noise, rows):
+    x = np.arange(-300, 301)
+    there, absent = np.exp(noise.log_pmf(x - rows)), np.exp(noise.log_pmf(x))
+    after = 0.1 * there / (0.1 * there + 0.9 * absent + 1e-300)
+    who = Intruder(prior=0.1, rows=rows)
+    assert assess.marginal_risk(noise, intruder=who).posterior == pytest.approx(
+        (there * after).sum(), rel=1e-9
+    )
+    mixed = assess.marginal_risk([noise, DiscreteGaussian("9")], intruder=who).value
+    assert mixed > assess.marginal_risk(noise, intruder=who).value
+    shown = assess.posterior(noise, observed=x[280:320], intruder=who).value
+    assert shown == pytest.approx(after[280:320], rel=1e-9)
+    right = assess.correct_decision(noise, intruder=who).value
+    assert right == pytest.approx(there[after > 0.5].sum(), abs=1e-12)
+
+
 def test_several_counts_are_a_product_of_evidence():
     noises = [DiscreteGaussian("2"), DiscreteLaplace("3"), DiscreteGaussian("0.4")]
     e = [np.arange(-60, 61), np.arange(-200, 201), np.arange(-12, 13)]
@@ -232,6 +250,7 @@ def test_far_out_observations_do_not_cancel():
         lambda: Intruder(prior=float("nan")),
         lambda: Intruder(prior=0.5, known=-1),
         lambda: Intruder(prior=0.5, known=1.5),
+        lambda: Intruder(prior=0.5, rows=0),
         lambda: assess.posterior(Gaussian(1), observed=float("nan"), intruder=Intruder(prior=0.5)),
     ],
 )

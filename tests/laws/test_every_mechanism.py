@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from countveil.mechanisms.law import Law, Mechanism
+from countveil.mechanisms.law import Law, Mechanism, central_half_width
 from countveil.mechanisms.registry import from_parameters
 from countveil.privacy.costs import PureDP, Sensitivity, total
 from countveil.randomness import Secure, Seeded
@@ -117,6 +117,18 @@ def test_a_seed_repeats_and_another_does_not(mechanism):
     first = mechanism.sample(200, rng=Seeded(1))
     assert (first == mechanism.sample(200, rng=Seeded(1))).all()
     assert not (first == mechanism.sample(200, rng=Seeded(2))).all()
+
+
+@every_mechanism
+@pytest.mark.parametrize("probability", [0.5, 0.95, 0.999999])
+def test_central_half_widths_are_the_smallest_that_hold_the_probability(mechanism, probability):
+    half = central_half_width(mechanism, probability)
+
+    def inside(h: int) -> float:
+        return 1 - 2 * float(mechanism.survival(h))
+
+    assert inside(half) >= probability
+    assert half == 0 or inside(half - 1) < probability
 
 
 @every_mechanism

@@ -113,6 +113,21 @@ def test_forced_ties_are_settled_as_arbitrary_precision_settles_them(sigma2):
         assert noise.sample(1, rng=Forced(floor, more))[0] == k + 1
 
 
+@pytest.mark.parametrize("build", [gaussian_tables, laplace_tables])
+def test_tables_are_settled_in_one_round_on_hundreds_of_scales(build, monkeypatch):
+    """A tail bound coarser than the rounding would leave some floors open for ever."""
+    from countveil.mechanisms import inversion
+
+    rounds = []
+    real = inversion._enclose
+    monkeypatch.setattr(inversion, "_enclose", lambda *a: rounds.append(a) or real(*a))
+    scales = [Fraction(n, d) for n in range(1, 100) for d in (1, 3, 7)]
+    for scale in scales:
+        build.__wrapped__(scale)
+        assert len(rounds) < 10 * len(scales), "a table is never finished"
+    assert len(rounds) == len(scales)
+
+
 def test_the_support_has_no_end():
     noise = DiscreteGaussian("500/99")
     lowest = gaussian_tables(Fraction(500, 99)).lowest

@@ -65,6 +65,7 @@ def test_a_refused_first_charge_leaves_no_lines(tmp_path):
     with pytest.raises(LedgerError):
         ledger.charge("r1", ZCDP(2))
     assert ledger.charges() == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_pure_costs_enter_a_rho_ledger_as_half_their_square(tmp_path):

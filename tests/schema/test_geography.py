@@ -38,6 +38,12 @@ def test_codes_stay_text(tmp_path):
     assert geography.codes[2].to_pylist() == ["010010001", "007"]
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_other_delimiters_are_read(tmp_path, delimiter):
+    text = "state,county,block\n1,1,a\n1,2,b\n".replace(",", delimiter)
+    assert read_crosswalk(crosswalk(tmp_path, text), LEVELS).units("county") == 2
+
+
 def test_parquet_with_dictionaries_is_read(tmp_path):
     table = pa.table({"state": ["1", "1"], "county": ["1", "2"], "block": ["x", "y"]})
     encoded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})

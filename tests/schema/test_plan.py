@@ -84,6 +84,23 @@ def test_a_plan_overrides_its_preset_key_by_key():
     assert loose.at("block")[0].sensitivity.l2_squared == 1
 
 
+def test_a_preset_can_be_cut_to_fewer_levels():
+    plan = preset(
+        "pl94-2020",
+        '[geography]\nlevels = ["county", "block"]\n[budget.levels]\ncounty = "1/2"\nblock = "1/2"\n',
+    )
+    assert plan.levels == ("county", "block")
+    assert plan.invariants == ()
+    assert len(plan.allocations) == 22
+
+
+def test_the_judged_level_is_measured():
+    text = TINY_PLAN.replace('region = "1/2"\narea = "1/2"', 'region = "1"\narea = "0"')
+    assert Plan.parse(text).judged_level == "region"
+    with pytest.raises(PlanError, match="intruder.level: area is not measured"):
+        Plan.parse(text + '[intruder]\nlevel = "area"\n')
+
+
 def test_epsilon_with_delta_calibrates_rho():
     plan = Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "3"\ndelta = "1e-6"'))
     assert isinstance(plan.cost, ZCDP)

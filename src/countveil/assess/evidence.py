@@ -18,14 +18,14 @@ _MOST_POINTS = 500_000
 _BIN = 1e-4
 
 
-def joint_loss(laws: Sequence[Law]) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of the summed loss of counts that all contain the target.
+def joint_loss(laws: Sequence[Law], rows: int = 1) -> tuple[FloatArray, FloatArray]:
+    """Return points and weights of the summed loss of counts to which the target adds `rows`.
 
     Losses of wide Gaussians, discrete or not, add up to one normal loss with mean rho and variance
-    2 rho, rho = sum 1/(2 sigma²). All others are convolved point by point.
+    2 rho, rho = rows² sum 1/(2 sigma²). All others are convolved point by point.
     """
     if len(laws) == 1:
-        return laws[0].privacy_loss()
+        return laws[0].privacy_loss(rows)
     rate, losses, weights = 0.0, np.zeros(1), np.ones(1)
     for law in laws:
         if isinstance(law, Gaussian):
@@ -33,11 +33,10 @@ def joint_loss(laws: Sequence[Law]) -> tuple[FloatArray, FloatArray]:
         elif isinstance(law, DiscreteGaussian) and law.sigma2 >= _SMOOTH_FROM:
             rate += float(1 / (2 * law.sigma2))
         else:
-            losses, weights = _convolved(losses, weights, *law.privacy_loss())
+            losses, weights = _convolved(losses, weights, *law.privacy_loss(rows))
     if rate > 0:
-        losses, weights = _convolved(
-            losses, weights, *Gaussian(math.sqrt(1 / (2 * rate))).privacy_loss()
-        )
+        pooled = Gaussian(math.sqrt(1 / (2 * rate)))
+        losses, weights = _convolved(losses, weights, *pooled.privacy_loss(rows))
     return losses, weights
 
 

@@ -26,10 +26,10 @@ def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Ris
 
     He knows all others in the cell; he sees the noisy count; the number is (10) of 002.
     """
-    e = np.asarray(observed, np.float64) - intruder.known - 1
+    e = np.asarray(observed, np.float64) - intruder.known - intruder.rows
     if not np.isfinite(e).all():
         raise InputError("observed: not a finite number; a released count is a whole number")
-    value = _sigmoid(intruder.log_odds + noise.loss_at(e))
+    value = _sigmoid(intruder.log_odds + noise.loss_at(e, intruder.rows))
     return Risk("posterior", _plain(value), posterior=_plain(value))
 
 
@@ -48,7 +48,7 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     laws = [noise] if isinstance(noise, Law) else list(noise)
     if not laws:
         return Risk("marginal risk", 1.0, posterior=intruder.prior)
-    losses, weights = joint_loss(laws)
+    losses, weights = joint_loss(laws, intruder.rows)
     after = float((weights * _sigmoid(intruder.log_odds + losses)).sum())
     return Risk("marginal risk", after / intruder.prior, posterior=after)
 
@@ -66,13 +66,13 @@ def correct_decision(
     prior = intruder.log_odds
 
     def verdict(e: float) -> int:
-        loss = float(noise.loss_at(e))
+        loss = float(noise.loss_at(e, intruder.rows))
         odds = prior + loss
         return 0 if abs(odds) <= _ROUNDING * (abs(prior) + abs(loss)) else (1 if odds > 0 else -1)
 
     whole = isinstance(noise, Mechanism)
-    # In terms of e = released - known - 1: the noise itself if he is there, noise - 1 if not.
-    shift = 0 if present else 1
+    # In terms of e = released - known - rows: the noise if he is there, noise - rows if not.
+    shift = 0 if present else intruder.rows
     yes = _at_least(noise, _first(lambda e: verdict(e) > 0, whole), shift, whole)
     yes_or_tie = _at_least(noise, _first(lambda e: verdict(e) >= 0, whole), shift, whole)
     says_yes = {"yes": yes_or_tie, "no": yes, "split": (yes + yes_or_tie) / 2}[ties]

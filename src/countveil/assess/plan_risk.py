@@ -13,7 +13,10 @@ from countveil.schema.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class LevelRisk:
-    """One intruder at one level, who knows everyone else there and sees all its queries."""
+    """One intruder at one level, who knows everyone else there and sees all its queries.
+
+    His target has as many rows as the plan allows a person.
+    """
 
     level: str
     prior: float
@@ -36,7 +39,7 @@ def risk_by_level(plan: Plan) -> list[LevelRisk]:
             continue
         quietest = min(noises, key=lambda noise: noise.variance)
         for prior in plan.intruder.priors:
-            who = Intruder(prior=prior)
+            who = Intruder(prior=prior, rows=plan.rows_per_person)
             risk = marginal_risk(noises, intruder=who)
             decision = correct_decision(quietest, intruder=who).value
             after = risk.posterior if risk.posterior is not None else prior
@@ -46,5 +49,4 @@ def risk_by_level(plan: Plan) -> list[LevelRisk]:
 
 def judged(plan: Plan, risks: list[LevelRisk]) -> list[LevelRisk]:
     """Return the risks the plan's limit applies to: those of the level its intruder knows."""
-    level = plan.intruder.level or plan.levels[-1]
-    return [risk for risk in risks if risk.level == level]
+    return [risk for risk in risks if risk.level == plan.judged_level]

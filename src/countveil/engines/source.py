@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,8 @@ import duckdb
 
 from countveil.errors import PlanError, RecordsError
 from countveil.schema.attributes import Attribute, listed
+from countveil.schema.delimited import read_header
 from countveil.schema.plan import Plan
-
-_LONGEST_HEADER = 1_000_000
 
 # Errors about the SQL text; all others may quote a value taken from a record.
 _ABOUT_SQL = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
@@ -211,16 +209,10 @@ def _csv(path: Path) -> str:
 
     DuckDB's own detection may skip lines it cannot place: records would be lost in silence.
     """
-    with path.open("rb") as file:
-        line = file.readline(_LONGEST_HEADER)
     try:
-        header = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise RecordsError(f"{path}: line 1 is not UTF-8 text; save the file as UTF-8") from None
-    delimiter = max(",;\t|", key=header.count)
-    names = next(csv.reader([header], delimiter=delimiter), [])
-    if len(set(names)) != len(names) or "" in names:
-        raise RecordsError(f"{path}: line 1 names a column twice or not at all; it holds the names")
+        names, delimiter = read_header(path)
+    except ValueError as error:
+        raise RecordsError(f"{path}: {error}") from None
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"read_csv({literal(str(path))}, auto_detect = false, header = true, "

@@ -74,19 +74,21 @@ def take(
         if run.finished:
             run.close()
             return _read(folder, plan)
-        if book is not None:
-            _charge(book, run, plan)
         try:
+            if book is not None:
+                _charge(book, run, plan)
             _draw(run, counts, plan, rng, progress)
             _publish(run, counts, plan, rng, identity)
+            run.close()
+            run.log("finished")
         except (OSError, MemoryError, OverflowError, KeyboardInterrupt) as error:
+            if book is not None and all(line.release != run.release for line in book.charges()):
+                raise
             what = str(error) or type(error).__name__
             raise Interrupted(
                 f"{folder}: stopped after the charge ({what}); nothing is lost: the same command "
                 f"resumes, without charging again"
             ) from error
-        run.close()
-        run.log("finished")
     return _read(folder, plan)
 
 

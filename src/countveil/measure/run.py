@@ -89,7 +89,8 @@ class Run:
 
 def internal_of(folder: Path) -> Path:
     """Return the sibling that holds whatever saw a record."""
-    return folder.with_name(f"{folder.name}-internal")
+    named = Path(os.path.abspath(folder))  # "." and ".." have no name of their own
+    return named.with_name(f"{named.name}-internal")
 
 
 def _read_state(folder: Path) -> dict[str, str] | None:

@@ -103,7 +103,8 @@ def _certain_floors(weights: Weights) -> tuple[int, list[int]]:
 
 def _enclose(weights: Weights, bits: int, guard: int = 128) -> tuple[int, list[int], list[int]]:
     """Return (lowest, low, high): low[i] <= 2**bits F(lowest + i) <= high[i], and low < high."""
-    low_w, high_w, tail = weights(bits + guard, bits + 8)
+    # What lies beyond the last weight must be as small as the rounding, or no guard is enough.
+    low_w, high_w, tail = weights(bits + guard, bits + guard // 2)
     low_sum, high_sum = 0, tail
     low_tails, high_tails = [], []  # of sum over j >= k of w(j), from the far end inwards
     for low_k, high_k in zip(reversed(low_w), reversed(high_w), strict=True):

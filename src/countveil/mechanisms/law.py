@@ -65,3 +65,17 @@ class Mechanism(Law, Protocol):
     def sample(self, size: int, *, rng: BitSource) -> IntArray:
         """Draw `size` independent values, exactly."""
         ...
+
+
+def central_half_width(mechanism: Mechanism, probability: float) -> int:
+    """Return the smallest h with P(-h <= noise <= h) >= probability."""
+    low, high = -1, 1
+    while 2 * float(mechanism.survival(high)) > 1 - probability:
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if 2 * float(mechanism.survival(middle)) > 1 - probability:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,4 +1,4 @@
-"""The mechanisms a plan may name; adding one here is all a newcomer has to do."""
+"""The mechanisms that releases are made with, by the name a manifest gives them."""
 
 from __future__ import annotations
 

@@ -88,6 +88,8 @@ class Ledger:
     def charge(self, release: str, cost: Cost, *, on: date | None = None, note: str = "") -> bool:
         """Commit a charge durably; return False if this release was charged before."""
         day = on or datetime.now(UTC).date()
+        if not self.path.exists():
+            self._refuse_overspending([], cost, day)  # before a file is made for nothing
         with self._transaction() as connection:
             if not _has_tables(connection):
                 # One by one: executescript would commit, and leave an uncharged ledger behind.

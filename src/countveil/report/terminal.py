@@ -12,9 +12,8 @@ from rich.text import Text
 from countveil.assess.pricing import Price
 from countveil.measure.manifest import cost_document
 from countveil.measure.measurement import Measurements
+from countveil.mechanisms.law import central_half_width
 from countveil.privacy.costs import PureDP
-
-_NORMAL_95 = 1.959963984540054
 
 
 def price_document(price: Price) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
 def noisy_totals(measurements: Measurements, level: str, query: str, most: int = 8) -> Table:
     """Return the first units of a level with a noisy count and its 95 % noise interval."""
     measurement = measurements.read(level, query)
-    half = _NORMAL_95 * math.sqrt(measurement.mechanism.variance)
+    half = central_half_width(measurement.mechanism, 0.95)
     table = Table(title=f"{query} by {level}: what was released")
     table.add_column(level)
     table.add_column("noisy count", justify="right")
@@ -97,7 +96,7 @@ def noisy_totals(measurements: Measurements, level: str, query: str, most: int =
     for code, value in list(
         zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], strict=True)
     )[:most]:
-        low, high = max(0, math.ceil(value - half)), math.floor(value + half)
+        low, high = max(0, value - half), value + half
         table.add_row(code, f"{value:,}", f"{low:,} to {high:,}")
     return table
 
@@ -147,7 +146,7 @@ def _noise_table(price: Price, every_query: bool) -> Table:
             deviation = math.sqrt(noise.variance)
             table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
         if len(shown) < len(noises):
-            table.add_row("", "", f"… and {len(noises) - len(shown)} noisier queries", "", "")
+            table.add_row("", "", f"… and {len(noises) - len(shown)} more", "", "")
     return table
 
 

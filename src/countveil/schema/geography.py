@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from countveil.errors import GeographyError
 from countveil.numerics import IntArray
+from countveil.schema.delimited import read_header
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,8 +115,7 @@ def _column_names(path: Path) -> list[str]:
     with _translated(path):
         if _is_parquet(path):
             return list(pa.parquet.read_schema(path).names)
-        with pa.csv.open_csv(path) as reader:
-            return list(reader.schema.names)
+        return read_header(path)[0]
 
 
 def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
@@ -163,7 +163,10 @@ def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
         convert = pa.csv.ConvertOptions(
             include_columns=[level], column_types={level: kind}, strings_can_be_null=False
         )
-        column = pa.csv.read_csv(path, convert_options=convert)[level].cast(kind)
+        parse = pa.csv.ParseOptions(delimiter=read_header(path)[1])
+        column = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)[level].cast(
+            kind
+        )
     return column.unify_dictionaries().combine_chunks()
 
 
@@ -188,7 +191,7 @@ def _is_parquet(path: Path) -> bool:
 def _translated(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         kind = "Parquet" if _is_parquet(path) else "CSV"
         raise GeographyError(
             f"{path}: cannot be read as a {kind} file ({str(error).splitlines()[0]}); write it "

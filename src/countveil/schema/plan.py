@@ -45,7 +45,7 @@ class Invariant:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One file drives library, command line and web page; building it reads no record."""
+    """One file drives library and command line; building it reads no record."""
 
     name: str
     folder: Path
@@ -87,6 +87,12 @@ class Plan:
     def cost(self) -> Cost:
         """What the release costs, exactly."""
         return total([allocation.cost for allocation in self.allocations])
+
+    @property
+    def judged_level(self) -> str:
+        """Where the plan's risk is held against its limit: the lowest measured level if not said."""
+        measured = [level for level in self.levels if self.at(level)]
+        return self.intruder.level or measured[-1]
 
     def at(self, level: str) -> tuple[Allocation, ...]:
         """Return what is measured at a level."""
@@ -175,6 +181,10 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
     section = checked.intruder
     if section.level is not None and section.level not in levels:
         raise PlanError(f"intruder.level: no level {section.level!r}; choose from {listed(levels)}")
+    if section.level is not None and all(item.level != section.level for item in allocations):
+        raise PlanError(
+            f"intruder.level: {section.level} is not measured; name a level with a budget"
+        )
     if (checked.ledger.period is None) != (checked.ledger.period_limit is None):
         raise PlanError("ledger: period and period_limit belong together; give both or neither")
     path = checked.geography.path

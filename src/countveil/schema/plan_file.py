@@ -215,6 +215,7 @@ def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
         )
     text = resources.files("countveil.schema.presets").joinpath(f"{preset}.toml").read_text("utf-8")
     merged: dict[str, Any] = tomllib.loads(text)
+    _keep_levels(merged, own.get("geography"))
     for key, value in own.items():
         below = merged.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
@@ -233,6 +234,16 @@ def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
         if "delta" not in own["budget"]:
             del merged["budget"]["delta"]
     return merged
+
+
+def _keep_levels(preset: dict[str, Any], geography: Any) -> None:
+    """Drop what a preset says of levels that the plan does not have."""
+    levels = geography.get("levels") if isinstance(geography, dict) else None
+    if not isinstance(levels, list):
+        return
+    queries = preset["budget"]["queries"]
+    preset["budget"]["queries"] = {k: v for k, v in queries.items() if k == "*" or k in levels}
+    preset["invariants"] = [item for item in preset["invariants"] if item["level"] in levels]
 
 
 def _explain(error: Any, name: str) -> str:

@@ -32,7 +32,7 @@ class SparseLevel:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Counts:
-    """Confidential. They leave through `measure.take` and `measure.draw` only."""
+    """Confidential. They leave through `measure.take` only."""
 
     geography: Geography
     cells: int
