@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from countveil.errors import CountveilError, InputError
+from countveil.errors import CountveilError, InputError, Stopped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ _Function = TypeVar("_Function", bound=Callable[..., None])
 _STOPPED = "stopped; if a release was under way, the same command resumes it"
 
 
-class _Stopped(CountveilError):
+class _EndedEarly(CountveilError):
     """A polite stop; one after the charge is Interrupted instead."""
 
     exit_status = 130
@@ -69,8 +69,8 @@ def _command(function: _Function) -> _Function:
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             function(*arguments, **options)
-        except KeyboardInterrupt:
-            raise _Stopped(_STOPPED) from None
+        except (KeyboardInterrupt, Stopped):
+            raise _EndedEarly(_STOPPED) from None
 
     app.command()(wrapped)
     return function
@@ -318,15 +318,15 @@ def package(
         print(target)
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run a command; turn every error into its message and exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except CountveilError as error:
         _fail(error, str(error), error.exit_status)
-    except KeyboardInterrupt as error:
-        _fail(error, _STOPPED, _Stopped.exit_status)
+    except (KeyboardInterrupt, Stopped) as error:
+        _fail(error, _STOPPED, _EndedEarly.exit_status)
     except Exception as error:
         # A fault of ours. Its text may hold a value from a record, so only its place is shown.
         if os.environ.get("COUNTVEIL_TRACEBACK"):
@@ -342,15 +342,15 @@ def main() -> NoReturn:
             f"COUNTVEIL_TRACEBACK=1 shows all of it",
             70,
         )
-    sys.exit(0)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
+    raise Stopped
 
 
 def _fail(error: BaseException, message: str, status: int) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end is near enough
     if "--json" in sys.argv:
         document = {"error": type(error).__name__, "message": message, "exit": status}
         print(json.dumps(document), file=sys.stderr)

@@ -11,6 +11,8 @@ CountveilError
 ├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
 ├── VerificationError     a release folder that does not check out              (exit status 2)
 └── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
+
+Stopped, beside KeyboardInterrupt, is the request to end that SIGTERM makes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ class CountveilError(Exception):
     """The root of the tree above."""
 
     exit_status = 2
+
+
+class Stopped(BaseException):
+    """The process was asked to end; like KeyboardInterrupt, no error of anyone's."""
 
 
 class InputError(CountveilError):

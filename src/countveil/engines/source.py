@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from countveil.errors import PlanError, RecordsError
+from countveil.errors import PlanError, RecordsError, Stopped
 from countveil.schema.attributes import Attribute, listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan import Plan
@@ -224,6 +224,10 @@ def _csv(path: Path) -> str:
 def _translated(label: str, kind: str, show_values: bool) -> Iterator[None]:
     try:
         yield
+    except RuntimeError as error:
+        if "interrupted" in str(error):  # how DuckDB passes on a signal
+            raise Stopped from None
+        raise
     except duckdb.Error as error:
         text = str(error)
         detail = ""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil import storage
-from countveil.errors import FolderError, InputError, Interrupted, LedgerError
+from countveil.errors import FolderError, InputError, Interrupted, LedgerError, Stopped
 from countveil.measure import manifest
 from countveil.measure.measurement import (
     FOLDER,
@@ -81,7 +81,7 @@ def take(
             _publish(run, counts, plan, rng, identity)
             run.close()
             run.log("finished")
-        except (OSError, MemoryError, OverflowError, KeyboardInterrupt) as error:
+        except (OSError, MemoryError, OverflowError, KeyboardInterrupt, Stopped) as error:
             if book is not None and all(line.release != run.release for line in book.charges()):
                 raise
             what = str(error) or type(error).__name__

@@ -132,7 +132,8 @@ def _noise_table(price: Price, every_query: bool) -> Table:
     currency = "epsilon" if isinstance(price.cost, PureDP) else "rho"
     table = Table(title="Noise")
     for name in ("level", currency, "query", "cells", "standard deviation"):
-        table.add_column(name, justify="left" if name in ("level", "query") else "right")
+        left = name in ("level", "query")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
     for level in price.plan.levels:
         noises = [(item, noise) for item, noise in price.noises if item.level == level]
         if not noises:
