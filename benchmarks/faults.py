@@ -88,7 +88,7 @@ def _inspect(
     charges = Plan.load(plan).ledger(plan.parent / f"{out.name}.sqlite").charges()
     _need(len(charges) <= 1, "charged twice")
     parts = {
-        p.name: p for p in (internal_of(out) / "parts").glob("*-*.parquet") if p.name[0] != "."
+        p.name: p for p in (internal_of(out) / "parts").glob("*.*.*.parquet") if p.name[0] != "."
     }
     files = {p.relative_to(out).as_posix(): p for p in out.rglob("*.parquet") if p.name[0] != "."}
     finished = (out / "manifest.json").exists()
@@ -111,11 +111,11 @@ def _inspect(
 
 def _same_draws(out: Path, kept: dict[str, bytes]) -> None:
     """Check that the release holds the very draws that were once finished."""
-    for level in {name.split("-")[0] for name in kept}:
+    for level in {name.split(".")[0] for name in kept}:
         final = pq.ParquetFile(out / "measurements" / f"{level}.parquet")
         for name, data in kept.items():
-            if name.split("-")[0] == level:
-                group = final.read_row_group(int(name.split("-")[1]))
+            if name.split(".")[0] == level:
+                group = final.read_row_group(int(name.split(".")[1]))
                 _need(group.equals(pq.read_table(io.BytesIO(data))), f"{name} was drawn again")
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from countveil import Release, Secure, Seeded, measure, open_engine
-from countveil.errors import LedgerError, VerificationError
+from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.schema.plan import Plan
 from tests.conftest import TINY_PLAN
 
@@ -70,7 +70,31 @@ TAMPERING = {
     ),
     "a cheaper cost": (
         lambda out: edit(out, lambda d: d["cost"].update(rho="1")),
-        "cost is stated as",
+        "cost is not stated as the plan gives it",
+    ),
+    "a smaller variance": (
+        lambda out: edit(out, lambda d: d["measurements"][1].update(variance=0.1)),
+        "measurements is not stated as the plan gives it",
+    ),
+    "another unit": (
+        lambda out: edit(out, lambda d: d.update(unit="household")),
+        "unit is not stated as the plan gives it",
+    ),
+    "no invariants": (
+        lambda out: edit(out, lambda d: d.update(invariants=[])),
+        "invariants is not stated as the plan gives it",
+    ),
+    "other randomness": (
+        lambda out: edit(out, lambda d: d.update(randomness="seeded: 7")),
+        "randomness is stated as 'seeded: 7'",
+    ),
+    "a plan that is a list": (
+        lambda out: edit(out, lambda d: d.update(plan=[])),
+        "its plan does not check out",
+    ),
+    "deep JSON": (
+        lambda out: (out / "manifest.json").write_text("[" * 100_000),
+        "not readable as JSON",
     ),
     "another plan": (
         lambda out: edit(out, lambda d: d["plan"]["release"].update(title="x")),
@@ -78,7 +102,7 @@ TAMPERING = {
     ),
     "another noise": (
         lambda out: edit(out, lambda d: d["measurements"][0]["mechanism"].update(sigma2="999")),
-        "the noise stated in the manifest is not the noise the plan pays for",
+        "measurements is not stated as the plan gives it",
     ),
     "a file outside": (
         lambda out: edit(
@@ -124,6 +148,11 @@ def test_other_columns_are_found_even_with_a_matching_hash(out):
     edit(out, lambda d: d["files"]["measurements/area.parquet"].update(sha256=storage.sha256(path)))
     with pytest.raises(VerificationError, match="other columns than the measurement layout"):
         Release.read(out).verify()
+
+
+def test_packages_are_zip_files_by_name(out):
+    with pytest.raises(InputError, match="a name that ends in .zip"):
+        Release.read(out).package(out.parent / "ledger.sqlite")
 
 
 def test_a_ledger_without_the_charge_is_found(out):

@@ -10,6 +10,7 @@ from countveil.assess.pricing import Price, price
 from countveil.engines.registry import open_engine
 from countveil.errors import RiskAboveLimit
 from countveil.measure.boundary import Progress, silent
+from countveil.measure.run import internal_of
 from countveil.randomness import BitSource
 from countveil.release import Release
 from countveil.schema.plan import Plan
@@ -33,9 +34,11 @@ def release(
     Without a ledger the plan's own is charged, except for a simulation with seeded noise.
     """
     refuse_risk_above_limit(plan, accepted=above_limit)
-    counts = open_engine(engine, show_values=show_values).tabulate(plan)
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    if ledger is not None and not internal_of(Path(to)).exists():
+        plan.ledger(ledger).check(plan.cost)  # before hours of counting
+    counts = open_engine(engine, show_values=show_values).tabulate(plan)
     measure.take(
         counts,
         plan,

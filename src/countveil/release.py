@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil import storage
-from countveil.errors import InputError, VerificationError
+from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.measure import manifest
 from countveil.measure.measurement import LAYOUT, Measurements, path_of
-from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.registry import from_parameters
 from countveil.privacy.ledger import Ledger
 from countveil.schema.plan import Plan
@@ -50,13 +50,13 @@ class Release:
                 f"{folder}: no finished release ({manifest.NAME}: {error.strerror}); an unfinished one "
                 f"is finished by running `countveil release` again"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise VerificationError(f"{path}: not readable as JSON; restore the release") from error
         if not isinstance(document, dict) or document.get("format") != manifest.FORMAT:
             raise VerificationError(f"{path}: not a manifest of format {manifest.FORMAT!r}")
         try:
             plan = Plan.of(document["plan"], name=f"{path}: plan")
-        except (KeyError, InputError) as error:
+        except (KeyError, TypeError, AttributeError, InputError) as error:
             raise VerificationError(f"{path}: its plan does not check out: {error}") from error
         return cls(Path(folder), document, plan)
 
@@ -88,6 +88,10 @@ class Release:
             raise VerificationError(
                 f"{self.folder}: {manifest.NAME} lacks or garbles {error}"
             ) from error
+        except LedgerError:
+            raise
+        except (ValueError, InputError) as error:
+            raise VerificationError(f"{self.folder}: {error}") from error
         except (pa.ArrowException, OSError) as error:
             raise VerificationError(f"{self.folder}: cannot be read ({error})") from error
 
@@ -95,6 +99,8 @@ class Release:
         """Zip what may be published, file by file from the manifest; verify it first."""
         self.verify()
         target = Path(to)
+        if target.suffix != ".zip":
+            raise InputError(f"{target}: a package is a zip file; give it a name that ends in .zip")
         names = sorted([manifest.NAME, *self.manifest["files"]])
         with (
             storage.replacing(target) as temporary,
@@ -140,26 +146,26 @@ class Release:
         return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
 
     def _check_costs(self) -> str:
+        """Write the manifest again from its plan; what it states must be that."""
         plan, stated = self.plan, self.manifest
         if stated["plan_sha256"] != plan.digest:
             self._fail(
                 "the plan in the manifest is not the one that was released; its hash differs"
             )
-        for key, computed in (
-            ("cost", manifest.cost_document(plan.cost, plan)),
-            ("neighbors", plan.neighbors),
-            ("rows_per_person", plan.rows_per_person),
-        ):
-            if stated[key] != computed:
-                self._fail(f"{key} is stated as {stated[key]}, and the plan gives {computed}")
-        noises = [
-            (item.level, item.query.name, {"name": noise.name, **noise.parameters})
-            for item in plan.allocations
-            for noise in [mechanism_for(item)]
-        ]
-        if noises != [(i["level"], i["query"], i["mechanism"]) for i in stated["measurements"]]:
-            self._fail("the noise stated in the manifest is not the noise the plan pays for")
-        return f"the noise of {len(noises)} queries costs {plan.cost}, as stated"
+        if self.publishable != stated["randomness"].startswith("secure:"):
+            self._fail(f"randomness is stated as {stated['randomness']!r}")
+        again = manifest.describe(
+            plan,
+            {item["level"]: item["units"] for item in stated["levels"]},
+            release=stated["release"],
+            randomness=stated["randomness"],
+            publishable=self.publishable,
+            crosswalk_sha256=stated["crosswalk_sha256"],
+        )
+        for key, value in again.items():
+            if key != "versions" and not _same(stated[key], value):
+                self._fail(f"{key} is not stated as the plan gives it")
+        return f"the noise of {len(plan.allocations)} queries costs {plan.cost}, as stated"
 
     def _check_layout(self) -> str:
         units = {item["level"]: item["units"] for item in self.manifest["levels"]}
@@ -193,3 +199,22 @@ class Release:
 
     def _fail(self, what: str) -> None:
         raise VerificationError(f"{self.folder}: {what}")
+
+
+def _same(stated: Any, computed: Any) -> bool:
+    """Compare two documents; floats may differ in the last digits from version to version."""
+    if isinstance(computed, dict):
+        return (
+            isinstance(stated, dict)
+            and list(stated) == list(computed)
+            and all(_same(stated[key], value) for key, value in computed.items())
+        )
+    if isinstance(computed, list):
+        return (
+            isinstance(stated, list)
+            and len(stated) == len(computed)
+            and all(map(_same, stated, computed))
+        )
+    if isinstance(computed, float):
+        return isinstance(stated, float) and math.isclose(stated, computed, rel_tol=1e-9)
+    return bool(stated == computed)

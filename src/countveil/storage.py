@@ -29,6 +29,15 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, each durable in its parent."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=mode, exist_ok=True)
+    sync(path.parent)
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(path) as temporary:
@@ -68,8 +77,12 @@ def held(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # A lock on a file that was deleted meanwhile holds nothing.
+            ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:
             raise FolderError(
                 f"{path.parent}: another process is releasing into this folder; wait for it to end"
-            ) from None
+            )
         yield

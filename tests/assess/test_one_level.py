@@ -221,7 +221,7 @@ def test_ties_follow_the_rule():
         assess.correct_decision(noise, intruder=who, ties="maybe")
 
 
-@pytest.mark.parametrize("rho", ["1e-12", "1e-6", "0.1", "100", "1e4"])
+@pytest.mark.parametrize("rho", ["1e-17", "1e-12", "1e-6", "0.1", "100", "1e4"])
 @pytest.mark.parametrize("prior", [1e-12, 0.02, 0.5, 1 - 1e-12])
 def test_extremes_are_finite_and_ordered(rho, prior):
     noise = DiscreteGaussian.from_rho(rho)

@@ -164,6 +164,76 @@ def test_missing_codes_go_to_the_declared_category(engine, tiny):
     assert dense(counts, "area")[0].tolist() == [0, 0, 0, 0, 0, 2]
 
 
+@every_engine
+@pytest.mark.parametrize(
+    "name", ["people[1].csv", "people*.csv", "peop?e.csv", "AGE=old/people.csv"]
+)
+def test_a_path_names_one_file_and_nothing_in_it_is_a_value(engine, tiny, name):
+    """DuckDB would expand patterns, and take AGE=old/ for a column."""
+    people = tiny.parent / name
+    people.parent.mkdir(exist_ok=True)
+    write_people(people)
+    write_people(tiny.parent / "people1.csv", TINY_PEOPLE * 5)
+    tiny.write_text(TINY_PLAN.replace("people.csv", name))
+    plan = Plan.load(tiny)
+    counts = open_engine(engine).tabulate(plan)
+    for level, expected in brute_force(plan, TINY_PEOPLE).items():
+        assert (dense(counts, level) == expected).all()
+
+
+@every_engine
+def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write_people(elsewhere / "people.csv", TINY_PEOPLE * 3)
+    monkeypatch.chdir(elsewhere)
+    query = "SELECT * FROM read_csv('people.csv', all_varchar = true) -- a comment at the end"
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
+    counts = open_engine(engine).tabulate(Plan.load(tiny))
+    assert dense(counts, "region").sum() == len(TINY_PEOPLE)
+    assert Path.cwd() == elsewhere
+
+
+@every_engine
+def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
+    with duckdb.connect(str(tiny.parent / "d.duckdb")) as connection:
+        source = tiny.parent / "people.csv"
+        for table in ("units", "tally", "grouped"):
+            connection.execute(
+                f"CREATE TABLE {table} AS SELECT *, area AS code FROM "
+                f"read_csv('{source}', all_varchar = true)"
+            )
+    for table in ("units", "tally", "grouped"):
+        line = f'database = "d.duckdb"\nquery = "SELECT * FROM {table}"'
+        tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+        assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == len(
+            TINY_PEOPLE
+        )
+    query = "SELECT *, 1 AS __countveil_row FROM read_csv('people.csv')"
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
+    with pytest.raises(RecordsError, match="columns that begin with __countveil_ are reserved"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@every_engine
+def test_blank_and_nan_persons_are_nobody(engine, tiny):
+    text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
+    tiny.write_text(text.replace("people.csv", "people.parquet"))
+    for ids in (["a", ""], [1.0, float("nan")], ["a", None]):
+        rows = {"id": ids, "area": ["A1", "A1"], "AGE": ["old", "old"], "SEX": ["f", "m"]}
+        pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
+        with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person"):
+            open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@every_engine
+def test_a_plan_may_count_people_without_any_attribute(engine, tiny):
+    text = TINY_PLAN.replace('AGE = ["young", "old"]\nSEX = ["f", "m", "x"]\n', "")
+    tiny.write_text(text.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'TOTAL = "1"'))
+    counts = open_engine(engine).tabulate(Plan.load(tiny))
+    assert dense(counts, "region").ravel().tolist() == [4, 4]
+
+
 SENTINEL = "Zz-secret-value"
 BAD_RECORDS = [
     (
@@ -245,6 +315,8 @@ def test_bad_counts_are_named(engine, tiny, counts, message):
             "no column 'area' for the level area; rename",
         ),
         (b"area,AGE,AGE,SEX\nA1,old,old,f\n", "people.csv", "names a column twice"),
+        (b"id,ID,area,AGE,SEX\n1,2,A1,old,f\n", "people.csv", "names a column twice"),
+        (b"area,AGE,SEX," + b"x" * 200_000 + b"\n", "people.csv", "cannot be read as column names"),
         (b"\xff\xfearea,AGE,SEX\nA1,old,f\n", "people.csv", "line 1 is not UTF-8"),
         (b"area,AGE,SEX\nA1,\xff\xfe,f\n", "people.csv", "people.csv"),
     ],
@@ -273,6 +345,12 @@ def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     refuse("query = \"COPY (SELECT 1) TO 'x.csv'\"", "is not one SELECT statement")
     refuse('query = "SELECT * FROM nowhere"', "nowhere")
     refuse('query = "SELEKT"', "cannot be run")
+    (tiny.parent / "bare.csv").write_text("A1,Zz-secret-value,f\nA1,old,f\n")
+    for query in ("SELECT * FROM 'bare.csv'", "SELECT area FROM 'bare.csv'"):
+        tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
+        with pytest.raises(InputError) as caught:
+            open_engine(engine).tabulate(Plan.load(tiny))
+        assert SENTINEL not in str(caught.value), "without a header, column names are a record"
     refuse('database = "people.csv"\nquery = "SELECT 1"', "cannot be opened as a DuckDB database")
     refuse('path = "people.csv"\ncolumns = { Q = "x" }', "records.columns.Q: no level or attribute")
     refuse(

@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
@@ -174,11 +175,16 @@ def test_a_release_needs_a_ledger_and_a_simulation_does_not(tiny):
 
 def test_counts_of_another_plan_are_refused(tiny):
     counts, _ = tabulated(tiny)
-    tiny.write_text(TINY_PLAN.replace('"x"]', '"x", "y"]'))
-    with pytest.raises(InputError, match="tabulated for another plan"):
-        measure.take(
-            counts, Plan.load(tiny), rng=Secure(), ledger="l.sqlite", to=tiny.parent / "out"
-        )
+    for old, new in (
+        ('"x"]', '"x", "y"]'),
+        ('["f", "m", "x"]', '["m", "f", "x"]'),
+        ("one_row_per_person = true", 'person_id = "SEX"\nmax_rows = 2'),
+    ):
+        tiny.write_text(TINY_PLAN.replace(old, new))
+        with pytest.raises(InputError, match="tabulated for another plan"):
+            measure.take(
+                counts, Plan.load(tiny), rng=Secure(), ledger="l.sqlite", to=tiny.parent / "out"
+            )
 
 
 def test_only_one_process_releases_into_a_folder(tiny, monkeypatch):
@@ -224,13 +230,13 @@ def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
-    part = next((tiny.parent / "out-internal" / "parts").glob("area-*.parquet"))
+    part = next((tiny.parent / "out-internal" / "parts").glob("area.*.parquet"))
     data = bytearray(part.read_bytes())
     data[40] ^= 1
     part.write_bytes(data)
     with pytest.raises(FolderError, match="changed since it was drawn"):
         taken(tiny)
-    assert storage.sha256(part) != part.stem.rsplit("-", 1)[1]
+    assert storage.sha256(part) != part.name.split(".")[2]
 
 
 def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
@@ -241,7 +247,7 @@ def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
         taken(tiny)
     monkeypatch.undo()
     parts = tiny.parent / "out-internal" / "parts"
-    (parts / ".countveil-temporary-1-area-000000-x.parquet").write_bytes(b"torn")
+    (parts / ".countveil-temporary-1-area.000000.x.parquet").write_bytes(b"torn")
     (tiny.parent / "out" / "measurements").mkdir(parents=True, exist_ok=True)
     torn = tiny.parent / "out" / "measurements" / ".countveil-temporary-1-area.parquet"
     torn.write_bytes(b"torn")
@@ -266,6 +272,93 @@ def test_noise_too_wide_for_the_layout_is_refused_before_the_charge(tiny):
         InputError, match="TOTAL of region would get noise of standard deviation 2.83e[+]08"
     ):
         taken(tiny)
+    assert not (tiny.parent / "ledger.sqlite").exists()
+
+
+def stop_before_publishing(monkeypatch):
+    def full(*arguments):
+        raise OSError(5, "I/O error")
+
+    monkeypatch.setattr(boundary, "_publish", full)
+
+
+def test_another_order_of_queries_is_another_plan(tiny, monkeypatch):
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        taken(tiny)
+    monkeypatch.undo()
+    lines = 'TOTAL = "1/4"\n"AGE*SEX" = "3/4"\n'
+    assert lines in TINY_PLAN
+    tiny.write_text(TINY_PLAN.replace(lines, '"AGE*SEX" = "3/4"\nTOTAL = "1/4"\n'))
+    with pytest.raises(FolderError, match="was begun with another plan"):
+        taken(tiny)
+
+
+def test_files_whose_queries_are_in_another_order_are_not_read_by_position(tiny):
+    measurements = taken(tiny)
+    path = tiny.parent / "out" / "measurements" / "area.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.take(list(range(9, -1, -1))), path)
+    with pytest.raises(InputError, match="not in the order of the plan"):
+        list(measurements.stream("area"))
+
+
+def test_parts_of_another_size_are_not_mixed(tiny, monkeypatch):
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        taken(tiny)
+    monkeypatch.undo()
+    monkeypatch.setattr(boundary, "_VALUES", 14)
+    with pytest.raises(FolderError, match="was begun with another version of countveil"):
+        taken(tiny)
+
+
+def test_level_names_that_contain_each_other_keep_their_parts_apart(tiny):
+    text = TINY_PLAN.replace('"region", "area"', '"x-000000", "x"')
+    text = text.replace('region = "1/2"\narea = "1/2"', 'x-000000 = "1/2"\nx = "1/2"')
+    tiny.write_text(
+        text.replace("one_row_per_person", 'columns = { x = "area" }\none_row_per_person')
+    )
+    (tiny.parent / "places.csv").write_text("x-000000,x\nR1,A1\nR1,A2\nR2,A3\nR2,A4\nR2,A5\n")
+    measurements = taken(tiny)
+    assert measurements.read("x", "TOTAL").geocodes.to_pylist() == ["A1", "A2", "A3", "A4", "A5"]
+
+
+def test_a_run_that_another_process_began_meanwhile_is_seen(tiny, monkeypatch):
+    """The state is read under the lock: what was there before it may be old."""
+    from countveil import storage
+
+    real = storage.held
+    began = []
+
+    def late(path: Path):
+        if not began:
+            began.append(path)
+            taken(tiny)  # another process begins, charges and finishes first
+        return real(path)
+
+    monkeypatch.setattr(storage, "held", late)
+    taken(tiny)
+    assert len(Plan.load(tiny).ledger(tiny.parent / "ledger.sqlite").charges()) == 1
+
+
+def test_folders_are_durable_in_their_parents(tiny, monkeypatch):
+    from countveil import storage
+
+    synced = []
+    real = storage.sync
+    monkeypatch.setattr(storage, "sync", lambda path: synced.append(Path(path)) or real(path))
+    taken(tiny, "deep/er/out")
+    for folder in ("deep", "deep/er"):
+        assert tiny.parent / folder in synced
+    assert tiny.parent in synced
+
+
+def test_folders_that_cannot_be_made_are_refused_before_the_charge(tiny):
+    (tiny.parent / "file").write_text("x")
+    for name in ("file/out", "x" * 300):
+        with pytest.raises(FolderError, match="cannot be made"):
+            taken(tiny, name)
     assert not (tiny.parent / "ledger.sqlite").exists()
 
 

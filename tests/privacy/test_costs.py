@@ -99,6 +99,10 @@ def test_delta_is_a_probability(delta):
         ZCDP("1").epsilon(delta)
 
 
+def test_a_delta_too_small_for_a_float_is_not_called_zero():
+    assert ZCDP("0.001").delta("100") > 0
+
+
 def test_nothing_spent_costs_nothing():
     assert ZCDP(0).epsilon("1e-10") == 0
     assert ApproxDP(0, "1e-10").zcdp == ZCDP(0)

@@ -2,6 +2,8 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -143,6 +145,34 @@ def test_the_file_is_private_and_syncs(tmp_path):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.1"))
     assert stat.S_IMODE(os.stat(ledger.path).st_mode) == 0o600
+
+
+def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_reader(tmp_path):
+    """A hot journal, as a kill between writing the database and deleting the journal leaves it."""
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    program = (
+        "import sqlite3, os, sys\n"
+        "c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "c.execute('PRAGMA cache_size = 1')\n"
+        "c.execute('BEGIN IMMEDIATE')\n"
+        "for i in range(300):\n"
+        "    c.execute('INSERT INTO charges (release, currency, amount, charged_on, description) '\n"
+        "              'VALUES (?, ?, ?, ?, ?)', (f'x{i}', 'zcdp', '1', '2027-01-01', 'y' * 900))\n"
+        "os._exit(1)\n"  # pages were spilled to the database, the journal is still there
+    )
+    subprocess.run([sys.executable, "-c", program, str(ledger.path)], check=False)
+    assert ledger.path.with_name("ledger.sqlite-journal").stat().st_size > 0
+    assert Ledger.limits_of(ledger.path) == (ZCDP(1), None)
+    assert [line.release for line in ledger.charges()] == ["r1"]
+    assert ledger.charge("r2", ZCDP("0.1"))
+
+
+def test_fractions_of_any_length_are_kept(tmp_path):
+    long = Fraction(10**500 + 1, 10**501)
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP(long))
+    assert ledger.spent() == ZCDP(long)
 
 
 def test_what_is_no_ledger_is_refused(tmp_path):

@@ -66,5 +66,12 @@ def test_tight_is_below_the_zcdp_bound(rho):
     assert 0 < tight < ZCDP(rho).epsilon("1e-10")
 
 
+@pytest.mark.parametrize("rho", ["300", "800", "5000"])
+def test_huge_budgets_fall_back_to_the_bound(rho):
+    tight = tight_epsilon([lossy(rho)], 1e-10)
+    # With so little noise the loss is rho for nearly every draw.
+    assert float(rho) * (1 - 1e-9) <= tight <= ZCDP(rho).epsilon("1e-10") * (1 + 1e-12)
+
+
 def test_nothing_asked_costs_nothing():
     assert tight_epsilon([], 1e-10) == 0

@@ -90,6 +90,7 @@ def test_queries_that_make_no_sense_are_named(name, message):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: Schema(tuple(Attribute(f"A{i}", ("x",)) for i in range(40))), "more than 32"),
         (lambda: Attribute("A B", ("x",)), "cannot be a name"),
         (lambda: Attribute("TOTAL", ("x",)), "leave TOTAL to the query"),
         (lambda: Attribute("A", ()), "no categories; list at least one"),

@@ -22,7 +22,7 @@ def small(entries):
         (np.zeros(2, np.int64), np.array([0, 0, 1])),
     )
     arrays = tuple(np.array(column, np.int64) for column in zip(*entries, strict=True))
-    return counting.build(geography, 4, [arrays])
+    return counting.build(geography, 4, [arrays], "test")
 
 
 def test_upper_levels_are_sums_of_lower_ones():
@@ -48,7 +48,7 @@ def test_rolling_up_in_small_chunks_gives_the_same(monkeypatch):
     entries = (unit, cell, table[unit, cell])
     for chunk in (1, 7, 10**6):
         monkeypatch.setattr(counting, "_CHUNK", chunk)
-        counts = counting.build(geography, 4, [entries])
+        counts = counting.build(geography, 4, [entries], "test")
         out = np.zeros((20, 4), np.int64)
         u, c, n = counts.entries("top", 0, 20)
         np.add.at(out, (u, c), n)
@@ -79,19 +79,31 @@ def test_counts_leave_no_file_behind():
     assert counts.entries("low", 0, 1)[2].tolist() == [5]
 
 
-def test_private_folders_are_private_and_swept_after_a_kill():
+def test_totals_too_large_for_the_layout_are_refused():
+    with pytest.raises(InputError, match="the largest count supported; split the data set"):
+        small([(0, 0, 2**30), (0, 1, 2**30), (1, 0, 5)])
+
+
+def test_private_folders_are_private_and_swept_after_a_kill_but_never_while_in_use():
     program = (
-        "import os, signal\n"
+        "import os, signal, sys\n"
         "from countveil.tabulate.private_folder import private_folder\n"
         "with private_folder() as folder:\n"
         "    print(folder, oct(folder.stat().st_mode & 0o777), flush=True)\n"
+        "    sys.stdin.read()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    name, mode = done.stdout.split()
-    assert mode == "0o700"
-    assert os.path.isdir(name)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        name, mode = process.stdout.readline().split()
+        assert mode == "0o700"
+        with private_folder():
+            assert os.path.isdir(name), "a folder in use was swept"
+        process.stdin.close()
+        process.wait()
+    assert os.path.isdir(name), "a kill leaves it behind"
     with private_folder():
         assert not os.path.exists(name)

@@ -85,9 +85,15 @@ def _first(holds: Callable[[float], bool], whole: bool) -> float:
         return -math.inf
     if not holds(_FARTHEST):
         return math.inf
+    if whole:
+        left, right = -int(_FARTHEST), int(_FARTHEST)
+        while right - left > 1:
+            centre = (left + right) // 2
+            left, right = (left, centre) if holds(float(centre)) else (centre, right)
+        return float(right)
     low, high = -_FARTHEST, _FARTHEST
-    while high - low > 1 if whole else math.nextafter(low, math.inf) < high:
-        middle = float(math.floor((low + high) / 2)) if whole else (low + high) / 2
+    while math.nextafter(low, math.inf) < high:
+        middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 

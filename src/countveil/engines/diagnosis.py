@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from countveil.engines.source import Source
+from countveil.engines.source import RESERVED, Source
 from countveil.errors import RecordsError
 from countveil.schema.attributes import listed
 from countveil.schema.geography import Geography
@@ -25,7 +25,7 @@ def explain(source: Source, plan: Plan, geography: Geography) -> NoReturn:
     )
     _refuse_if(
         source,
-        f"{source.geocode} NOT IN (SELECT code FROM units)",
+        f"{source.geocode} NOT IN (SELECT code FROM {RESERVED}units)",
         source.geocode,
         f"column {lowest}: a code that the crosswalk does not list; add the {lowest} to the "
         f"crosswalk, or mend the code",
@@ -71,9 +71,11 @@ def check_counts(source: Source) -> None:
 def check_persons(source: Source) -> None:
     """Refuse rows that belong to nobody: their number per person has no bound."""
     assert source.person is not None
+    text = f"CAST({source.person} AS VARCHAR)"
+    not_a_number = f"coalesce(isnan(TRY_CAST({text} AS DOUBLE)), false)"
     _refuse_if(
         source,
-        f"{source.person} IS NULL",
+        f"coalesce({text}, '') = '' OR {not_a_number}",
         source.person,
         "column of records.person_id: no person; every row belongs to someone",
     )
@@ -86,10 +88,10 @@ def refuse_empty(source: Source) -> NoReturn:
 
 def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:
     source.connection.execute("SET preserve_insertion_order = true")  # rows as the file counts them
-    numbered = f"(SELECT row_number() OVER () AS countveil_row, * FROM {source.relation})"
+    numbered = f"(SELECT row_number() OVER () AS {RESERVED}row, * FROM {source.relation})"
     found = source.connection.execute(
-        f"SELECT countveil_row, {value} FROM {numbered} WHERE {broken} "
-        f"ORDER BY countveil_row LIMIT {_SHOWN + 1}"
+        f"SELECT {RESERVED}row, {value} FROM {numbered} WHERE {broken} "
+        f"ORDER BY {RESERVED}row LIMIT {_SHOWN + 1}"
     ).fetchall()
     if not found:
         return

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from countveil.engines import diagnosis
-from countveil.engines.source import Source, open_source
+from countveil.engines.source import RESERVED, Source, open_source
 from countveil.errors import PlanError
 from countveil.numerics import IntArray
 from countveil.schema.geography import Geography
@@ -20,6 +23,7 @@ from countveil.tabulate.counts import Counts
 from countveil.tabulate.private_folder import private_folder
 
 _ROWS = 1 << 17
+_TALLY = f"{RESERVED}tally"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,12 @@ class LocalEngine:
         if plan.records is None:
             raise PlanError(f"{plan.name}: records: is needed to release, and not there")
         geography = plan.geography()
-        with private_folder() as spill:
+        here = Path()
+        if plan.records.query is not None:
+            # File names inside a query are relative to the plan; DuckDB looks where we stand.
+            plan = dataclasses.replace(plan, folder=plan.folder.absolute())
+            here = plan.folder
+        with private_folder() as spill, contextlib.chdir(here):
             source = open_source(plan, spill, self.memory, self.threads, self.show_values)
             try:
                 with source.translated_errors():
@@ -45,11 +54,16 @@ class LocalEngine:
                     if source.counts is not None:
                         diagnosis.check_counts(source)
                     _count(source, plan, geography)
-                    if source.one("SELECT count(*) FROM tally WHERE unit IS NULL OR cell IS NULL"):
+                    if source.one(
+                        f"SELECT count(*) FROM {_TALLY} WHERE unit IS NULL OR cell IS NULL"
+                    ):
                         diagnosis.explain(source, plan, geography)
-                    if not source.one("SELECT count(*) FROM tally"):
+                    if not source.one(f"SELECT count(*) FROM {_TALLY}"):
                         diagnosis.refuse_empty(source)
-                    return counting.build(geography, plan.schema.cells, _sorted_tally(source))
+                    entries = _sorted_tally(source)
+                    return counting.build(
+                        geography, plan.schema.cells, entries, plan.counting_digest
+                    )
             finally:
                 source.close()
 
@@ -62,25 +76,27 @@ def _count(source: Source, plan: Plan, geography: Geography) -> None:
             "unit": pa.array(np.arange(geography.units(plan.levels[-1])), pa.int32()),
         }
     )
-    source.connection.register("units", units)
+    source.connection.register(f"{RESERVED}units", units)
     stride, terms = plan.schema.cells, []
     for attribute in plan.schema.attributes:
         stride //= len(attribute.categories)
         terms.append(f"enum_code({source.category(attribute)})::INTEGER * {stride}")
     amount = "count(*)" if source.counts is None else f"sum(try_cast({source.counts} AS BIGINT))"
     source.connection.execute(
-        f"CREATE TEMP TABLE grouped AS SELECT {source.geocode} AS code, {' + '.join(terms)} AS cell, "
+        f"CREATE TEMP TABLE {RESERVED}grouped AS "
+        f"SELECT {source.geocode} AS code, {' + '.join(terms) or '0'} AS cell, "
         f"{amount} AS n FROM {source.rows()} GROUP BY ALL"
     )
     source.connection.execute(
-        "CREATE TEMP TABLE tally AS SELECT unit, cell, n FROM grouped LEFT JOIN units USING (code)"
+        f"CREATE TEMP TABLE {_TALLY} AS SELECT unit, cell, n FROM {RESERVED}grouped "
+        f"LEFT JOIN {RESERVED}units USING (code)"
     )
-    source.connection.execute("DROP TABLE grouped")
+    source.connection.execute(f"DROP TABLE {RESERVED}grouped")
 
 
 def _sorted_tally(source: Source) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
     ordered = source.connection.sql(
-        "SELECT unit::BIGINT, cell::BIGINT, n::BIGINT FROM tally WHERE n > 0 ORDER BY unit, cell"
+        f"SELECT unit::BIGINT, cell::BIGINT, n::BIGINT FROM {_TALLY} WHERE n > 0 ORDER BY unit, cell"
     )
     for batch in ordered.to_arrow_reader(_ROWS):
         unit, cell, count = (column.to_numpy() for column in batch.columns)

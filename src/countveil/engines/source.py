@@ -17,7 +17,9 @@ from countveil.schema.delimited import read_header
 from countveil.schema.plan import Plan
 
 # Errors about the SQL text; all others may quote a value taken from a record.
-_ABOUT_SQL = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+_ABOUT_SQL = (duckdb.ParserException, duckdb.CatalogException)
+
+RESERVED = "__countveil_"  # how names of our own begin
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,6 +87,8 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
             relation = _relation(plan, kind, connection, label)
             found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
             types = {row[0]: str(row[1]) for row in found}
+            if any(name.lower().startswith(RESERVED) for name in types):
+                raise RecordsError(f"{label}: columns that begin with {RESERVED} are reserved")
         lowest = plan.levels[-1]
         renamed = records.columns
         for name in renamed:
@@ -98,7 +102,7 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
         def column(name: str, key: str) -> str:
             if name not in types:
                 # Without a header, the first line of a CSV file is a record.
-                shown = kind != "CSV" or show_values
+                shown = kind == "Parquet" or show_values
                 has = f"; its columns are {listed(types, 20)}" if shown else ""
                 raise RecordsError(
                     f"{label}: no column {name!r} for {key}{has}; rename the column, or map it under "
@@ -197,10 +201,10 @@ def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, labe
         statements = connection.extract_statements(records.query or "")
         if len(statements) != 1 or "SELECT" not in str(statements[0].type):
             raise RecordsError(f"{label}: is not one SELECT statement; write one")
-        return f"({statements[0].query.strip().rstrip(';')})"
+        return f"({statements[0].query.strip().rstrip(';')}\n)"  # it may end in a comment
     path = plan.folder / str(records.path)
     if kind == "Parquet":
-        return f"read_parquet({literal(str(path))})"
+        return f"read_parquet({_one_file(path)}, hive_partitioning = false)"
     return _csv(path)
 
 
@@ -215,9 +219,14 @@ def _csv(path: Path) -> str:
         raise RecordsError(f"{path}: {error}") from None
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
-        f"read_csv({literal(str(path))}, auto_detect = false, header = true, "
+        f"read_csv({_one_file(path)}, hive_partitioning = false, auto_detect = false, header = true, "
         f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}})"
     )
+
+
+def _one_file(path: Path) -> str:
+    """Quote a path that names one file, even where it holds the characters of a pattern."""
+    return literal(re.sub(r"([\[*?])", r"[\1]", str(path)))
 
 
 @contextmanager

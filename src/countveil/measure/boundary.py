@@ -54,8 +54,7 @@ def take(
     running the same call again finishes the same release.
     """
     folder = Path(to)
-    geography = counts.geography
-    if geography.levels != plan.levels or counts.cells != plan.schema.cells:
+    if counts.counted_as != plan.counting_digest:
         raise InputError("the counts were tabulated for another plan; tabulate this one")
     for item in plan.allocations:
         deviation = mechanism_for(item).variance ** 0.5
@@ -68,8 +67,10 @@ def take(
     if ledger is None and not rng.reproducible:
         raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
-    assert plan.crosswalk is not None
-    identity = Identity(plan.digest, storage.sha256(plan.crosswalk), rng.description)
+    for level in plan.levels:
+        _refuse_large_families(counts, plan, level)
+    layout = f"{manifest.FORMAT}, parts of {_VALUES} values"
+    identity = Identity(plan.digest, counts.geography.sha256, rng.description, layout)
     with opened(folder, identity, counts.keyed_hash) as run:
         if run.finished:
             run.close()
@@ -123,6 +124,16 @@ def _batches(counts: Counts, plan: Plan, level: str) -> list[tuple[int, int]]:
     return counts.geography.batches(level, max(1, _VALUES // scalars))
 
 
+def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
+    scalars = sum(item.query.cells for item in plan.at(level))
+    most = max((stop - start for start, stop in _batches(counts, plan, level)), default=0)
+    if most * scalars >= 2**31:
+        raise InputError(
+            f"{plan.name}: one parent has {most:,} units of level {level} with {scalars:,} values "
+            f"each, more than 2**31 together; add a level between, or drop queries"
+        )
+
+
 def _noisy(
     counts: Counts, plan: Plan, level: str, start: int, stop: int, rng: BitSource
 ) -> pa.Table:
@@ -153,7 +164,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
     """Join the parts into one file a level, write invariants, and the manifest last."""
     files = []
     for name in (FOLDER, INVARIANTS) if plan.invariants else (FOLDER,):
-        (run.folder / name).mkdir(parents=True, exist_ok=True)
+        storage.make_folder(run.folder / name)
         storage.sweep(run.folder / name)
     storage.sweep(run.folder)
     for level in plan.levels:
@@ -176,7 +187,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         files.append(f"{INVARIANTS}/{level}.parquet")
     document = manifest.describe(
         plan,
-        counts.geography,
+        {level: counts.geography.units(level) for level in plan.levels},
         release=run.release,
         randomness=rng.description,
         publishable=not rng.reproducible,

@@ -10,7 +10,6 @@ from typing import Any
 from countveil import storage
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
-from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 
 NAME = "manifest.json"
@@ -20,7 +19,7 @@ _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 def describe(
     plan: Plan,
-    geography: Geography,
+    units: dict[str, int],
     *,
     release: str,
     randomness: str,
@@ -38,7 +37,7 @@ def describe(
         "unit": plan.unit,
         "neighbors": plan.neighbors,
         "rows_per_person": plan.rows_per_person,
-        "levels": [{"level": level, "units": geography.units(level)} for level in plan.levels],
+        "levels": [{"level": level, "units": units[level]} for level in plan.levels],
         "measurements": [
             {
                 "level": item.level,

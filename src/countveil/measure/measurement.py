@@ -61,6 +61,11 @@ class Measurements:
                 batch = {}
                 for number, allocation in enumerate(allocations):
                     part = table.slice(number * units, units).combine_chunks()
+                    if pc.unique(part["query"]).to_pylist() != [allocation.query.name]:
+                        raise InputError(
+                            f"{path_of(self.folder, level)}: its queries are not in the order of the "
+                            f"plan; the file is not from this release"
+                        )
                     batch[allocation.query.name] = self._measurement(level, allocation.query, part)
                 yield batch
 

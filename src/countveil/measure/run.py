@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import json
 import os
 import secrets
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,7 +23,8 @@ from countveil.measure import manifest
 
 _STATE = "run.json"
 _PARTS = "parts"
-_KEYS = ("release", "plan", "crosswalk", "randomness", "key", "records", "finished")
+_LOCK = "lock"
+_KEYS = ("release", "plan", "crosswalk", "randomness", "layout", "key", "records", "finished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Identity:
     plan: str
     crosswalk: str
     randomness: str
+    layout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,10 @@ class Run:
 
     def part(self, level: str, number: int) -> Path | None:
         """Return a finished part; its name holds its hash, so renaming it recorded both at once."""
-        found = sorted((self.internal / _PARTS).glob(f"{level}-{number:06d}-*.parquet"))
+        found = sorted((self.internal / _PARTS).glob(f"{level}.{number:06d}.*.parquet"))
         if not found:
             return None
-        if len(found) > 1 or storage.sha256(found[0]) != found[0].stem.rsplit("-", 1)[1]:
+        if len(found) > 1 or storage.sha256(found[0]) != found[0].name.split(".")[2]:
             raise FolderError(
                 f"{found[0]}: changed since it was drawn; restore the internal folder, or release "
                 f"into a new folder (charged again)"
@@ -61,7 +65,8 @@ class Run:
 
     def add_part(self, level: str, number: int, data: bytes) -> Path:
         """Keep a part for good: from here on these draws are the draws."""
-        name = f"{level}-{number:06d}-{sha256(data).hexdigest()}.parquet"
+        # Level names hold no point, so the pattern of one level never finds another's parts.
+        name = f"{level}.{number:06d}.{sha256(data).hexdigest()}.parquet"
         path = self.internal / _PARTS / name
         storage.write_bytes(path, data)
         return path
@@ -81,10 +86,7 @@ class Run:
 
     def discard(self) -> None:
         """Take back a new run that was never charged."""
-        for path in (self.internal / _STATE, self.internal / "log.jsonl", self.internal / "lock"):
-            path.unlink(missing_ok=True)
-        (self.internal / _PARTS).rmdir()
-        self.internal.rmdir()
+        shutil.rmtree(self.internal)
 
 
 def internal_of(folder: Path) -> Path:
@@ -111,38 +113,61 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
 
     `records_hash(key)` is the keyed hash of the counts.
     """
-    state = _read_state(folder)
     internal = internal_of(folder)
-    new = state is None
-    if state is None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FolderError(f"{folder}: holds something else; name a new or empty folder")
-        if internal.exists() and any(
-            path.name != "lock" for path in internal.rglob("*") if path.is_file()
-        ):
-            raise FolderError(f"{internal}: holds something else; name another folder")
-    else:
-        _refuse_another(folder, state, identity, records_hash)
-    internal.mkdir(mode=0o700, parents=True, exist_ok=True)
-    internal.chmod(0o700)
-    (internal / _PARTS).mkdir(exist_ok=True)
-    with storage.held(internal / "lock"):
+    try:
+        _refuse_something_else(folder, internal)  # before anything is made
+        made = not internal.exists()
+        storage.make_folder(internal, 0o700)
+        internal.chmod(0o700)
+        storage.make_folder(internal / _PARTS)
+    except OSError as error:
+        raise FolderError(
+            f"{internal}: cannot be made ({error.strerror}); name another folder"
+        ) from error
+    with storage.held(internal / _LOCK):
+        state = _read_state(folder)
+        new = state is None
         if state is None:
+            _refuse_something_else(folder, internal)
             key = secrets.token_bytes(32)
             state = {
                 "release": str(uuid.uuid4()),
-                "plan": identity.plan,
-                "crosswalk": identity.crosswalk,
-                "randomness": identity.randomness,
+                **dataclasses.asdict(identity),
                 "key": key.hex(),
                 "records": records_hash(key),
                 "finished": "no",
             }
-            storage.write_json(internal / _STATE, state)
+            _begin(internal, state, made)
+        else:
+            _refuse_another(folder, state, identity, records_hash)
         storage.sweep(internal / _PARTS)
         run = Run(folder, internal, state["release"], new)
         run.log("attempt", release=run.release, new=new)
         yield run
+
+
+def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
+    try:
+        storage.write_json(internal / _STATE, state)
+    except OSError as error:
+        if made:
+            shutil.rmtree(internal, ignore_errors=True)
+        raise FolderError(
+            f"{internal}: cannot be written ({error.strerror}); nothing was charged"
+        ) from error
+
+
+def _refuse_something_else(folder: Path, internal: Path) -> None:
+    """Refuse to begin where there is something that is no release of ours."""
+    if (internal / _STATE).exists():
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderError(f"{folder}: holds something else; name a new or empty folder")
+    if internal.exists() and (
+        not internal.is_dir()
+        or any(path.is_file() and path.name != _LOCK for path in internal.rglob("*"))
+    ):
+        raise FolderError(f"{internal}: holds something else; name another folder")
 
 
 def _refuse_another(
@@ -152,6 +177,7 @@ def _refuse_another(
         ("another plan", state["plan"], identity.plan),
         ("another crosswalk", state["crosswalk"], identity.crosswalk),
         ("other randomness", state["randomness"], identity.randomness),
+        ("another version of countveil", state["layout"], identity.layout),
     ):
         if stored != now:
             raise FolderError(

@@ -99,7 +99,7 @@ class ZCDP:
         target = exact(epsilon, "epsilon")
         low, high = -800.0, 0.0  # log10 delta
         if self.epsilon(_power_of_ten(low)) <= target:
-            return float(_power_of_ten(low))
+            return math.nextafter(0.0, 1.0)  # smaller than any float above 0
         while high - low > 1e-13 * max(1.0, -low):
             middle = (low + high) / 2
             if self.epsilon(_power_of_ten(middle)) <= target:
@@ -128,12 +128,14 @@ class ApproxDP:
         """The largest rho, to twelve digits and rounded down, that keeps this guarantee."""
         if self.epsilon == 0:
             return ZCDP(0)
-        target = _decimal(self.epsilon)
         low, high = 0.0, float(self.epsilon)  # epsilon >= rho for every delta < 1
         for _ in range(200):
             middle = (low + high) / 2
             rho = Fraction(middle)
-            if rho == 0 or _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= target:
+            if (
+                rho == 0
+                or _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
+            ):
                 low = middle
             else:
                 high = middle
@@ -141,7 +143,7 @@ class ApproxDP:
         if rounded == 0:
             raise InputError(f"no rho above 0 gives {self}; choose a larger epsilon or delta")
         # The last word belongs to directed arithmetic, not to the search.
-        if _epsilon_at(rounded, self.delta, _best_order(rounded, self.delta)) > target:
+        if _epsilon_at(rounded, self.delta, _best_order(rounded, self.delta)) > self.epsilon:
             raise AssertionError(f"calibration of {self} failed its own check")
         return ZCDP(rounded)
 

@@ -75,7 +75,8 @@ class Ledger:
         """Return the limits a ledger was created with, none where there is no ledger yet."""
         if not path.is_file():
             return None, None
-        with _connected(path, f"{path.absolute().as_uri()}?mode=ro") as connection:
+        # Opened for writing, so that SQLite can roll back what a crash left half done.
+        with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
             if not _has_tables(connection):
                 return None, None
             stored = dict(connection.execute("SELECT name, value FROM identity"))
@@ -124,7 +125,7 @@ class Ledger:
         """Return all lines, oldest first."""
         if not self.path.exists():
             return []
-        with _connected(self.path, f"{self.path.absolute().as_uri()}?mode=ro") as connection:
+        with _connected(self.path, f"{self.path.absolute().as_uri()}?mode=rw") as connection:
             return self._read(connection) if _has_tables(connection) else []
 
     def spent(self, *, on: date | None = None) -> Cost:
@@ -243,8 +244,7 @@ def _connected(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
         yield connection
     except sqlite3.Error as error:
         raise LedgerError(
-            f"{path}: not usable as a ledger ({error}); name another file, or restore it from a "
-            f"backup"
+            f"{path}: not usable as a ledger ({error}); restore it from a backup"
         ) from error
     finally:
         if connection is not None:
@@ -260,4 +260,5 @@ def _in_currency(cost: Cost) -> tuple[str, Fraction]:
 
 
 def _from_currency(currency: str, amount: str) -> Cost:
-    return PureDP(amount) if currency == "pure" else ZCDP(amount)
+    exact = Fraction(amount)  # of any length: sums of fractions grow
+    return PureDP(exact) if currency == "pure" else ZCDP(exact)

@@ -19,6 +19,7 @@ from countveil.privacy.costs import ZCDP
 HockeyStick: TypeAlias = Callable[[FloatArray], FloatArray]
 
 _STEP = 1e-3
+_BEYOND_FLOATS = 600  # e^epsilon overflows soon after; the zCDP bound must do
 _DEVIATIONS = 14  # tails left out hold less than exp(-98)
 
 
@@ -37,6 +38,8 @@ def tight_epsilon(queries: Sequence[LossyQuery], delta: float) -> float:
     if rho == 0:
         return 0.0
     bound = ZCDP(_text(rho)).epsilon(_text(delta))
+    if bound > _BEYOND_FLOATS:
+        return bound
     if len(queries) == 1 and queries[0].count == 1:
         curve = queries[0].delta
         return _smallest(lambda epsilon: float(curve(np.array([epsilon]))[0]), delta, bound)

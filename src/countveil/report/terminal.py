@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_UP, Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -110,10 +112,17 @@ def _cost_sentence(price: Price) -> str:
         )
     delta = float(plan.delta)
     return (
-        f"It spends rho = {float(price.cost.rho):g} for each {plan.unit}, {plan.neighbors} neighbours: "
-        f"epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = {delta:g} by the zCDP bound, "
-        f"{_up(price.tight_epsilon or 0.0)} tight; implied epsilon {_up(price.cost.implied_epsilon)}."
+        f"It spends rho = {_digits_up(price.cost.rho)} for each {plan.unit}, {plan.neighbors} "
+        f"neighbours: epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = {delta:g} by "
+        f"the zCDP bound, {_up(price.tight_epsilon or 0.0)} tight; implied epsilon "
+        f"{_up(price.cost.implied_epsilon)}."
     )
+
+
+def _digits_up(value: Fraction) -> str:
+    """Show an exact number with seven digits, rounded against us where those are not all."""
+    with localcontext(prec=7, rounding=ROUND_UP):
+        return str((Decimal(value.numerator) / Decimal(value.denominator)).normalize())
 
 
 def _up(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ class Geography:
     """All units of all levels, in the order of their path from the top.
 
     `parents[l][u]` is the number, at the level above, of the unit that holds unit u of level l;
-    units of one parent are neighbours, so numbers never fall along a level.
+    units of one parent are neighbours, so numbers never fall along a level. `sha256` is the hash of
+    the crosswalk they were read from.
     """
 
     levels: tuple[str, ...]
     codes: tuple[pa.StringArray, ...]
     parents: tuple[IntArray, ...]
+    sha256: str = ""
 
     def units(self, level: str) -> int:
         """How many units a level has."""
@@ -63,6 +66,8 @@ class Geography:
 def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:
     """Read a CSV or Parquet crosswalk; every message names the file, the rows and the rule."""
     names = _column_names(path)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     for level in levels:
         if level not in names:
             raise GeographyError(
@@ -92,7 +97,7 @@ def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:
             f"list each {levels[-1]} once"
         )
     pa.default_memory_pool().release_unused()
-    return Geography(tuple(levels), tuple(codes), tuple(parents))
+    return Geography(tuple(levels), tuple(codes), tuple(parents), digest)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

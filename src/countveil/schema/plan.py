@@ -21,6 +21,8 @@ from countveil.schema.geography import Geography, read_crosswalk
 from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.workload import Neighbors, Query, Schema
 
+_LARGEST_BUDGET = 10_000
+_SMALLEST_COST = Fraction(1, 10**18)
 _PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
 
 
@@ -79,9 +81,8 @@ class Plan:
 
     @classmethod
     def of(cls, document: dict[str, Any], *, name: str = "plan") -> Plan:
-        """Check a plan that was read already, such as the one a manifest holds."""
-        merged, checked = plan_file.check(document, name)
-        return _resolve(name, Path(), merged, checked)
+        """Check a plan that was read and merged already: the one a manifest holds."""
+        return _resolve(name, Path(), document, plan_file.check(document, name))
 
     @property
     def cost(self) -> Cost:
@@ -109,14 +110,23 @@ class Plan:
             document["records"] = {
                 key: records[key] for key in _PUBLIC_RECORD_KEYS if key in records
             } | {"redacted": True}
+        if "path" in document["geography"]:
+            name = Path(document["geography"]["path"]).name  # not where it lies
+            document["geography"] = {**document["geography"], "path": name}
         document.pop("ledger", None)
         return document
 
     @property
     def digest(self) -> str:
         """The SHA-256 of what the plan decides."""
-        text = json.dumps(self.public_document, sort_keys=True, ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest(self.public_document)
+
+    @property
+    def counting_digest(self) -> str:
+        """The SHA-256 of what decides the meaning of counts: places, categories, rows a person."""
+        records = self.document.get("records", {})
+        policy = [self.rows_per_person, records.get("missing", "refuse")]
+        return _digest([self.levels, self.document["attributes"], policy])
 
     def geography(self) -> Geography:
         """Read the crosswalk."""
@@ -143,6 +153,11 @@ class Plan:
         if "period" in section:
             period = Period(section["period"], cost(section["period_limit"]))
         return Ledger(where, dataset, self.unit, self.neighbors, limit, period)
+
+
+def _digest(document: Any) -> str:
+    # In the order given: the order of attributes, groups and queries decides where cells lie.
+    return hashlib.sha256(json.dumps(document, ensure_ascii=True).encode()).hexdigest()
 
 
 def _resolve(name: str, folder: Path, document: dict[str, Any], checked: PlanFile) -> Plan:
@@ -213,8 +228,13 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
     records = checked.records
     if records is None:
         return 1
-    if records.redacted:
+    where = (records.path, records.query, records.database)
+    if records.redacted and where == (None, None, None):
         return records.max_rows or 1
+    if records.redacted:
+        raise PlanError(
+            "records.redacted: marks a published plan; take it out to use other records"
+        )
     if (records.path is None) == (records.query is None):
         raise PlanError("records: give either path or query")
     if records.database is not None and records.query is None:
@@ -257,6 +277,8 @@ def _whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     amount = budget.rho if budget.rho is not None else budget.epsilon
     if amount is None or amount <= 0:
         raise PlanError(f"budget: {amount} is not allowed; a budget is above 0")
+    if amount > _LARGEST_BUDGET:
+        raise PlanError(f"budget: above {_LARGEST_BUDGET:,} it protects nobody; lower it")
     delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
     if not 0 < delta < 1:
         raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
@@ -305,6 +327,11 @@ def _allocate(
                 if isinstance(cost, PureDP)
                 else ZCDP(cost.rho * fraction)
             )
+            if part.rho < _SMALLEST_COST:
+                raise PlanError(
+                    f"budget.queries.{level}.{name}: its share of the budget is below 1e-18, and its "
+                    f"noise would drown any count; give it more, or 0"
+                )
             allocations.append(Allocation(level, query, part, query.sensitivity(neighbors, rows)))
     return tuple(allocations)
 

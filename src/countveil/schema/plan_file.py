@@ -183,14 +183,14 @@ def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
         raise PlanError(f"{name}: not valid TOML: {error}") from error
     except RecursionError as error:
         raise PlanError(f"{name}: nested too deeply; a plan has tables three deep") from error
-    return check(own, name)
-
-
-def check(own: dict[str, Any], name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
-    """Lay a document over its preset and check it."""
     document = _over_preset(own, name)
+    return document, check(document, name)
+
+
+def check(document: dict[str, Any], name: str = "plan") -> PlanFile:
+    """Check a document that was laid over its preset."""
     try:
-        return document, PlanFile.model_validate(document)
+        return PlanFile.model_validate(document)
     except ValidationError as error:
         raise PlanError("\n".join(_explain(item, name) for item in error.errors())) from error
 

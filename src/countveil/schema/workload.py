@@ -19,6 +19,7 @@ from countveil.schema.attributes import Attribute, Recode, listed
 Neighbors = Literal["change-one", "add-remove"]
 
 LARGEST_HISTOGRAM = 50_000_000
+MOST_ATTRIBUTES = 32
 TOTAL = "TOTAL"
 
 
@@ -86,6 +87,8 @@ class Schema:
                     f"recodes.{recode.name}.of: no attribute {recode.of!r}; choose from {listed(known)}"
                 )
             recode.group_of(self._attribute(recode.of))
+        if len(self.attributes) > MOST_ATTRIBUTES:
+            raise PlanError(f"attributes: more than {MOST_ATTRIBUTES}; merge some of them")
         if self.cells > LARGEST_HISTOGRAM:
             raise PlanError(
                 f"attributes: their cross-classification has {self.cells:,} cells, above the limit of "

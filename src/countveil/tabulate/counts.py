@@ -37,6 +37,7 @@ class Counts:
     geography: Geography
     cells: int
     levels: dict[str, SparseLevel]
+    counted_as: str
 
     def __repr__(self) -> str:
         return f"<confidential counts of {len(self.levels)} levels, {self.cells:,} cells a unit>"
@@ -65,9 +66,15 @@ class Counts:
 
 
 def build(
-    geography: Geography, cells: int, entries: Iterable[tuple[IntArray, IntArray, IntArray]]
+    geography: Geography,
+    cells: int,
+    entries: Iterable[tuple[IntArray, IntArray, IntArray]],
+    counted_as: str,
 ) -> Counts:
-    """Build counts of all levels from (unit, cell, count) of the lowest, sorted by unit and cell."""
+    """Build counts of all levels from (unit, cell, count) of the lowest, sorted by unit and cell.
+
+    `counted_as` is the plan's `counting_digest`: what the counts mean.
+    """
     levels: dict[str, SparseLevel] = {}
     with private_folder() as folder:
         stream: Iterator[tuple[IntArray, IntArray, IntArray]] = iter(entries)
@@ -75,7 +82,9 @@ def build(
             level = geography.levels[index]
             levels[level] = _store(stream, geography.units(level), folder)
             stream = _roll_up(levels[level], geography.parents[index], cells)
-    return Counts(geography, cells, {level: levels[level] for level in geography.levels})
+    _refuse_large(levels[geography.levels[0]])
+    ordered = {level: levels[level] for level in geography.levels}
+    return Counts(geography, cells, ordered, counted_as)
 
 
 def _store(
@@ -86,10 +95,7 @@ def _store(
     with _unnamed(folder / "cells") as cell_file, _unnamed(folder / "counts") as count_file:
         for unit, cell, count in entries:
             if len(count) and int(count.max()) > LARGEST_COUNT:
-                raise RecordsError(
-                    f"a cell counts more than {LARGEST_COUNT:,}, the largest count supported; "
-                    f"split the data set"
-                )
+                raise _too_large()
             if len(unit):
                 seen = np.bincount(unit - unit[0])
                 per_unit[unit[0] + 1 :][: len(seen)] += seen
@@ -98,6 +104,19 @@ def _store(
         offsets = np.cumsum(per_unit)
         offsets.setflags(write=False)
         return SparseLevel(offsets, _mapped(cell_file), _mapped(count_file))
+
+
+def _refuse_large(top: SparseLevel) -> None:
+    """Refuse a top unit whose total, the largest count any query can hold, is too large."""
+    running = np.concatenate(([0], np.cumsum(top.counts, dtype=np.int64)))
+    if int((running[top.offsets[1:]] - running[top.offsets[:-1]]).max()) > LARGEST_COUNT:
+        raise _too_large()
+
+
+def _too_large() -> RecordsError:
+    return RecordsError(
+        f"a unit counts more than {LARGEST_COUNT:,}, the largest count supported; split the data set"
+    )
 
 
 def _unnamed(path: Path) -> BinaryIO:

@@ -1,7 +1,8 @@
-"""A folder only its owner can read, for what must spill to disk; leftovers of dead runs are swept."""
+"""A folder only its owner can read, for what must spill to disk; dead runs' leftovers are swept."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -10,38 +11,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PREFIX = "countveil-private-"
+_LOCK = "in-use"
 
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """Yield a folder of mode 0700 that is gone afterwards."""
     sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Delete what killed runs of this user left behind."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        process = folder.name.removeprefix(_PREFIX).split("-")[0]
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the system drops it when the process ends, however
         try:
-            owner = folder.lstat().st_uid
-        except FileNotFoundError:  # its own process was quicker
-            continue
-        if not process.isdigit() or folder.is_symlink() or owner != os.getuid():
-            continue
-        if not _alive(int(process)):
+            yield folder
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def sweep() -> None:
+    """Delete what killed runs of this user left behind: folders whose lock nobody holds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
+                continue
+            with (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except (FileNotFoundError, BlockingIOError):  # just made, just gone, or in use
+            continue
