@@ -1,80 +1,15 @@
-"""The command line: `countveil --help`."""
+"""The commands. Heavy imports happen inside them, so that `countveil --help` answers at once."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import Annotated
 
 import typer
 
-from countveil.errors import CountveilError, InputError, Stopped
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from countveil.measure.boundary import Progress
-
-# Heavy imports happen inside commands, so that `countveil --help` answers at once. Tracebacks with
-# local variables could show records, so they are off.
-app = typer.Typer(
-    help="Release hierarchical counts under differential privacy, and measure what still shows.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib import metadata
-
-        print(f"countveil {metadata.version('countveil')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Release hierarchical counts under differential privacy, and measure what still shows."""
-
-
-_Function = TypeVar("_Function", bound=Callable[..., None])
-
-
-_STOPPED = "stopped; if a release was under way, the same command resumes it"
-
-
-class _EndedEarly(CountveilError):
-    """A polite stop; one after the charge is Interrupted instead."""
-
-    exit_status = 130
-
-
-def _command(function: _Function) -> _Function:
-    """Register a command whose interruption is an error like the others."""
-
-    @wraps(function)
-    def wrapped(*arguments: Any, **options: Any) -> None:
-        try:
-            function(*arguments, **options)
-        except (KeyboardInterrupt, Stopped):
-            raise _EndedEarly(_STOPPED) from None
-
-    app.command()(wrapped)
-    return function
-
+from countveil.cli import showing
+from countveil.cli.application import command
+from countveil.errors import InputError
 
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (TOML).")]
 OutPath = Annotated[Path, typer.Argument(metavar="OUT", help="A release folder.")]
@@ -88,7 +23,7 @@ LedgerPath = Annotated[
 ]
 
 
-@_command
+@command
 def demo(
     to: Annotated[Path, typer.Option("--to", help="A new folder.")] = Path("countveil-demo"),
     people: Annotated[int, typer.Option(min=100, help="How many synthetic people.")] = 100_000,
@@ -104,12 +39,12 @@ def demo(
     from countveil.report import terminal
     from countveil.schema.plan import Plan
 
-    with _progress("making people", people, quiet) as step:
+    with showing.progress("making people", people, quiet) as step:
         plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
     plan = Plan.load(plan_path)
     price = pipeline.price(plan)
     out = to / "out"
-    with _levels(quiet) as progress:
+    with showing.levels(quiet) as progress:
         release = pipeline.release(plan, to=out, rng=Secure(), progress=progress)
     verification = release.verify(plan.ledger_path)
     written = [
@@ -120,7 +55,7 @@ def demo(
         out / "invariants",
     ]
     if as_json:
-        _print_json(
+        showing.print_json(
             {
                 "price": terminal.price_document(price),
                 "verified": verification.checks,
@@ -128,7 +63,7 @@ def demo(
             }
         )
         return
-    console = _console()
+    console = showing.console()
     console.print(terminal.price_view(price))
     console.print()
     console.print(terminal.noisy_totals(release.measurements, "county", "TOTAL"))
@@ -141,7 +76,7 @@ def demo(
     console.print(f"\nNext: countveil price {plan_path} --every-query", soft_wrap=True)
 
 
-@_command
+@command
 def init(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     people: Annotated[int, typer.Option(min=50, help="How many synthetic people.")] = 2_000,
@@ -155,14 +90,14 @@ def init(
 
     written = [str(path) for path in starter.write_start(folder, people=people, seed=1)]
     if as_json:
-        _print_json({"written": written})
+        showing.print_json({"written": written})
         return
     for path in written:
         print(path)
     print(f"\nNext: countveil price {written[0]}")
 
 
-@_command
+@command
 def check(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
     show_values: ShowValues = False,
@@ -178,7 +113,7 @@ def check(
     if schema:
         from countveil.schema.plan_file import json_schema
 
-        _print_json(json_schema())
+        showing.print_json(json_schema())
         return
     if plan is None:
         raise InputError("check: no plan named; write `countveil check plan.toml`")
@@ -189,12 +124,12 @@ def check(
     pipeline.check(loaded, show_values=show_values)
     pipeline.refuse_risk_above_limit(loaded)
     if as_json:
-        _print_json({"plan": str(plan), "fine": True, "cost": str(loaded.cost)})
+        showing.print_json({"plan": str(plan), "fine": True, "cost": str(loaded.cost)})
     else:
         print(f"{plan}: fine; it would cost {loaded.cost}")
 
 
-@_command
+@command
 def price(
     plan: PlanPath,
     every_query: Annotated[
@@ -212,14 +147,14 @@ def price(
 
     priced = pipeline.price(Plan.load(plan))
     if as_json:
-        _print_json(terminal.price_document(priced))
+        showing.print_json(terminal.price_document(priced))
     else:
-        _console().print(terminal.price_view(priced, every_query=every_query))
+        showing.console().print(terminal.price_view(priced, every_query=every_query))
     if priced.above_limit:
         raise typer.Exit(1)
 
 
-@_command
+@command
 def release(
     plan: PlanPath,
     to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
@@ -244,7 +179,7 @@ def release(
 
     loaded = Plan.load(plan)
     before = (to / "manifest.json").exists()
-    with _levels(quiet) as progress:
+    with showing.levels(quiet) as progress:
         done = pipeline.release(
             loaded,
             to=to,
@@ -257,7 +192,7 @@ def release(
         )
     book = loaded.ledger(ledger)
     if as_json:
-        _print_json(
+        showing.print_json(
             {
                 "folder": str(to),
                 "release": done.manifest["release"],
@@ -273,7 +208,7 @@ def release(
         print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
 
 
-@_command
+@command
 def verify(
     out: OutPath,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
@@ -290,13 +225,13 @@ def verify(
 
     verification = Release.read(out).verify(ledger, simulation=simulation)
     if as_json:
-        _print_json({"folder": str(out), "verified": verification.checks})
+        showing.print_json({"folder": str(out), "verified": verification.checks})
     else:
         for line in verification.checks:
             print(f"{out}: {line}")
 
 
-@_command
+@command
 def package(
     out: OutPath,
     to: Annotated[
@@ -313,90 +248,6 @@ def package(
     named = out.absolute()
     target = Release.read(out).package(to or named.with_name(f"{named.name}.zip"))
     if as_json:
-        _print_json({"package": str(target)})
+        showing.print_json({"package": str(target)})
     else:
         print(target)
-
-
-def main() -> None:
-    """Run a command; turn every error into its message and exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        app()
-    except CountveilError as error:
-        _fail(error, str(error), error.exit_status)
-    except OSError as error:
-        _fail(error, f"{error.filename or 'a file'}: {error.strerror}; nothing was charged", 2)
-    except (KeyboardInterrupt, Stopped) as error:
-        _fail(error, _STOPPED, _EndedEarly.exit_status)
-    except Exception as error:
-        # A fault of ours. Its text may hold a value from a record, so only its place is shown.
-        if os.environ.get("COUNTVEIL_TRACEBACK"):
-            raise
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
-        name = type(error).__name__
-        _fail(
-            error,
-            f"a fault in countveil ({name} at {place}); please report it; "
-            f"COUNTVEIL_TRACEBACK=1 shows all of it",
-            70,
-        )
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise Stopped
-
-
-def _fail(error: BaseException, message: str, status: int) -> NoReturn:
-    if "--json" in sys.argv:
-        document = {"error": type(error).__name__, "message": message, "exit": status}
-        print(json.dumps(document), file=sys.stderr)
-    else:
-        print(f"error: {message}", file=sys.stderr)
-    sys.exit(status)
-
-
-def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-@contextmanager
-def _progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
-    """Show one bar on stderr."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(console=Console(stderr=True), disable=quiet) as bars:
-        task = bars.add_task(what, total=total)
-        yield lambda done: bars.update(task, completed=done)
-
-
-@contextmanager
-def _levels(quiet: bool) -> Iterator[Progress]:
-    """Show one bar a level on stderr, after one that turns while records are counted."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(console=Console(stderr=True), disable=quiet) as bars:
-        counting = bars.add_task("counting records", total=None)
-        tasks: dict[str, Any] = {}
-
-        def step(level: str, done: int, units: int) -> None:
-            if not tasks:
-                bars.update(counting, total=1, completed=1)
-            if level not in tasks:
-                tasks[level] = bars.add_task(f"measuring {level}", total=units)
-            bars.update(tasks[level], completed=done)
-
-        yield step

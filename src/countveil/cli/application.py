@@ -1,0 +1,109 @@
+"""How a command starts and ends: its registration, its errors, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from countveil.errors import CountveilError, Stopped
+
+# Tracebacks with local variables could show records, so they are off.
+app = typer.Typer(
+    help="Release hierarchical counts under differential privacy, and measure what still shows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        print(f"countveil {metadata.version('countveil')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Release hierarchical counts under differential privacy, and measure what still shows."""
+
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+_STOPPED = "stopped; if a release was under way, the same command resumes it"
+
+
+class _EndedEarly(CountveilError):
+    """A polite stop; one after the charge is Interrupted instead."""
+
+    exit_status = 130
+
+
+def command(function: _Function) -> _Function:
+    """Register a command whose interruption is an error like the others."""
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except (KeyboardInterrupt, Stopped):
+            raise _EndedEarly(_STOPPED) from None
+
+    app.command()(wrapped)
+    return function
+
+
+def main() -> None:
+    """Run a command; turn every error into its message and exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except CountveilError as error:
+        _fail(error, str(error), error.exit_status)
+    except OSError as error:
+        _fail(error, f"{error.filename or 'a file'}: {error.strerror}; nothing was charged", 2)
+    except (KeyboardInterrupt, Stopped) as error:
+        _fail(error, _STOPPED, _EndedEarly.exit_status)
+    except Exception as error:
+        # A fault of ours. Its text may hold a value from a record, so only its place is shown.
+        if os.environ.get("COUNTVEIL_TRACEBACK"):
+            raise
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
+        name = type(error).__name__
+        _fail(
+            error,
+            f"a fault in countveil ({name} at {place}); please report it; "
+            f"COUNTVEIL_TRACEBACK=1 shows all of it",
+            70,
+        )
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    raise Stopped
+
+
+def _fail(error: BaseException, message: str, status: int) -> NoReturn:
+    if "--json" in sys.argv:
+        document = {"error": type(error).__name__, "message": message, "exit": status}
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)

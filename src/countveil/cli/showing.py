@@ -1,0 +1,56 @@
+"""What a command shows: tables and JSON on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from countveil.measure.boundary import Progress
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def console() -> Console:
+    """Return where text and tables go."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
+    """Show one bar on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), disable=quiet) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda done: bars.update(task, completed=done)
+
+
+@contextmanager
+def levels(quiet: bool) -> Iterator[Progress]:
+    """Show one bar a level on stderr, after one that turns while records are counted."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), disable=quiet) as bars:
+        counting = bars.add_task("counting records", total=None)
+        tasks: dict[str, Any] = {}
+
+        def step(level: str, done: int, units: int) -> None:
+            if not tasks:
+                bars.update(counting, total=1, completed=1)
+            if level not in tasks:
+                tasks[level] = bars.add_task(f"measuring {level}", total=units)
+            bars.update(tasks[level], completed=done)
+
+        yield step
