@@ -8,6 +8,7 @@ author = "the countveil authors"
 release = metadata.version("countveil")
 version = release
 language = "en"
+html_show_copyright = False
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]

@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import resources
 
 import pytest
 
-from tests.documentation_blocks import PAGES, ROOT, run_page, tidy
+from tests.documentation_blocks import FENCE, PAGES, ROOT, run_page, tidy
 
 
 def test_the_documentation_builds_without_a_warning(tmp_path):
@@ -24,6 +26,13 @@ def test_the_examples_run_and_print_what_the_page_shows(page, tmp_path):
     for item in outputs:
         assert tidy(item.shown) == item.printed, "run python -m tests.documentation_blocks"
     assert ran or page.name not in ("README.md", "tutorial.md")
+
+
+def test_the_tutorial_shows_the_plan_that_init_writes():
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    shown = "\n".join(body for language, body in FENCE.findall(text) if language == "toml")
+    starter = resources.files("countveil").joinpath("starter.toml").read_text()
+    assert tomllib.loads(shown) == tomllib.loads(starter)
 
 
 def test_every_public_name_is_in_the_reference():

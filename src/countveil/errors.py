@@ -6,8 +6,7 @@ CountveilError
 │   ├── GeographyError    a crosswalk
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
-│   ├── FolderError       an output folder that holds something else
-│   └── MissingExtra      an optional package that is not installed
+│   └── FolderError       an output folder that holds something else
 ├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
 ├── VerificationError     a release folder that does not check out              (exit status 2)
 └── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
@@ -50,10 +49,6 @@ class LedgerError(InputError):
 
 class FolderError(InputError):
     """An output folder that cannot take this release."""
-
-
-class MissingExtra(InputError):
-    """An optional package that is not installed."""
 
 
 class RiskAboveLimit(CountveilError):

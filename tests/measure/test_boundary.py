@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
@@ -39,6 +40,13 @@ def taken(path: Path, out: str = "out", rng=None, **options):
         to=folder / out,
         **options,
     )
+
+
+def stop_before_publishing(monkeypatch):
+    def full(*arguments):
+        raise OSError(5, "I/O error")
+
+    monkeypatch.setattr(boundary, "_publish", full)
 
 
 def test_every_cell_of_every_unit_is_measured_empty_ones_included(tiny):
@@ -224,9 +232,7 @@ def test_a_full_disk_after_the_charge_is_resumable(tiny, monkeypatch):
 def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
     from countveil import storage
 
-    monkeypatch.setattr(
-        boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error"))
-    )
+    stop_before_publishing(monkeypatch)
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
@@ -240,9 +246,7 @@ def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
 
 
 def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
-    monkeypatch.setattr(
-        boundary, "_publish", lambda *a: (_ for _ in ()).throw(OSError(5, "I/O error"))
-    )
+    stop_before_publishing(monkeypatch)
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
@@ -266,22 +270,6 @@ def test_a_finished_release_is_not_drawn_again_when_its_files_are_gone(tiny):
     assert not (tiny.parent / "out").exists()
 
 
-def test_noise_too_wide_for_the_layout_is_refused_before_the_charge(tiny):
-    tiny.write_text(TINY_PLAN.replace('rho = "2"', 'rho = "1e-16"'))
-    with pytest.raises(
-        InputError, match="TOTAL of region would get noise of standard deviation 2.83e[+]08"
-    ):
-        taken(tiny)
-    assert not (tiny.parent / "ledger.sqlite").exists()
-
-
-def stop_before_publishing(monkeypatch):
-    def full(*arguments):
-        raise OSError(5, "I/O error")
-
-    monkeypatch.setattr(boundary, "_publish", full)
-
-
 def test_another_order_of_queries_is_another_plan(tiny, monkeypatch):
     stop_before_publishing(monkeypatch)
     with pytest.raises(Interrupted):
@@ -299,8 +287,25 @@ def test_files_whose_queries_are_in_another_order_are_not_read_by_position(tiny)
     path = tiny.parent / "out" / "measurements" / "area.parquet"
     table = pq.read_table(path)
     pq.write_table(table.take(list(range(9, -1, -1))), path)
-    with pytest.raises(InputError, match="not in the order of the plan"):
+    with pytest.raises(InputError, match="not those of the plan, in its order"):
         list(measurements.stream("area"))
+
+
+def test_a_variance_that_is_not_the_laws_is_refused(tiny):
+    measurements = taken(tiny)
+    path = tiny.parent / "out" / "measurements" / "area.parquet"
+    table = pq.read_table(path)
+    smaller = pa.array([v.as_py() / 2 for v in table["variance"]])
+    pq.write_table(table.set_column(3, table.schema.field(3), smaller), path)
+    with pytest.raises(InputError, match="queries or variances are not those of the plan"):
+        list(measurements.stream("area"))
+
+
+def test_a_simulation_that_stops_is_not_said_to_be_charged(tiny, monkeypatch):
+    stop_before_publishing(monkeypatch)
+    counts, plan = tabulated(tiny)
+    with pytest.raises(OSError, match="I/O error"):
+        measure.take(counts, plan, rng=Seeded(1), ledger=None, to=tiny.parent / "out")
 
 
 def test_parts_of_another_size_are_not_mixed(tiny, monkeypatch):

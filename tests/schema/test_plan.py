@@ -146,9 +146,20 @@ def test_any_change_of_the_plan_changes_its_digest():
 
 
 BAD = [
+    (
+        ('rho = "2"', 'rho = "1e-16"'),
+        "budget.queries.region.TOTAL: its noise would have a standard deviation",
+    ),
+    (
+        ('rho = "2"', 'epsilon = "1e-8"'),
+        "budget.queries.region.TOTAL: its noise would have a standard deviation",
+    ),
     (("one_row_per_person = true", "redacted = true"), "records.redacted: marks a published plan"),
     (('rho = "2"', 'rho = "1e300"'), "above 10,000 it protects nobody"),
-    (('rho = "2"', 'rho = "1e-200"'), "its share of the budget is below 1e-18"),
+    (
+        ('rho = "2"', 'rho = "1e-200"'),
+        "its noise would have a standard deviation above 16,777,216 and drown any count",
+    ),
     ("", "plan.toml: release: is needed and not there"),
     ("x = [", "not valid TOML"),
     ("rho = 1", "no key 'rho' here; choose from release, records, geography, attributes"),

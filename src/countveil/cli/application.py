@@ -74,7 +74,9 @@ def main() -> None:
     except CountveilError as error:
         _fail(error, str(error), error.exit_status)
     except OSError as error:
-        _fail(error, f"{error.filename or 'a file'}: {error.strerror}; nothing was charged", 2)
+        _fail(
+            error, f"{error.filename or 'a file'}: {error.strerror}; mend that and run it again", 2
+        )
     except (KeyboardInterrupt, Stopped) as error:
         _fail(error, _STOPPED, _EndedEarly.exit_status)
     except Exception as error:

@@ -7,13 +7,12 @@ from typing import NoReturn
 from countveil.engines.source import RESERVED, Source
 from countveil.errors import RecordsError
 from countveil.schema.attributes import listed
-from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 
 _SHOWN = 5
 
 
-def explain(source: Source, plan: Plan, geography: Geography) -> NoReturn:
+def explain(source: Source, plan: Plan) -> NoReturn:
     """Name the rows that could not be counted, worst rule first, and refuse."""
     lowest = plan.levels[-1]
     blank = f"coalesce({source.geocode}, '') = ''"
@@ -81,9 +80,9 @@ def check_persons(source: Source) -> None:
     )
 
 
-def refuse_empty(source: Source) -> NoReturn:
+def refuse_empty(source: Source, plan: Plan) -> NoReturn:
     """Refuse records without a row."""
-    raise RecordsError(f"{source.label}: no rows; it should hold one row per person")
+    raise RecordsError(f"{source.label}: no rows; it should hold one row per {plan.unit}")
 
 
 def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:

@@ -57,9 +57,9 @@ class LocalEngine:
                     if source.one(
                         f"SELECT count(*) FROM {_TALLY} WHERE unit IS NULL OR cell IS NULL"
                     ):
-                        diagnosis.explain(source, plan, geography)
+                        diagnosis.explain(source, plan)
                     if not source.one(f"SELECT count(*) FROM {_TALLY}"):
-                        diagnosis.refuse_empty(source)
+                        diagnosis.refuse_empty(source, plan)
                     entries = _sorted_tally(source)
                     return counting.build(
                         geography, plan.schema.cells, entries, plan.counting_digest

@@ -81,7 +81,7 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
     records = plan.records
     assert records is not None
     label, kind, database = _where(plan)
-    connection = _connect(database, spill, memory, threads, plan.folder)
+    connection = _connect(database, spill, memory, threads)
     try:
         with _translated(label, kind, show_values):
             relation = _relation(plan, kind, connection, label)
@@ -173,7 +173,7 @@ def _where(plan: Plan) -> tuple[str, str, Path | None]:
 
 
 def _connect(
-    database: Path | None, spill: Path, memory: str, threads: int, folder: Path
+    database: Path | None, spill: Path, memory: str, threads: int
 ) -> duckdb.DuckDBPyConnection:
     config: dict[str, Any] = {
         "memory_limit": memory,
@@ -181,7 +181,6 @@ def _connect(
         "temp_directory": str(spill),
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
-        "file_search_path": str(folder.absolute()),
     }
     try:
         if database is None:

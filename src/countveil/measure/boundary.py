@@ -29,7 +29,6 @@ from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
 
 INVARIANTS = "invariants"
-_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 _VALUES = 4_000_000  # noisy values held at a time, unless one family has more
 
 Progress = Callable[[str, int, int], None]
@@ -56,14 +55,6 @@ def take(
     folder = Path(to)
     if counts.counted_as != plan.counting_digest:
         raise InputError("the counts were tabulated for another plan; tabulate this one")
-    for item in plan.allocations:
-        deviation = mechanism_for(item).variance ** 0.5
-        if deviation > _LARGEST_DEVIATION:
-            raise InputError(
-                f"{plan.name}: budget: {item.query.name} of {item.level} would get noise of standard "
-                f"deviation {deviation:.3g}, above the {_LARGEST_DEVIATION:,} supported; give it a "
-                f"larger share"
-            )
     if ledger is None and not rng.reproducible:
         raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
@@ -83,7 +74,8 @@ def take(
             run.close()
             run.log("finished")
         except (OSError, MemoryError, OverflowError, KeyboardInterrupt, Stopped) as error:
-            if book is not None and all(line.release != run.release for line in book.charges()):
+            lines = [] if book is None else book.charges()
+            if all(line.release != run.release for line in lines):
                 raise
             what = str(error) or type(error).__name__
             raise Interrupted(

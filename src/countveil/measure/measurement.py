@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +62,7 @@ class Measurements:
                 batch = {}
                 for number, allocation in enumerate(allocations):
                     part = table.slice(number * units, units).combine_chunks()
-                    if pc.unique(part["query"]).to_pylist() != [allocation.query.name]:
-                        raise InputError(
-                            f"{path_of(self.folder, level)}: its queries are not in the order of the "
-                            f"plan; the file is not from this release"
-                        )
+                    self._refuse_other(part, level, allocation.query.name)
                     batch[allocation.query.name] = self._measurement(level, allocation.query, part)
                 yield batch
 
@@ -76,6 +73,17 @@ class Measurements:
             raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
         table = pq.read_table(path_of(self.folder, level), filters=pc.field("query") == query)
         return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
+
+    def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
+        """Refuse rows that are not of the query, or not of the noise, that their place says."""
+        names = pc.unique(part["query"]).to_pylist()
+        variances = pc.unique(part["variance"]).to_pylist()
+        law = self.mechanisms[level, query].variance
+        if names != [query] or not all(math.isclose(v, law, rel_tol=1e-9) for v in variances):
+            raise InputError(
+                f"{path_of(self.folder, level)}: its queries or variances are not those of the plan, "
+                f"in its order; the file is not from this release"
+            )
 
     def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
         flat = table["values"].combine_chunks().flatten().to_numpy().astype(np.int64)

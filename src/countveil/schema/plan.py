@@ -22,7 +22,7 @@ from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.workload import Neighbors, Query, Schema
 
 _LARGEST_BUDGET = 10_000
-_SMALLEST_COST = Fraction(1, 10**18)
+_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 _PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
 
 
@@ -327,13 +327,21 @@ def _allocate(
                 if isinstance(cost, PureDP)
                 else ZCDP(cost.rho * fraction)
             )
-            if part.rho < _SMALLEST_COST:
+            sensitivity = query.sensitivity(neighbors, rows)
+            if _noise_variance(part, sensitivity) > _LARGEST_DEVIATION**2:
                 raise PlanError(
-                    f"budget.queries.{level}.{name}: its share of the budget is below 1e-18, and its "
-                    f"noise would drown any count; give it more, or 0"
+                    f"budget.queries.{level}.{name}: its noise would have a standard deviation above "
+                    f"{_LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
                 )
-            allocations.append(Allocation(level, query, part, query.sensitivity(neighbors, rows)))
+            allocations.append(Allocation(level, query, part, sensitivity))
     return tuple(allocations)
+
+
+def _noise_variance(cost: Cost, sensitivity: Sensitivity) -> Fraction:
+    """Return the variance of the noise a cost pays for, but for what the integers take off it."""
+    if isinstance(cost, PureDP):
+        return 2 * (sensitivity.l1 / cost.epsilon) ** 2
+    return sensitivity.l2_squared / (2 * cost.rho)
 
 
 def _check_shares(
