@@ -1,9 +1,9 @@
+import fcntl
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pytest
 from countveil.errors import InputError
 from countveil.schema.geography import Geography
 from countveil.tabulate import counts as counting
-from countveil.tabulate.private_folder import private_folder
+from countveil.tabulate.private_folder import private_folder, sweep
 
 
 def small(entries):
@@ -72,10 +72,17 @@ def test_the_keyed_hash_tells_changes_and_needs_the_key():
     assert one.keyed_hash(key) != one.keyed_hash(b"k" * 32)
 
 
-def test_counts_leave_no_file_behind():
-    before = set(Path(tempfile.gettempdir()).glob("countveil-private-*"))
+@pytest.fixture
+def own_temporary_folder(tmp_path, monkeypatch):
+    """A temporary folder that no other test uses."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # found again from the environment
+    return tmp_path
+
+
+def test_counts_leave_no_file_behind(own_temporary_folder):
     counts = small([(0, 1, 5)])
-    assert set(Path(tempfile.gettempdir()).glob("countveil-private-*")) == before
+    assert list(own_temporary_folder.iterdir()) == []
     assert counts.entries("low", 0, 1)[2].tolist() == [5]
 
 
@@ -84,10 +91,12 @@ def test_totals_too_large_for_the_layout_are_refused():
         small([(0, 0, 2**30), (0, 1, 2**30), (1, 0, 5)])
 
 
-def test_private_folders_are_private_and_swept_after_a_kill_but_never_while_in_use():
+def test_private_folders_are_private_and_swept_after_a_kill_but_never_while_in_use(
+    own_temporary_folder,
+):
     program = (
         "import os, signal, sys\n"
-        "from countveil.tabulate.private_folder import private_folder\n"
+        "from countveil.tabulate.private_folder import private_folder, sweep\n"
         "with private_folder() as folder:\n"
         "    print(folder, oct(folder.stat().st_mode & 0o777), flush=True)\n"
         "    sys.stdin.read()\n"
@@ -99,6 +108,7 @@ def test_private_folders_are_private_and_swept_after_a_kill_but_never_while_in_u
         assert process.stdout is not None
         assert process.stdin is not None
         name, mode = process.stdout.readline().split()
+        assert os.path.dirname(name) == str(own_temporary_folder)
         assert mode == "0o700"
         with private_folder():
             assert os.path.isdir(name), "a folder in use was swept"
@@ -107,3 +117,22 @@ def test_private_folders_are_private_and_swept_after_a_kill_but_never_while_in_u
     assert os.path.isdir(name), "a kill leaves it behind"
     with private_folder():
         assert not os.path.exists(name)
+
+
+def test_a_folder_swept_before_it_was_locked_is_made_again(own_temporary_folder, monkeypatch):
+    """Another process may sweep between the making of the lock file and the lock."""
+    real, swept = fcntl.flock, []
+
+    def late(file, operation):
+        if operation == fcntl.LOCK_EX and not swept:
+            swept.append(file.name)
+            sweep()
+        return real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with private_folder() as folder:
+        assert not os.path.exists(swept[0]), "the first folder was swept"
+        assert (folder / "in-use").exists()
+        sweep()
+        assert (folder / "in-use").exists(), "a folder in use was swept"
+    assert list(own_temporary_folder.iterdir()) == []

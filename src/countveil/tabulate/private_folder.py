@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 _PREFIX = "countveil-private-"
 _LOCK = "in-use"
@@ -18,13 +19,23 @@ _LOCK = "in-use"
 def private_folder() -> Iterator[Path]:
     """Yield a folder of mode 0700 that is gone afterwards."""
     sweep()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the system drops it when the process ends, however
+    folder, lock = _locked_folder()
+    with lock:
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder() -> tuple[Path, TextIO]:
+    """Make a folder and hold its lock, which the system drops when the process ends, however."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = (folder / _LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / _LOCK).exists():
+            return folder, lock
+        lock.close()  # another process swept it before it was locked: make another
 
 
 def sweep() -> None:
