@@ -75,6 +75,18 @@ def test_calibrated_rho_keeps_the_guarantee_and_is_the_largest(epsilon, digits):
     assert ZCDP(rho * (1 + Fraction(1, 10**9))).epsilon(target.delta) > epsilon
 
 
+def test_calibration_steps_down_where_its_search_was_a_hair_too_high():
+    # The search ends a rounding error above a twelve-digit value that directed arithmetic refuses.
+    target = ApproxDP("59/734", "1e-12")
+    assert ZCDP(target.zcdp.rho).epsilon("1e-12") <= 59 / 734
+
+
+def test_calibration_never_fails_its_own_check():
+    for n in range(1, 120):
+        target = ApproxDP(Fraction(n, 97), "1e-9")
+        assert target.zcdp.epsilon("1e-9") <= float(target.epsilon)
+
+
 def test_costs_add_up_exactly_and_multiply():
     third = ZCDP("1/3")
     assert third + third + third == ZCDP(1) == 3 * third

@@ -132,20 +132,21 @@ class ApproxDP:
         for _ in range(200):
             middle = (low + high) / 2
             rho = Fraction(middle)
-            if (
-                rho == 0
-                or _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
-            ):
+            if rho == 0 or self._kept_by(rho):
                 low = middle
             else:
                 high = middle
-        rounded = _round_down(Fraction(low))
-        if rounded == 0:
+        rounded, unit = _round_down(Fraction(low))
+        # The last word belongs to directed arithmetic, not to the search, whose order is a float.
+        while rounded > 0 and not self._kept_by(rounded):
+            rounded -= unit
+        if rounded <= 0:
             raise InputError(f"no rho above 0 gives {self}; choose a larger epsilon or delta")
-        # The last word belongs to directed arithmetic, not to the search.
-        if _epsilon_at(rounded, self.delta, _best_order(rounded, self.delta)) > self.epsilon:
-            raise AssertionError(f"calibration of {self} failed its own check")
         return ZCDP(rounded)
+
+    def _kept_by(self, rho: Fraction) -> bool:
+        """Whether rho is certain to keep this guarantee."""
+        return _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
 
     def __str__(self) -> str:
         return f"epsilon = {_show(self.epsilon)}, delta = {_show(self.delta)}"
@@ -198,12 +199,12 @@ def _round_up(value: Decimal) -> float:
     return nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-def _round_down(value: Fraction) -> Fraction:
-    """Keep twelve significant digits, never more than `value`."""
+def _round_down(value: Fraction) -> tuple[Fraction, Fraction]:
+    """Keep twelve significant digits, never more than `value`; return also what the last is worth."""
     if value <= 0:
-        return Fraction(0)
-    digits = 12 - math.floor(math.log10(float(value)))
-    return Fraction(math.floor(value * Fraction(10) ** digits), 1) / Fraction(10) ** digits
+        return Fraction(0), Fraction(1)
+    unit = Fraction(10) ** (math.floor(math.log10(float(value))) - 12)
+    return math.floor(value / unit) * unit, unit
 
 
 def _power_of_ten(log10: float) -> Fraction:
