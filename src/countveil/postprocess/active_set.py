@@ -1,0 +1,434 @@
+"""The kernel: non-negative least squares for one family, by projected gradient and active set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from countveil.numerics import FloatArray, IntArray
+
+# Free sets up to this size are inverted in plain loops; LAPACK is faster beyond.
+_SMALL = 32
+_TOLERANCE = 1e-11  # of the largest cell: entries this close to 0 stay where they are
+_PATIENCE = 6  # block steps without progress before single ones
+_ROUNDING = 1e-14  # of the terms of a gradient: what their sum may be off by
+
+
+@njit(cache=True, nogil=True)
+def project(x: FloatArray, parent: FloatArray, allowed: Any) -> None:
+    """Move each column of x to the nearest non-negative one that sums to the parent's cell."""
+    children, cells = x.shape
+    for j in range(cells):
+        count, together = 0, 0.0
+        for c in range(children):
+            if allowed[c, j]:
+                count += 1
+                together += x[c, j]
+        shift = (together - parent[j]) / max(count, 1)
+        while True:  # Michelot (1986): drop what falls below the shift until nothing does
+            kept, together = 0, 0.0
+            for c in range(children):
+                if allowed[c, j] and x[c, j] > shift:
+                    kept += 1
+                    together += x[c, j]
+            if kept == count or kept == 0:
+                break
+            count = kept
+            shift = (together - parent[j]) / kept
+        for c in range(children):
+            x[c, j] = max(x[c, j] - shift, 0.0) if allowed[c, j] else 0.0
+
+
+@njit(cache=True, nogil=True)
+def descend(
+    A: FloatArray, b: FloatArray, parent: FloatArray, allowed: Any, steps: int
+) -> FloatArray:
+    """Take accelerated projected-gradient steps (Beck and Teboulle 2009) from an even split."""
+    children, cells = b.shape
+    # Entries of A are sums of positive weights, so its largest row sum bounds its eigenvalues.
+    step = 1.0 / np.abs(A).sum(axis=1).max()
+    x = np.empty((children, cells))
+    for c in range(children):
+        for j in range(cells):
+            x[c, j] = b[c, j] / A[j, j]
+    project(x, parent, allowed)
+    ahead, momentum = x.copy(), 1.0
+    for _ in range(steps):
+        new = ahead - step * (ahead @ A - b)
+        project(new, parent, allowed)
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
+        ahead = new + (momentum - 1.0) / following * (new - x)
+        x, momentum = new, following
+    return x
+
+
+@njit(cache=True, nogil=True)
+def _invert(M: FloatArray, size: int) -> bool:
+    """Invert a small symmetric positive matrix in place by Cholesky; False if it is not positive."""
+    for i in range(size):
+        for j in range(i + 1):
+            total = M[i, j]
+            for k in range(j):
+                total -= M[i, k] * M[j, k]
+            if i == j:
+                if not total > 0.0:
+                    return False
+                M[i, i] = np.sqrt(total)
+            else:
+                M[i, j] = total / M[j, j]
+    for j in range(size):  # the inverse of the factor, below the diagonal
+        M[j, j] = 1.0 / M[j, j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total -= M[i, k] * M[k, j]
+            M[i, j] = total / M[i, i]
+    for i in range(size):
+        for j in range(i + 1):
+            total = 0.0
+            for k in range(i, size):
+                total += M[k, i] * M[k, j]
+            M[i, j] = total
+    for i in range(size):
+        for j in range(i + 1, size):
+            M[i, j] = M[j, i]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _taken(A: FloatArray, free: IntArray, size: int) -> FloatArray:
+    M = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            M[i, j] = A[free[i], free[j]]
+    return M
+
+
+@njit(cache=True, nogil=True)
+def _inverse_of(A: FloatArray, free: IntArray, size: int) -> Any:
+    M = _taken(A, free, size)
+    if size > _SMALL or not _invert(M, size):
+        return np.linalg.solve(_taken(A, free, size), np.eye(size))
+    return M
+
+
+@njit(cache=True, nogil=True)
+def _root(above: IntArray, node: int) -> int:
+    while above[node] != node:
+        above[node] = above[above[node]]
+        node = above[node]
+    return node
+
+
+@njit(cache=True, nogil=True)
+def _components(free: Any, above: IntArray) -> None:
+    """Join children (first) and cells (after them) that share a free entry."""
+    children, cells = free.shape
+    for node in range(children + cells):
+        above[node] = node
+    for c in range(children):
+        for j in range(cells):
+            if free[c, j]:
+                above[_root(above, c)] = _root(above, children + j)
+    for node in range(children + cells):
+        above[node] = _root(above, node)
+
+
+@njit(cache=True, nogil=True)
+def _balance(
+    free: Any,
+    allowed: Any,
+    parent: FloatArray,
+    totals: FloatArray,
+    price: FloatArray,
+) -> None:
+    """Free the cheapest entries between parts of the free graph whose two sides do not add up."""
+    children, cells = free.shape
+    above = np.empty(children + cells, np.int64)
+    negligible = 1e-9 * max(parent.max(), 1.0)
+    for _ in range(children + cells):
+        _components(free, above)
+        excess = np.zeros(children + cells)
+        for c in range(children):
+            excess[above[c]] -= totals[c]
+        for j in range(cells):
+            excess[above[children + j]] += parent[j]
+        best_c, best_j, best = -1, -1, np.inf
+        for c in range(children):
+            if totals[c] == 0.0:
+                continue
+            for j in range(cells):
+                here, there = above[c], above[children + j]
+                if (
+                    allowed[c, j]
+                    and here != there
+                    and excess[here] < -negligible  # its children need more than its cells hold
+                    and price[c, j] < best
+                ):
+                    best_c, best_j, best = c, j, price[c, j]
+        if best_c < 0:
+            return
+        free[best_c, best_j] = True
+
+
+@njit(cache=True, nogil=True)
+def _solve_prices(S: FloatArray, right: FloatArray, free: Any, fixed: bool) -> Any:
+    """Solve S λ = right; with fixed totals S is singular, once for each part of the free graph."""
+    children, cells = free.shape
+    sides = right.copy().reshape(cells, 1)
+    if not fixed:
+        return np.linalg.solve(S, sides)[:, 0]
+    above = np.empty(children + cells, np.int64)
+    _components(free, above)
+    size = np.zeros(children + cells)
+    weight = 0.0
+    for j in range(cells):
+        size[above[children + j]] += 1.0
+        weight += S[j, j] / cells
+    M = S.copy()
+    for i in range(cells):
+        for j in range(cells):
+            if above[children + i] == above[children + j]:
+                M[i, j] += (weight if weight > 0.0 else 1.0) / size[above[children + i]]
+    return np.linalg.solve(M, sides)[:, 0]
+
+
+@njit(cache=True, nogil=True)
+def _solve_free(
+    A: FloatArray, b: FloatArray, parent: FloatArray, totals: FloatArray, free: Any
+) -> Any:
+    """Solve with the entries not free at 0 and no sign asked of the others; return h, λ, μ.
+
+    With P_c the inverse of A over the free cells of child c, h_c = P_c (b_c + λ + μ_c); the sums
+    give Σ_c P_c λ = parent − Σ_c P_c b_c, and a fixed total takes its own direction out of P_c.
+    """
+    children, cells = b.shape
+    summed, fixed = len(parent) > 0, len(totals) > 0
+    h = np.zeros((children, cells))
+    lam, mu = np.zeros(cells), np.zeros(children)
+    y, P1 = np.zeros((children, cells)), np.zeros((children, cells))
+    weight = np.zeros(children)
+    S, right = np.zeros((len(parent), len(parent))), parent.copy()
+    used = 0
+    for c in range(children):
+        k = free[c].sum()
+        used += k * k if k <= _SMALL else 0
+    kept = np.empty(used)
+    used = 0
+    for c in range(children):
+        F = np.flatnonzero(free[c])
+        k = len(F)
+        if k == 0:
+            continue
+        if summed or k <= _SMALL:
+            P = _inverse_of(A, F, k)
+            for i in range(k):
+                for j in range(k):
+                    y[c, i] += P[i, j] * b[c, F[j]]
+                    P1[c, i] += P[i, j]
+        else:
+            sides = np.empty((k, 2))
+            for i in range(k):
+                sides[i, 0], sides[i, 1] = b[c, F[i]], 1.0
+            P = _taken(A, F, k)
+            solved = np.linalg.solve(P, sides)
+            y[c, :k], P1[c, :k] = solved[:, 0], solved[:, 1]
+        weight[c] = P1[c].sum()
+        gap = (totals[c] - y[c].sum()) / weight[c] if fixed else 0.0
+        if summed:
+            for i in range(k):
+                right[F[i]] -= y[c, i] + gap * P1[c, i]
+                share = P1[c, i] / weight[c] if fixed else 0.0
+                for j in range(k):
+                    S[F[i], F[j]] += P[i, j] - share * P1[c, j]
+        if k <= _SMALL:
+            for i in range(k):
+                for j in range(k):
+                    kept[used] = P[i, j]
+                    used += 1
+    if summed:
+        lam = _solve_prices(S, right, free, fixed)
+    used = 0
+    for c in range(children):
+        F = np.flatnonzero(free[c])
+        k = len(F)
+        if k == 0:
+            continue
+        if fixed:
+            mu[c] = totals[c]
+            for i in range(k):
+                mu[c] -= y[c, i] + P1[c, i] * lam[F[i]]
+            mu[c] /= weight[c]
+        if k <= _SMALL:
+            for i in range(k):
+                total = y[c, i] + mu[c] * P1[c, i]
+                for j in range(k):
+                    total += kept[used] * lam[F[j]]
+                    used += 1
+                h[c, F[i]] = total
+        else:
+            sides = np.empty((k, 1))
+            for i in range(k):
+                sides[i, 0] = b[c, F[i]] + lam[F[i]] + mu[c]
+            solved = np.linalg.solve(_taken(A, F, k), sides)
+            for i in range(k):
+                h[c, F[i]] = solved[i, 0]
+    return h, lam, mu
+
+
+@njit(cache=True, nogil=True)
+def _reduced(A: FloatArray, b: FloatArray, h: FloatArray, lam: FloatArray, mu: FloatArray) -> Any:
+    """Return A h − b − λ − μ."""
+    children, cells = b.shape
+    gradient = np.empty((children, cells))
+    for c in range(children):
+        for j in range(cells):
+            gradient[c, j] = -b[c, j] - lam[j] - mu[c]
+        for i in range(cells):
+            if h[c, i] != 0.0:
+                for j in range(cells):
+                    gradient[c, j] += A[i, j] * h[c, i]
+    return gradient
+
+
+@njit(cache=True, nogil=True)
+def _refine(
+    A: FloatArray,
+    b: FloatArray,
+    parent: FloatArray,
+    totals: FloatArray,
+    free: Any,
+    h: FloatArray,
+    lam: FloatArray,
+    mu: FloatArray,
+) -> float:
+    """Correct a solution in place by what it leaves over; return the largest correction."""
+    left = _reduced(A, b, h, lam, mu)
+    for c in range(len(left)):
+        for j in range(len(lam)):
+            left[c, j] = -left[c, j] if free[c, j] else 0.0
+    sums, sides = parent.copy(), totals.copy()
+    for c in range(len(left)):
+        for j in range(len(sums)):
+            sums[j] -= h[c, j]
+        for j in range(len(lam) if len(sides) else 0):
+            sides[c] -= h[c, j]
+    dh, dlam, dmu = _solve_free(A, left, sums, sides, free)
+    largest = 0.0
+    for c in range(len(left)):
+        mu[c] += dmu[c]
+        for j in range(len(lam)):
+            h[c, j] += dh[c, j]
+            largest = max(largest, abs(dh[c, j]))
+    for j in range(len(lam)):
+        lam[j] += dlam[j]
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _gap(h: FloatArray, parent: FloatArray, totals: FloatArray) -> float:
+    """Return how far the sums of h are from the parent and the totals."""
+    largest = 0.0
+    for j in range(len(parent)):
+        largest = max(largest, abs(parent[j] - h[:, j].sum()))
+    for c in range(len(totals)):
+        largest = max(largest, abs(totals[c] - h[c].sum()))
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _cover(free: Any, allowed: Any, price: FloatArray) -> None:
+    """Free the cheapest entry of every cell that has none."""
+    children, cells = free.shape
+    for j in range(cells):
+        best = -1
+        for c in range(children):
+            if free[c, j]:
+                best = -1
+                break
+            if allowed[c, j] and (best < 0 or price[c, j] < price[best, j]):
+                best = c
+        if best >= 0:
+            free[best, j] = True
+
+
+@njit(cache=True, nogil=True)
+def pivot(
+    A: FloatArray,
+    b: FloatArray,
+    parent: FloatArray,
+    totals: FloatArray,
+    allowed: Any,
+    start: FloatArray,
+    most: int,
+) -> Any:
+    """Solve by a primal-dual active set from the positive entries of `start`.
+
+    min Σ_c ½ h_cᵀA h_c − b_cᵀh_c,  h ≥ 0,  h = 0 where not allowed,  Σ_c h_c = parent (unless that is
+    empty),  1ᵀh_c = totals_c (unless that is empty). Returns h, the multipliers λ of the parent's
+    cells and μ of the totals, the iterations, and whether it ended: ended is optimal.
+    """
+    children, cells = b.shape
+    summed, fixed = len(parent) > 0, len(totals) > 0
+    free = allowed & (start > 0.0)
+    scale = 1.0
+    for j in range(len(parent)):
+        scale = max(scale, parent[j])
+    for c in range(len(totals)):
+        scale = max(scale, totals[c])
+    h = np.zeros((children, cells))
+    lam, mu = np.zeros(cells), np.zeros(children)
+    gradient = -b
+    fewest, patience = children * cells + 1, _PATIENCE
+    for iteration in range(1, most + 1):
+        if summed:
+            _cover(free, allowed, gradient)
+        if fixed:
+            for c in range(children):
+                if totals[c] == 0.0:
+                    free[c, :] = False
+                else:
+                    _cover(free[c : c + 1].T, allowed[c : c + 1].T, gradient[c : c + 1].T)
+        if fixed and summed:
+            _balance(free, allowed, parent, totals, gradient)
+        h, lam, mu = _solve_free(A, b, parent, totals, free)
+        for _ in range(3):  # with weights far apart the sums show it first
+            if _gap(h, parent, totals) <= 0.1 * _TOLERANCE * scale:
+                break
+            _refine(A, b, parent, totals, free, h, lam, mu)
+        gradient = _reduced(A, b, h, lam, mu)
+        changes, last_c, last_j = 0, 0, 0
+        wrong = np.zeros((children, cells), np.bool_)
+        for c in range(children):
+            if fixed and totals[c] == 0.0:  # nothing is free: μ is as low as it need be
+                lowest = np.inf
+                for j in range(cells):
+                    if allowed[c, j]:
+                        lowest = min(lowest, gradient[c, j])
+                mu[c] = lowest if lowest < np.inf else 0.0
+                continue
+            steep = 0.0
+            for j in range(cells):
+                steep = max(steep, abs(b[c, j]) + abs(lam[j]) + abs(mu[c]))
+            for j in range(cells):
+                if free[c, j]:
+                    wrong[c, j] = not h[c, j] >= -_TOLERANCE * scale
+                elif allowed[c, j]:
+                    near = _TOLERANCE * scale * A[j, j] + _ROUNDING * steep
+                    wrong[c, j] = not gradient[c, j] >= -near
+                if wrong[c, j]:
+                    changes, last_c, last_j = changes + 1, c, j
+        if changes == 0:
+            for _ in range(4):
+                if not _refine(A, b, parent, totals, free, h, lam, mu) > 1e-13 * scale:
+                    break
+            return h, lam, mu, iteration, True
+        patience = _PATIENCE if changes < fewest else patience - 1
+        fewest = min(fewest, changes)
+        if patience > 0:
+            free ^= wrong
+        else:  # block steps may cycle; the last entry alone cannot (Murty 1974, Júdice and Pires 1994)
+            free[last_c, last_j] = not free[last_c, last_j]
+    return h, lam, mu, most, False

@@ -1,0 +1,69 @@
+"""Rows: bounds on sums over some children and some cells of a family, beyond its plain sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from countveil.numerics import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Row:
+    """lower ≤ Σ of h[c, j] over `children` × `cells` ≤ upper; `what` names it in messages."""
+
+    children: IntArray
+    cells: IntArray
+    lower: float
+    upper: float
+    what: str = ""
+
+    def sum_of(self, h: FloatArray | IntArray) -> float:
+        """Return what the row sums to."""
+        return float(h[np.ix_(self.children, self.cells)].sum())
+
+    def gap(self, h: FloatArray | IntArray) -> float:
+        """Return how far the row's sum is outside its bounds."""
+        together = self.sum_of(h)
+        return max(self.lower - together, together - self.upper, 0.0)
+
+    def within(self, kept: NDArray[np.bool_]) -> Row:
+        """Return the row over the kept cells, numbered anew."""
+        number = np.cumsum(kept) - 1
+        cells = number[self.cells[kept[self.cells]]]
+        return Row(self.children, cells, self.lower, self.upper, self.what)
+
+
+def largest_gap(rows: Sequence[Row], h: FloatArray | IntArray) -> float:
+    """Return how far the worst row is outside its bounds."""
+    return max((row.gap(h) for row in rows), default=0.0)
+
+
+def as_matrix(rows: Sequence[Row], children: int, cells: int) -> sp.csr_array:
+    """Return the rows as a sparse 0-1 matrix over all entries, children by cells."""
+    columns = [(row.children[:, None] * cells + row.cells).reshape(-1) for row in rows]
+    lengths = [len(item) for item in columns]
+    flat = np.concatenate([*columns, np.empty(0, np.int64)])
+    pointers = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    return sp.csr_array((np.ones(len(flat)), flat, pointers), shape=(len(rows), children * cells))
+
+
+def layers(rows: Sequence[Row], children: int, cells: int) -> list[list[Row]]:
+    """Cut rows into layers whose rows share no entry, so that each layer projects in one step."""
+    result: list[tuple[NDArray[np.bool_], list[Row]]] = []
+    for row in rows:
+        entries = np.ix_(row.children, row.cells)
+        for taken, members in result:
+            if not taken[entries].any():
+                taken[entries] = True
+                members.append(row)
+                break
+        else:
+            taken = np.zeros((children, cells), bool)
+            taken[entries] = True
+            result.append((taken, [row]))
+    return [members for _, members in result]

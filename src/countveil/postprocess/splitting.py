@@ -1,0 +1,81 @@
+"""The fallback: ADMM on copies of the family, one for each kind of constraint, with one factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from countveil.numerics import FloatArray
+from countveil.postprocess.active_set import project
+from countveil.postprocess.rows import Row, layers
+
+_RELAXATION = 1.6  # Boyd et al. (2011), section 3.4.3
+
+Projection = Callable[[FloatArray], FloatArray]
+
+
+def split(
+    A: FloatArray,
+    b: FloatArray,
+    parent: FloatArray,
+    totals: FloatArray,
+    allowed: NDArray[np.bool_],
+    rows: Sequence[Row],
+    steps: int,
+) -> FloatArray:
+    """Return a nearly optimal h: non-negative, with sums that are exact, rows and totals nearly so.
+
+    All children and all copies share one Cholesky factor of A + ρ K I, K the number of copies.
+    """
+    projections = _projections(parent, totals, allowed, rows)
+    weight = len(projections)
+    eigenvalues = scipy.linalg.eigvalsh(A)
+    largest = float(eigenvalues[-1])
+    rho = float(np.sqrt(max(eigenvalues[0], 1e-8 * largest) * largest))
+    factor = scipy.linalg.cho_factor(A + rho * weight * np.eye(len(A)))
+    copies = [projection(b / np.diag(A)) for projection in projections]
+    duals = [np.zeros_like(b) for _ in projections]
+    for _ in range(steps):
+        pulled = sum((copy - dual for copy, dual in zip(copies, duals, strict=True)), 0.0 * b)
+        h = scipy.linalg.cho_solve(factor, (b + rho * pulled).T).T
+        for number, projection in enumerate(projections):
+            ahead = _RELAXATION * h + (1 - _RELAXATION) * copies[number]
+            copies[number] = projection(ahead + duals[number])
+            duals[number] += ahead - copies[number]
+    return np.asarray(copies[0])
+
+
+def _projections(
+    parent: FloatArray, totals: FloatArray, allowed: NDArray[np.bool_], rows: Sequence[Row]
+) -> list[Projection]:
+    def onto_sums(x: FloatArray) -> FloatArray:
+        x = np.ascontiguousarray(x).copy()
+        if len(parent):
+            project(x, parent, allowed)
+            return x
+        return np.asarray(np.where(allowed, np.maximum(x, 0.0), 0.0))
+
+    def onto_totals(x: FloatArray) -> FloatArray:
+        return x + ((totals - x.sum(axis=1)) / x.shape[1])[:, None]
+
+    def onto_rows(members: list[Row]) -> Projection:
+        def projection(x: FloatArray) -> FloatArray:
+            x = x.copy()
+            for row in members:
+                entries = np.ix_(row.children, row.cells)
+                together = x[entries].sum()
+                x[entries] += (np.clip(together, row.lower, row.upper) - together) / max(
+                    x[entries].size, 1
+                )
+            return x
+
+        return projection
+
+    result: list[Projection] = [onto_sums]
+    if len(totals):
+        result.append(onto_totals)
+    result.extend(onto_rows(members) for members in layers(rows, *allowed.shape))
+    return result
