@@ -6,9 +6,11 @@ CountveilError
 │   ├── GeographyError    a crosswalk
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
-│   └── FolderError       an output folder that holds something else
+│   ├── FolderError       an output folder that holds something else
+│   └── InfeasibleError   public facts that no table can meet at once
 ├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
 ├── VerificationError     a release folder that does not check out              (exit status 2)
+├── CertificateError      a solution that does not prove itself: not released   (exit status 2)
 └── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
 
 Stopped, beside KeyboardInterrupt, is the request to end that SIGTERM makes.
@@ -51,6 +53,10 @@ class FolderError(InputError):
     """An output folder that cannot take this release."""
 
 
+class InfeasibleError(InputError):
+    """Public facts that no table can meet at once."""
+
+
 class RiskAboveLimit(CountveilError):
     """The plan's risk passes the limit the plan sets."""
 
@@ -59,6 +65,10 @@ class RiskAboveLimit(CountveilError):
 
 class VerificationError(CountveilError):
     """A release folder that does not check out."""
+
+
+class CertificateError(CountveilError):
+    """A solution that does not prove itself."""
 
 
 class Interrupted(CountveilError):

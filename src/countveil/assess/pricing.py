@@ -9,7 +9,8 @@ from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
 from countveil.mechanisms.law import Mechanism
 from countveil.privacy.costs import ZCDP, Cost
 from countveil.privacy.loss_distribution import tight_epsilon
-from countveil.schema.plan import Allocation, Plan
+from countveil.schema.allocation import Allocation
+from countveil.schema.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

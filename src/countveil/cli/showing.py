@@ -38,19 +38,19 @@ def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
 
 @contextmanager
 def levels(quiet: bool) -> Iterator[Progress]:
-    """Show one bar a level on stderr, after one that turns while records are counted."""
+    """Show one bar a stage and level on stderr, after one that turns while records are counted."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 
     with Bars(console=Console(stderr=True), disable=quiet) as bars:
         counting = bars.add_task("counting records", total=None)
-        tasks: dict[str, Any] = {}
+        tasks: dict[tuple[str, str], Any] = {}
 
-        def step(level: str, done: int, units: int) -> None:
+        def step(stage: str, level: str, done: int, units: int) -> None:
             if not tasks:
                 bars.update(counting, total=1, completed=1)
-            if level not in tasks:
-                tasks[level] = bars.add_task(f"measuring {level}", total=units)
-            bars.update(tasks[level], completed=done)
+            if (stage, level) not in tasks:
+                tasks[stage, level] = bars.add_task(f"{stage} {level}", total=units)
+            bars.update(tasks[stage, level], completed=done)
 
         yield step

@@ -14,6 +14,7 @@ from countveil.errors import FolderError, InputError, Interrupted, LedgerError, 
 from countveil.measure import manifest
 from countveil.measure.measurement import (
     FOLDER,
+    INVARIANTS,
     Measurements,
     in_layout,
     open_writer,
@@ -24,17 +25,17 @@ from countveil.measure.strategy import mechanism_for
 from countveil.numerics import IntArray
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
-from countveil.schema.plan import Plan
+from countveil.schema.geography import write_crosswalk
+from countveil.schema.plan import GEOGRAPHY, Plan
 from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
 
-INVARIANTS = "invariants"
 _VALUES = 4_000_000  # noisy values held at a time, unless one family has more
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
 
 
-def silent(level: str, done: int, units: int) -> None:
+def silent(stage: str, level: str, done: int, units: int) -> None:
     """Show no progress."""
 
 
@@ -61,7 +62,7 @@ def take(
     for level in plan.levels:
         _refuse_large_families(counts, plan, level)
     layout = f"{manifest.FORMAT}, parts of {_VALUES} values"
-    identity = Identity(plan.digest, counts.geography.sha256, rng.description, layout)
+    identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     with opened(folder, identity, counts.keyed_hash) as run:
         if run.finished:
             run.close()
@@ -106,7 +107,7 @@ def _draw(run: Run, counts: Counts, plan: Plan, rng: BitSource, progress: Progre
                 with open_writer(sink) as writer:
                     writer.write_table(table, row_group_size=table.num_rows)
                 run.add_part(level, number, sink.getvalue().to_pybytes())
-            progress(level, stop, units)
+            progress("measuring", level, stop, units)
 
 
 def _batches(counts: Counts, plan: Plan, level: str) -> list[tuple[int, int]]:
@@ -159,6 +160,9 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         storage.make_folder(run.folder / name)
         storage.sweep(run.folder / name)
     storage.sweep(run.folder)
+    with storage.replacing(run.folder / GEOGRAPHY) as temporary:
+        write_crosswalk(temporary, counts.geography)
+    files.append(GEOGRAPHY)
     for level in plan.levels:
         batches = _batches(counts, plan, level)
         if not batches:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from countveil.errors import InputError
 from countveil.mechanisms.law import Mechanism
@@ -19,6 +20,7 @@ from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
 FOLDER = "measurements"
+INVARIANTS = "invariants"
 LAYOUT = pa.schema(
     [
         pa.field("geocode", pa.string(), nullable=False),
@@ -74,6 +76,35 @@ class Measurements:
         table = pq.read_table(path_of(self.folder, level), filters=pc.field("query") == query)
         return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
 
+    def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the values of units start … stop - 1, all queries of the level side by side."""
+        allocations = self.plan.at(level)
+        widths = [item.query.cells for item in allocations]
+        result = np.empty((stop - start, sum(widths)), np.int32)
+        with pq.ParquetFile(path_of(self.folder, level)) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                units = file.metadata.row_group(group).num_rows // len(allocations)
+                low, high = max(start - first, 0), min(stop - first, units)
+                if low < high:
+                    table = file.read_row_group(group, columns=["values", "query", "variance"])
+                    at = 0
+                    for number, item in enumerate(allocations):
+                        part = table.slice(number * units, units).combine_chunks()
+                        self._refuse_other(part, level, item.query.name)
+                        values = _matrix(part, item.query)[low:high]
+                        rows = slice(first + low - start, first + high - start)
+                        result[rows, at : at + item.query.cells] = values
+                        at += item.query.cells
+                first += units
+        return result
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        path = self.folder / INVARIANTS / f"{level}.parquet"
+        table = pq.read_table(path, filters=pc.field("query") == query)
+        return _matrix(table, self.plan.schema.query(query)).astype(np.int64)
+
     def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
         """Refuse rows that are not of the query, or not of the noise, that their place says."""
         names = pc.unique(part["query"]).to_pylist()
@@ -86,11 +117,15 @@ class Measurements:
             )
 
     def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
-        flat = table["values"].combine_chunks().flatten().to_numpy().astype(np.int64)
-        values = flat.reshape(-1, query.cells)
+        values = _matrix(table, query).astype(np.int64)
         values.setflags(write=False)
         geocodes = table["geocode"].combine_chunks()
         return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
+
+
+def _matrix(table: pa.Table, query: Query) -> NDArray[np.int32]:
+    flat: NDArray[np.int32] = table["values"].combine_chunks().flatten().to_numpy()
+    return flat.reshape(-1, query.cells)
 
 
 def path_of(folder: Path, level: str) -> Path:

@@ -7,7 +7,8 @@ from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.mechanisms.law import Mechanism
 from countveil.privacy.costs import ZCDP
 from countveil.privacy.loss_distribution import LossyQuery
-from countveil.schema.plan import Allocation, Plan
+from countveil.schema.allocation import Allocation
+from countveil.schema.plan import Plan
 
 
 def mechanism_for(allocation: Allocation) -> Mechanism:

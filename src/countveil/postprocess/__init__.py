@@ -1,6 +1,18 @@
 """Noisy measurements become coherent tables: non-negative integers that add up."""
 
+from countveil.postprocess.certificate import Certificate, LevelCertificate
+from countveil.postprocess.descent import top_down
+from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.nonnegative import solve_family
 from countveil.postprocess.rounding import round_family
+from countveil.postprocess.rows import Row
 
-__all__ = ["round_family", "solve_family"]
+__all__ = [
+    "Certificate",
+    "Estimates",
+    "LevelCertificate",
+    "Row",
+    "round_family",
+    "solve_family",
+    "top_down",
+]

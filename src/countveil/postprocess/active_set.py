@@ -33,7 +33,7 @@ def project(x: FloatArray, parent: FloatArray, allowed: Any) -> None:
                 if allowed[c, j] and x[c, j] > shift:
                     kept += 1
                     together += x[c, j]
-            if kept == count or kept == 0:
+            if kept >= count or kept == 0:  # equal but for rounding, which must not make it circle
                 break
             count = kept
             shift = (together - parent[j]) / kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class LevelCertificate:
-    """The worst of a level's families, and how much work they were.
-
-    `rounding`: the mean change of a cell by rounding, in people.
-    """
+    """The worst of a level's families, and how much work they were."""
 
     level: str
     families: int
@@ -52,28 +49,51 @@ class LevelCertificate:
     iterations: int
     most_iterations: int
     fallbacks: int
-    integral: bool
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The certificate as the manifest holds it."""
-        return asdict(self)
 
 
-def combine(level: str, certificates: Iterable[Certificate], *, integral: bool) -> LevelCertificate:
-    """Return the certificate of a level from those of its families."""
-    items = list(certificates)
+def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:
+    """Return the certificate of a level from those of parts of it."""
+    items = list(parts)
     return LevelCertificate(
         level,
-        families=len(items),
-        kkt_residual=max((item.kkt_residual for item in items), default=0.0),
-        consistency_gap=max((item.consistency_gap for item in items), default=0.0),
+        families=sum(item.families for item in items),
+        kkt_residual=_worst(item.kkt_residual for item in items),
+        consistency_gap=_worst(item.consistency_gap for item in items),
         objective=sum(item.objective for item in items),
         iterations=sum(item.iterations for item in items),
-        most_iterations=max((item.iterations for item in items), default=0),
+        most_iterations=max((item.most_iterations for item in items), default=0),
         fallbacks=sum(item.fallbacks for item in items),
-        integral=integral,
     )
+
+
+def one_family(level: str, item: Certificate) -> LevelCertificate:
+    """Return the certificate of a level that has but one family."""
+    return LevelCertificate(
+        level,
+        1,
+        item.kkt_residual,
+        item.consistency_gap,
+        item.objective,
+        item.iterations,
+        item.iterations,
+        item.fallbacks,
+    )
+
+
+def chain(passes: Iterable[Certificate]) -> Certificate:
+    """Return the certificate of a family solved in passes; the objective is the last one's."""
+    items = list(passes)
+    return Certificate(
+        _worst(item.kkt_residual for item in items),
+        _worst(item.consistency_gap for item in items),
+        items[-1].objective,
+        sum(item.iterations for item in items),
+        sum(item.fallbacks for item in items),
+    )
+
+
+def _worst(residuals: Iterable[float]) -> float:
+    return float(np.max([0.0, *residuals]))  # NaN is the worst
 
 
 def natural_residual(

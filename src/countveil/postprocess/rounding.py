@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.flow import largest_remainder, meet_totals, round_up
-from countveil.postprocess.rows import Row, as_matrix, largest_gap
+from countveil.postprocess.rows import Row, as_matrix, largest_gap, nested
 
 _WHOLE = 1e-7  # entries this close to a whole number are that number
 
@@ -32,9 +32,8 @@ def round_family(
     remainder, totals too by shortest paths, rows by HiGHS: as a linear program where rows nest, whose
     vertices are whole, as an integer program where they cross.
     """
-    values, above = _checked(h, parent)
-    whole = np.floor(values + _WHOLE)
-    part = np.where(values - whole > _WHOLE, values - whole, 0.0)
+    values, above = checked_table(h, parent)
+    whole, part = whole_and_part(values)
     ups = _wanted(above, whole, part)
     fixed = None if totals is None else np.asarray(totals, float)
     base = whole.astype(np.int64)
@@ -57,13 +56,20 @@ def round_family(
     return base + _program(part, ups, base, None, (), True)
 
 
-def _checked(h: ArrayLike, parent: ArrayLike | None) -> tuple[FloatArray, FloatArray | None]:
+def checked_table(h: ArrayLike, parent: ArrayLike | None) -> tuple[FloatArray, FloatArray | None]:
+    """Return h and its parent as arrays; refuse an h that no counts could have been solved to."""
     values = np.ascontiguousarray(h, float)
     if values.ndim != 2 or not np.isfinite(values).all():
         raise InputError("h is a table of finite numbers, children × cells")
     if (values < -_WHOLE).any():
         raise InputError("h has a negative entry; solve the family first")
     return values, None if parent is None else np.asarray(parent, float)
+
+
+def whole_and_part(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return floor and remainder of each value; a value close to a whole number is that number."""
+    whole = np.floor(values + _WHOLE)
+    return whole, np.where(values - whole > _WHOLE, values - whole, 0.0)
 
 
 def _wanted(parent: FloatArray | None, whole: FloatArray, part: FloatArray) -> IntArray | None:
@@ -123,7 +129,7 @@ def _program(
     if not count:
         return up.reshape(children, cells)
     by_child = sp.csr_array((np.ones(count), (child, number)), shape=(children, count))
-    limits = _Limits(whole=bool(rows) and not _nested(rows))
+    limits = _Limits(whole=bool(rows) and not nested(rows))
     if ups is not None:
         by_cell = sp.csr_array((np.ones(count), (cell, number)), shape=(cells, count))
         limits.add(by_cell, ups, ups)
@@ -177,18 +183,3 @@ class _Limits:
         if np.abs(chosen - result.x).max() > 1e-6:
             raise ArithmeticError("a nested rounding problem has a vertex that is not whole")
         return np.asarray(chosen, np.int64)
-
-
-def _nested(rows: Sequence[Row]) -> bool:
-    """Whether every row is of one child, and the rows of a child are nested or apart."""
-    by_child: dict[int, list[frozenset[int]]] = {}
-    for row in rows:
-        if len(row.children) != 1:
-            return False
-        by_child.setdefault(int(row.children[0]), []).append(frozenset(row.cells.tolist()))
-    return all(
-        not (one & other) or one <= other or other <= one
-        for groups in by_child.values()
-        for number, one in enumerate(groups)
-        for other in groups[:number]
-    )

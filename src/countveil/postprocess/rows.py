@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
@@ -67,3 +68,18 @@ def layers(rows: Sequence[Row], children: int, cells: int) -> list[list[Row]]:
             taken[entries] = True
             result.append((taken, [row]))
     return [members for _, members in result]
+
+
+def nested(rows: Sequence[Row]) -> bool:
+    """Whether every row is of one child, and the rows of a child are nested or apart."""
+    by_child: dict[int, set[frozenset[int]]] = {}
+    for row in rows:
+        if len(row.children) != 1:
+            return False
+        by_child.setdefault(int(row.children[0]), set()).add(frozenset(row.cells.tolist()))
+    # Children mostly have the same groups, which are compared once.
+    return all(
+        not (one & other) or one <= other or other <= one
+        for groups in {frozenset(groups) for groups in by_child.values()}
+        for one, other in combinations(groups, 2)
+    )

@@ -56,10 +56,11 @@ def _projections(
         if len(parent):
             project(x, parent, allowed)
             return x
-        return np.asarray(np.where(allowed, np.maximum(x, 0.0), 0.0))
+        return np.asarray(np.where(allowed, np.maximum(x, 0.0), 0.0), float)
 
     def onto_totals(x: FloatArray) -> FloatArray:
-        return x + ((totals - x.sum(axis=1)) / x.shape[1])[:, None]
+        missing: FloatArray = (totals - x.sum(axis=1)) / x.shape[1]
+        return x + missing[:, None]
 
     def onto_rows(members: list[Row]) -> Projection:
         def projection(x: FloatArray) -> FloatArray:

@@ -19,6 +19,8 @@ from countveil.errors import GeographyError
 from countveil.numerics import IntArray
 from countveil.schema.delimited import read_header
 
+_CHUNK = 1 << 20
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Geography:
@@ -49,9 +51,22 @@ class Geography:
         codes = self.codes[self.index(level)]
         return codes.slice(start, (len(codes) if stop is None else stop) - start)
 
-    def batches(self, level: str, most: int) -> list[tuple[int, int]]:
-        """Cut a level into runs of whole families, about `most` units each and at least one family."""
-        parents = self.parents[self.index(level)]
+    def ancestors(self, level: str, above: str) -> IntArray:
+        """Return the number, at a level above, of the unit that holds each unit of a level."""
+        first, last = self.index(above), self.index(level)
+        if first == last:
+            return np.arange(self.units(level))
+        held = self.parents[last]
+        for index in range(last - 1, first, -1):
+            held = self.parents[index][held]
+        return held
+
+    def batches(self, level: str, most: int, above: str | None = None) -> list[tuple[int, int]]:
+        """Cut a level into runs of whole families, about `most` units each and at least one family.
+
+        Families are of the level `above`, the next one if not given.
+        """
+        parents = self.parents[self.index(level)] if above is None else self.ancestors(level, above)
         ends = np.append(np.flatnonzero(np.diff(parents)) + 1, len(parents))
         cuts, start = [], 0
         while start < len(parents):
@@ -61,6 +76,26 @@ class Geography:
             cuts.append((start, stop))
             start = stop
         return cuts
+
+
+def write_crosswalk(path: Path, geography: Geography) -> None:
+    """Write a crosswalk as Parquet, one row per lowest unit in the order of the units."""
+    lowest = geography.levels[-1]
+    codes = pa.dictionary(pa.int32(), pa.string())
+    kinds = [codes] * (len(geography.levels) - 1) + [pa.string()]
+    layout = pa.schema(zip(geography.levels, kinds, strict=True))
+    above = [geography.ancestors(lowest, level) for level in geography.levels[:-1]]
+    with pa.parquet.ParquetWriter(path, layout, compression="zstd") as writer:
+        for start in range(0, geography.units(lowest), _CHUNK):
+            stop = min(start + _CHUNK, geography.units(lowest))
+            columns = []
+            for held, all_codes in zip(above, geography.codes, strict=False):
+                first = int(held[start])
+                part = all_codes.slice(first, int(held[stop - 1]) + 1 - first)
+                indices = pa.array((held[start:stop] - first).astype(np.int32))
+                columns.append(pa.DictionaryArray.from_arrays(indices, part))
+            columns.append(geography.geocodes(lowest, start, stop))
+            writer.write_table(pa.table(columns, schema=layout))
 
 
 def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:

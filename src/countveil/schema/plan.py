@@ -9,40 +9,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from countveil.errors import InputError, PlanError
 from countveil.numerics import Exact
-from countveil.privacy.costs import ZCDP, ApproxDP, Cost, PureDP, Sensitivity, total
+from countveil.privacy.costs import ZCDP, Cost, PureDP, total
 from countveil.privacy.ledger import Ledger, Period
 from countveil.schema import plan_file
+from countveil.schema.allocation import Allocation, allocate, whole_budget
 from countveil.schema.attributes import Recode, listed, read_attributes
 from countveil.schema.geography import Geography, read_crosswalk
+from countveil.schema.passes import Passes, read_passes
 from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
-from countveil.schema.workload import Neighbors, Query, Schema
+from countveil.schema.public_facts import (
+    Constraint,
+    Invariant,
+    read_constraints,
+    read_invariants,
+    read_structural_zeros,
+)
+from countveil.schema.workload import Neighbors, Schema
 
-_LARGEST_BUDGET = 10_000
-_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
+GEOGRAPHY = "geography.parquet"
+CONSTRAINTS = "constraints"
+
 _PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What one query of one level may spend, and how far one person moves it."""
-
-    level: str
-    query: Query
-    cost: Cost
-    sensitivity: Sensitivity
-
-
-@dataclass(frozen=True, slots=True)
-class Invariant:
-    """A query of one level that is published as counted."""
-
-    level: str
-    query: Query
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +53,12 @@ class Plan:
     levels: tuple[str, ...]
     allocations: tuple[Allocation, ...]
     invariants: tuple[Invariant, ...]
+    constraints: tuple[Constraint, ...]
+    possible: NDArray[np.bool_]
+    method: Literal["none", "top-down"]
+    passes: Mapping[str, Passes]
+    tables: tuple[str, ...]
+    microdata: bool
     delta: Fraction
     rows_per_person: int
     records: RecordsSection | None
@@ -80,9 +80,9 @@ class Plan:
         return _resolve(name, Path(folder), document, checked)
 
     @classmethod
-    def of(cls, document: dict[str, Any], *, name: str = "plan") -> Plan:
+    def of(cls, document: dict[str, Any], *, folder: str | Path = ".", name: str = "plan") -> Plan:
         """Check a plan that was read and merged already: the one a manifest holds."""
-        return _resolve(name, Path(), document, plan_file.check(document, name))
+        return _resolve(name, Path(folder), document, plan_file.check(document, name))
 
     @property
     def cost(self) -> Cost:
@@ -111,15 +111,39 @@ class Plan:
                 key: records[key] for key in _PUBLIC_RECORD_KEYS if key in records
             } | {"redacted": True}
         if "path" in document["geography"]:
-            name = Path(document["geography"]["path"]).name  # not where it lies
-            document["geography"] = {**document["geography"], "path": name}
+            document["geography"] = {**document["geography"], "path": GEOGRAPHY}
+        if "constraints" in document:
+            document["constraints"] = [
+                {**item, **names} for item, (names, _) in self._constraint_files()
+            ]
         document.pop("ledger", None)
         return document
+
+    @property
+    def public_files(self) -> dict[str, Path]:
+        """The files of public facts, by their name in the release."""
+        return {name: path for _, (_, files) in self._constraint_files() for name, path in files}
+
+    def _constraint_files(self) -> Any:
+        """Yield each constraint as written, its file names in the release, and those files."""
+        for number, item in enumerate(self.document.get("constraints", [])):
+            names, files = {}, []
+            for key in ("path", "members"):
+                if key in item:
+                    names[key] = f"{CONSTRAINTS}/{number:02d}-{key}.csv"
+                    files.append((names[key], self.folder / item[key]))
+            yield item, (names, files)
 
     @property
     def digest(self) -> str:
         """The SHA-256 of what the plan decides."""
         return _digest(self.public_document)
+
+    @property
+    def measuring_digest(self) -> str:
+        """The SHA-256 of what decides the measurements: all of the plan but what comes after."""
+        later = ("postprocess", "constraints", "structural_zeros")
+        return _digest({k: v for k, v in self.public_document.items() if k not in later})
 
     @property
     def counting_digest(self) -> str:
@@ -190,9 +214,8 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
             raise PlanError(f"attributes.{level}: the name is taken by a level; choose another")
     neighbors = checked.release.neighbors
     rows = _rows_per_person(checked, schema)
-    cost, delta = _whole_budget(checked)
-    allocations = _allocate(checked, schema, levels, cost, neighbors, rows)
-    invariants = _invariants(checked, schema, levels, neighbors)
+    cost, delta = whole_budget(checked)
+    allocations = allocate(checked, schema, levels, cost, neighbors, rows)
     section = checked.intruder
     if section.level is not None and section.level not in levels:
         raise PlanError(f"intruder.level: no level {section.level!r}; choose from {listed(levels)}")
@@ -213,7 +236,13 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         schema=schema,
         levels=levels,
         allocations=allocations,
-        invariants=invariants,
+        invariants=read_invariants(checked, schema, levels, neighbors),
+        constraints=read_constraints(checked, schema, levels, folder),
+        possible=read_structural_zeros(checked, schema),
+        method=checked.postprocess.method,
+        passes=read_passes(checked, schema, levels),
+        tables=tuple(checked.postprocess.tables),
+        microdata=checked.postprocess.microdata,
         delta=delta,
         rows_per_person=rows,
         records=checked.records,
@@ -267,118 +296,3 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
                     f"{listed(known[attribute])}"
                 )
     return records.max_rows or 1
-
-
-def _whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
-    """Return what may be spent, and the delta to report epsilon at."""
-    budget = checked.budget
-    if (budget.rho is None) == (budget.epsilon is None):
-        raise PlanError("budget: give either rho or epsilon")
-    amount = budget.rho if budget.rho is not None else budget.epsilon
-    if amount is None or amount <= 0:
-        raise PlanError(f"budget: {amount} is not allowed; a budget is above 0")
-    if amount > _LARGEST_BUDGET:
-        raise PlanError(f"budget: above {_LARGEST_BUDGET:,} it protects nobody; lower it")
-    delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
-    if not 0 < delta < 1:
-        raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
-    if budget.rho is not None:
-        return ZCDP(amount), delta
-    if budget.delta is not None:
-        return ApproxDP(amount, delta).zcdp, delta
-    return PureDP(amount), delta
-
-
-def _allocate(
-    checked: PlanFile,
-    schema: Schema,
-    levels: tuple[str, ...],
-    cost: Cost,
-    neighbors: Neighbors,
-    rows: int,
-) -> tuple[Allocation, ...]:
-    shares, tables = checked.budget.levels, checked.budget.queries
-    _check_shares(shares, "budget.levels", levels)
-    for level in levels:
-        if level not in shares:
-            raise PlanError(
-                f'budget.levels: no share for level {level!r}; give one, "0" if it is not measured'
-            )
-    for level in tables:
-        if level not in (*levels, "*"):
-            raise PlanError(
-                f"budget.queries.{level}: no level {level!r}; choose from {listed(levels)}"
-            )
-    allocations = []
-    for level in levels:
-        if shares[level] == 0:
-            continue
-        table = tables.get(level, tables.get("*"))
-        if table is None:
-            raise PlanError(f"budget.queries.{level}: is needed and not there")
-        _check_shares(table, f"budget.queries.{level}", None)
-        for name, share in table.items():
-            query = _query(schema, name, f"budget.queries.{level}")
-            if share == 0:
-                continue
-            fraction = shares[level] * share
-            part: Cost = (
-                PureDP(cost.epsilon * fraction)
-                if isinstance(cost, PureDP)
-                else ZCDP(cost.rho * fraction)
-            )
-            sensitivity = query.sensitivity(neighbors, rows)
-            if _noise_variance(part, sensitivity) > _LARGEST_DEVIATION**2:
-                raise PlanError(
-                    f"budget.queries.{level}.{name}: its noise would have a standard deviation above "
-                    f"{_LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
-                )
-            allocations.append(Allocation(level, query, part, sensitivity))
-    return tuple(allocations)
-
-
-def _noise_variance(cost: Cost, sensitivity: Sensitivity) -> Fraction:
-    """Return the variance of the noise a cost pays for, but for what the integers take off it."""
-    if isinstance(cost, PureDP):
-        return 2 * (sensitivity.l1 / cost.epsilon) ** 2
-    return sensitivity.l2_squared / (2 * cost.rho)
-
-
-def _check_shares(
-    shares: Mapping[str, Fraction], where: str, known: tuple[str, ...] | None
-) -> None:
-    for name, share in shares.items():
-        if known is not None and name not in known:
-            raise PlanError(f"{where}.{name}: no level {name!r}; choose from {listed(known)}")
-        if share < 0:
-            raise PlanError(f"{where}.{name}: {share} is not allowed; a share is 0 or more")
-    together = sum(shares.values(), Fraction(0))
-    if together != 1:
-        raise PlanError(f"{where}: the shares sum to {together}, and must sum to 1")
-
-
-def _query(schema: Schema, name: str, where: str) -> Query:
-    try:
-        return schema.query(name)
-    except PlanError as error:
-        raise PlanError(f"{where}: {error}") from error
-
-
-def _invariants(
-    checked: PlanFile, schema: Schema, levels: tuple[str, ...], neighbors: Neighbors
-) -> tuple[Invariant, ...]:
-    invariants = []
-    for number, item in enumerate(checked.invariants):
-        where = f"invariants.{number}"
-        if item.level not in levels:
-            raise PlanError(f"{where}.level: no level {item.level!r}; choose from {listed(levels)}")
-        query = _query(schema, item.query, where)
-        if neighbors == "add-remove":
-            raise PlanError(
-                f"{where}: {item.query} of {item.level} is fixed beside add-remove neighbours; a "
-                f"person who joins or leaves changes it, so no two neighbouring databases agree on it "
-                f'and the guarantee would be empty: choose neighbors = "change-one", or drop the '
-                f"invariant"
-            )
-        invariants.append(Invariant(item.level, query, item.reason))
-    return tuple(invariants)

@@ -113,10 +113,60 @@ class InvariantSection(_Section):
     reason: Text
 
 
+class ConstraintSection(_Section):
+    """Public bounds on a query, from a file: one row per unit (or group of units) and cell."""
+
+    level: str
+    query: str
+    path: Text = Field(
+        description="A CSV file with a column named as the level (or `group`), one per attribute of "
+        "the query, and at_least, at_most or exactly."
+    )
+    members: Text | None = Field(
+        None, description="For groups of siblings: a CSV file with columns group and the level."
+    )
+    reason: Text
+
+
+class StructuralZeroSection(_Section):
+    """Cells where nobody can be: the cross-classification of the named categories."""
+
+    cells: dict[str, list[str]]
+    reason: Text
+
+
+class LevelPassesSection(_Section):
+    """How the families of a level are estimated."""
+
+    passes: list[str] = Field(
+        default_factory=list,
+        description="Queries estimated, rounded and then held, before all the rest; each nests in "
+        "the next.",
+    )
+    rounding: Literal["cells", "totals", "unbiased"] = Field(
+        "totals",
+        description="cells: least change of each count; totals: first of the units' totals, then of "
+        "each count; unbiased: at random, right on average.",
+    )
+
+
 class PostprocessSection(_Section):
     """What is done to the measurements."""
 
-    method: Literal["none"] = "none"
+    method: Literal["none", "top-down"] = Field(
+        "none", description="none publishes measurements only; top-down also consistent tables."
+    )
+    levels: dict[str, LevelPassesSection] = Field(
+        default_factory=dict,
+        description='Passes per level; the table "*" serves levels without one of their own.',
+    )
+    tables: list[str] = Field(
+        default_factory=list,
+        description="Tables to write: queries, and P1 to P5 or H1 where the schema has them.",
+    )
+    microdata: bool = Field(
+        False, description="Write synthetic microdata, one row a person, that tabulate the same."
+    )
 
 
 class IntruderSection(_Section):
@@ -153,6 +203,8 @@ class PlanFile(_Section):
     recodes: dict[str, RecodeSection] = Field(default_factory=dict)
     budget: BudgetSection
     invariants: list[InvariantSection] = Field(default_factory=list)
+    constraints: list[ConstraintSection] = Field(default_factory=list)
+    structural_zeros: list[StructuralZeroSection] = Field(default_factory=list)
     postprocess: PostprocessSection = PostprocessSection()
     intruder: IntruderSection = IntruderSection()
     ledger: LedgerSection = LedgerSection()
@@ -244,6 +296,9 @@ def _keep_levels(preset: dict[str, Any], geography: Any) -> None:
     queries = preset["budget"]["queries"]
     preset["budget"]["queries"] = {k: v for k, v in queries.items() if k == "*" or k in levels}
     preset["invariants"] = [item for item in preset["invariants"] if item["level"] in levels]
+    passes = preset["postprocess"].get("levels", {})
+    for level in [key for key in passes if key != "*" and key not in levels]:
+        del passes[level]
 
 
 def _explain(error: Any, name: str) -> str:

@@ -6,14 +6,12 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from countveil.errors import InputError, RecordsError
-from countveil.numerics import IntArray
+from countveil.histograms import Entries, Histograms, roll_up, store
 from countveil.schema.geography import Geography
 from countveil.tabulate.private_folder import private_folder
 
@@ -22,21 +20,12 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class SparseLevel:
-    """The cells of a level that are not zero: unit u owns entries offsets[u] … offsets[u+1] - 1."""
-
-    offsets: IntArray
-    cells: NDArray[np.int32]
-    counts: NDArray[np.int32]
-
-
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Counts:
     """Confidential. They leave through `measure.take` only."""
 
     geography: Geography
     cells: int
-    levels: dict[str, SparseLevel]
+    levels: dict[str, Histograms]
     counted_as: str
 
     def __repr__(self) -> str:
@@ -45,14 +34,9 @@ class Counts:
     def __reduce__(self) -> Any:
         raise InputError("confidential counts are not pickled; tabulate them where they are needed")
 
-    def entries(self, level: str, start: int, stop: int) -> tuple[IntArray, IntArray, IntArray]:
+    def entries(self, level: str, start: int, stop: int) -> Entries:
         """Return (unit - start, cell, count) of the non-zero cells of units start … stop - 1."""
-        sparse = self.levels[level]
-        offsets = sparse.offsets[start : stop + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        unit = np.repeat(np.arange(stop - start), np.diff(offsets))
-        cells = sparse.cells[first:last].astype(np.int64)
-        return unit, cells, sparse.counts[first:last].astype(np.int64)
+        return self.levels[level].entries(start, stop)
 
     def keyed_hash(self, key: bytes) -> str:
         """Return an HMAC of the lowest level: tells whether records changed, and only to its owner."""
@@ -65,48 +49,31 @@ class Counts:
         return digest.hexdigest()
 
 
-def build(
-    geography: Geography,
-    cells: int,
-    entries: Iterable[tuple[IntArray, IntArray, IntArray]],
-    counted_as: str,
-) -> Counts:
+def build(geography: Geography, cells: int, entries: Iterable[Entries], counted_as: str) -> Counts:
     """Build counts of all levels from (unit, cell, count) of the lowest, sorted by unit and cell.
 
     `counted_as` is the plan's `counting_digest`: what the counts mean.
     """
-    levels: dict[str, SparseLevel] = {}
+    levels: dict[str, Histograms] = {}
     with private_folder() as folder:
-        stream: Iterator[tuple[IntArray, IntArray, IntArray]] = iter(entries)
+        stream: Iterator[Entries] = iter(entries)
         for index in range(len(geography.levels) - 1, -1, -1):
             level = geography.levels[index]
-            levels[level] = _store(stream, geography.units(level), folder)
-            stream = _roll_up(levels[level], geography.parents[index], cells)
+            levels[level] = store(_not_large(stream), geography.units(level), folder)
+            stream = roll_up(levels[level], geography.parents[index], cells)
     _refuse_large(levels[geography.levels[0]])
     ordered = {level: levels[level] for level in geography.levels}
     return Counts(geography, cells, ordered, counted_as)
 
 
-def _store(
-    entries: Iterator[tuple[IntArray, IntArray, IntArray]], units: int, folder: Path
-) -> SparseLevel:
-    """Write a level to two unnamed files and map them: the pages are the system's to reclaim."""
-    per_unit = np.zeros(units + 1, np.int64)
-    with _unnamed(folder / "cells") as cell_file, _unnamed(folder / "counts") as count_file:
-        for unit, cell, count in entries:
-            if len(count) and int(count.max()) > LARGEST_COUNT:
-                raise _too_large()
-            if len(unit):
-                seen = np.bincount(unit - unit[0])
-                per_unit[unit[0] + 1 :][: len(seen)] += seen
-            cell_file.write(cell.astype(np.int32).tobytes())
-            count_file.write(count.astype(np.int32).tobytes())
-        offsets = np.cumsum(per_unit)
-        offsets.setflags(write=False)
-        return SparseLevel(offsets, _mapped(cell_file), _mapped(count_file))
+def _not_large(entries: Iterator[Entries]) -> Iterator[Entries]:
+    for unit, cell, count in entries:
+        if len(count) and int(count.max()) > LARGEST_COUNT:
+            raise _too_large()
+        yield unit, cell, count
 
 
-def _refuse_large(top: SparseLevel) -> None:
+def _refuse_large(top: Histograms) -> None:
     """Refuse a top unit whose total, the largest count any query can hold, is too large."""
     running = np.concatenate(([0], np.cumsum(top.counts, dtype=np.int64)))
     if int((running[top.offsets[1:]] - running[top.offsets[:-1]]).max()) > LARGEST_COUNT:
@@ -117,39 +84,3 @@ def _too_large() -> RecordsError:
     return RecordsError(
         f"a unit counts more than {LARGEST_COUNT:,}, the largest count supported; split the data set"
     )
-
-
-def _unnamed(path: Path) -> BinaryIO:
-    """Open a file that has no name any more: nobody else finds it, a killed run leaves none."""
-    file = path.open("w+b")
-    path.unlink()
-    return file
-
-
-def _mapped(file: BinaryIO) -> NDArray[np.int32]:
-    """Map a file read-only; it lives as long as the map."""
-    file.flush()
-    if file.tell() == 0:
-        return np.empty(0, np.int32)
-    return np.memmap(file, np.int32, mode="r")
-
-
-def _roll_up(
-    below: SparseLevel, parents: IntArray, cells: int
-) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-    """Add up a level into the one above, some whole families at a time."""
-    start = 0
-    while start < len(parents):
-        reach = np.searchsorted(below.offsets, below.offsets[start] + _CHUNK, side="right") - 1
-        last = parents[min(max(int(reach), start + 1), len(parents)) - 1]
-        stop = int(np.searchsorted(parents, last, side="right"))
-        first, end = int(below.offsets[start]), int(below.offsets[stop])
-        parent = np.repeat(parents[start:stop], np.diff(below.offsets[start : stop + 1]))
-        key = parent * cells + below.cells[first:end]
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        count = below.counts[first:end][order].astype(np.int64)
-        new = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1]))) if len(key) else key
-        if len(new):
-            yield key[new] // cells, key[new] % cells, np.add.reduceat(count, new)
-        start = stop

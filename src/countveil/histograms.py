@@ -1,0 +1,99 @@
+"""Sparse histograms of a level: the cells of each unit that are not zero, mapped from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.numerics import IntArray
+
+Entries = tuple[IntArray, IntArray, IntArray]
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Histograms:
+    """Unit u owns entries offsets[u] … offsets[u+1] - 1 of `cells` and `counts`."""
+
+    offsets: IntArray
+    cells: NDArray[np.int32]
+    counts: NDArray[np.int32]
+
+    @property
+    def units(self) -> int:
+        """How many units the level has."""
+        return len(self.offsets) - 1
+
+    def entries(self, start: int, stop: int) -> Entries:
+        """Return (unit - start, cell, count) of the non-zero cells of units start … stop - 1."""
+        offsets = self.offsets[start : stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        unit = np.repeat(np.arange(stop - start), np.diff(offsets))
+        cells = self.cells[first:last].astype(np.int64)
+        return unit, cells, self.counts[first:last].astype(np.int64)
+
+    def batches(self, most: int = _CHUNK) -> Iterator[tuple[int, int]]:
+        """Cut the units into runs of about `most` entries."""
+        start = 0
+        while start < self.units:
+            reach = np.searchsorted(self.offsets, self.offsets[start] + most, side="right") - 1
+            stop = min(max(int(reach), start + 1), self.units)
+            yield start, stop
+            start = stop
+
+
+def store(entries: Iterable[Entries], units: int, folder: Path) -> Histograms:
+    """Write (unit, cell, count), sorted, to two unnamed files and map them: the pages are the
+    system's to reclaim.
+    """
+    per_unit = np.zeros(units + 1, np.int64)
+    with _unnamed(folder / "cells") as cell_file, _unnamed(folder / "counts") as count_file:
+        for unit, cell, count in entries:
+            if len(unit):
+                seen = np.bincount(unit - unit[0])
+                per_unit[unit[0] + 1 :][: len(seen)] += seen
+            cell_file.write(cell.astype(np.int32).tobytes())
+            count_file.write(count.astype(np.int32).tobytes())
+        offsets = np.cumsum(per_unit)
+        offsets.setflags(write=False)
+        return Histograms(offsets, mapped(cell_file), mapped(count_file))
+
+
+def roll_up(below: Histograms, parents: IntArray, cells: int) -> Iterator[Entries]:
+    """Add up a level into the one above, some whole families at a time."""
+    start = 0
+    while start < len(parents):
+        reach = np.searchsorted(below.offsets, below.offsets[start] + _CHUNK, side="right") - 1
+        last = parents[min(max(int(reach), start + 1), len(parents)) - 1]
+        stop = int(np.searchsorted(parents, last, side="right"))
+        first, end = int(below.offsets[start]), int(below.offsets[stop])
+        parent = np.repeat(parents[start:stop], np.diff(below.offsets[start : stop + 1]))
+        key = parent * cells + below.cells[first:end]
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        count = below.counts[first:end][order].astype(np.int64)
+        new = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1]))) if len(key) else key
+        if len(new):
+            yield key[new] // cells, key[new] % cells, np.add.reduceat(count, new)
+        start = stop
+
+
+def mapped(file: BinaryIO) -> NDArray[np.int32]:
+    """Map a file of 32-bit integers read-only; it lives as long as the map."""
+    file.flush()
+    file.seek(0, 2)
+    if file.tell() == 0:
+        return np.empty(0, np.int32)
+    return np.memmap(file, np.int32, mode="r")
+
+
+def _unnamed(path: Path) -> BinaryIO:
+    """Open a file that has no name any more: nobody else finds it, a killed run leaves none."""
+    file = path.open("w+b")
+    path.unlink()
+    return file

@@ -1,0 +1,211 @@
+"""Public facts as bounds: read from a release and its plan, carried up the tree, cut to a family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.errors import InfeasibleError, InputError
+from countveil.measure.measurement import Measurements
+from countveil.numerics import IntArray
+from countveil.postprocess.bounds import (
+    UNBOUNDED,
+    Bounds,
+    GroupBound,
+    in_words,
+    read_bounds,
+    read_groups,
+    unbounded,
+)
+from countveil.postprocess.family import Limits
+from countveil.postprocess.rows import Row
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LevelFacts:
+    """All that is public of the units of a level."""
+
+    bounds: tuple[Bounds, ...] = ()
+    groups: tuple[GroupBound, ...] = ()
+
+    def slice(self, start: int, stop: int) -> LevelFacts:
+        """Return the facts of units start … stop - 1, numbered from 0."""
+        groups = [
+            GroupBound(g.query, g.cell, g.units - start, g.lower, g.upper, g.name)
+            for g in self.groups
+            if start <= g.units[0] and g.units[-1] < stop
+        ]
+        return LevelFacts(tuple(b.slice(start, stop) for b in self.bounds), tuple(groups))
+
+    def limits(self, start: int, stop: int, cells: IntArray, parent: IntArray | None) -> Limits:
+        """Return what the family of units start … stop - 1 must meet over the cells of its parent."""
+        totals: IntArray | None = None
+        allowed: NDArray[np.bool_] | None = None
+        rows: list[Row] = []
+        for bound in self.bounds:
+            lower, upper = bound.lower[start:stop], bound.upper[start:stop]
+            if bound.query.cells == 1 and bound.query.complete and (lower == upper).all():
+                totals = lower[:, 0].astype(np.int64)
+                continue
+            group = bound.query.cell_of[cells]
+            zero = (upper == 0)[:, group] & (group >= 0)
+            if zero.any():
+                allowed = ~zero if allowed is None else allowed & ~zero
+            most = np.full(bound.query.cells, UNBOUNDED, np.int64)
+            if parent is not None:
+                counted = group >= 0
+                most = np.bincount(group[counted], parent[counted], bound.query.cells)
+            binding = (upper > 0) & ((lower > 0) | (upper < most))
+            labels = bound.query.cell_labels()
+            for c, g in np.argwhere(binding):
+                high = float(upper[c, g]) if upper[c, g] < UNBOUNDED else np.inf
+                what = in_words(bound.query, labels[g])
+                rows.append(
+                    Row(np.array([c]), np.flatnonzero(group == g), float(lower[c, g]), high, what)
+                )
+        for item in self.groups:
+            if start <= item.units[0] and item.units[-1] < stop:
+                inside = np.flatnonzero(item.query.cell_of[cells] == item.cell)
+                high = float(item.upper) if item.upper < UNBOUNDED else np.inf
+                rows.append(Row(item.units - start, inside, float(item.lower), high, item.name))
+        return Limits(totals, allowed, tuple(rows))
+
+
+def read_facts(
+    plan: Plan, geography: Geography, measurements: Measurements | None, visited: Sequence[str]
+) -> dict[str, LevelFacts]:
+    """Return the public facts of every visited level; refuse facts that contradict each other.
+
+    Bounds of lower levels add up to bounds of the levels above, so that no parent is fixed at what
+    its children cannot meet. A level that is not visited hands its bounds on to the next one below, as
+    sums over groups of siblings. Without measurements only the plan's files are read.
+    """
+    facts = {level: LevelFacts() for level in visited}
+    queries = [item.query for item in plan.invariants] + [item.query for item in plan.constraints]
+    groups: dict[str, list[GroupBound]] = {level: [] for level in plan.levels}
+    for item in plan.constraints:
+        groups[item.level].extend(read_groups(item, geography, visited))
+    for query in dict.fromkeys(queries):
+        summed: Bounds | None = None
+        for index in range(len(plan.levels) - 1, -1, -1):
+            level = plan.levels[index]
+            own = _own_bounds(plan, geography, measurements, level, query)
+            bounds = _tightest(own if summed is None else [*own, summed])
+            here = [group for group in groups[level] if group.query is query]
+            if bounds is None and here:
+                bounds = unbounded(query, geography.units(level))
+            if bounds is None:
+                summed = None
+                continue
+            _refuse_contradiction(geography, level, bounds)
+            _add(facts, plan, geography, visited, level, bounds, here)
+            if index > 0:
+                parents = geography.parents[index]
+                summed = _add_up(bounds, here, parents, geography.units(plan.levels[index - 1]))
+    return facts
+
+
+def _add(
+    facts: dict[str, LevelFacts],
+    plan: Plan,
+    geography: Geography,
+    visited: Sequence[str],
+    level: str,
+    bounds: Bounds,
+    groups: Sequence[GroupBound],
+) -> None:
+    """Add bounds to their level, or as groups of siblings to the next one that is visited."""
+    if level in visited:
+        old = facts[level]
+        facts[level] = LevelFacts((*old.bounds, bounds), (*old.groups, *groups))
+        return
+    later = [item for item in plan.levels[plan.levels.index(level) :] if item in visited]
+    if not later:
+        return
+    below = later[0]
+    holders = geography.ancestors(below, level)
+    handed = []
+    for unit, cell in np.argwhere((bounds.lower > 0) | (bounds.upper < UNBOUNDED)):
+        first, last = np.searchsorted(holders, [unit, unit + 1])
+        what = in_words(bounds.query, bounds.query.cell_labels()[cell])
+        handed.append(
+            GroupBound(
+                bounds.query,
+                int(cell),
+                np.arange(first, last),
+                int(bounds.lower[unit, cell]),
+                int(bounds.upper[unit, cell]),
+                f"{what} of {level} {geography.geocodes(level)[int(unit)]}",
+            )
+        )
+    facts[below] = LevelFacts(facts[below].bounds, (*facts[below].groups, *handed))
+
+
+def _own_bounds(
+    plan: Plan,
+    geography: Geography,
+    measurements: Measurements | None,
+    level: str,
+    query: Query,
+) -> list[Bounds]:
+    """Return what invariants and constraints say of a query at a level."""
+    found = []
+    if measurements is not None and any(
+        item.level == level and item.query is query for item in plan.invariants
+    ):
+        exact = measurements.invariant(level, query.name).astype(np.int32)
+        found.append(Bounds(query, exact, exact))
+    for item in plan.constraints:
+        if item.level == level and item.query is query and item.members is None:
+            found.append(read_bounds(item, geography))
+    return found
+
+
+def _tightest(found: Sequence[Bounds]) -> Bounds | None:
+    if not found:
+        return None
+    lower = np.max([item.lower for item in found], axis=0)
+    upper = np.min([item.upper for item in found], axis=0)
+    return Bounds(found[0].query, lower, upper)
+
+
+def _add_up(bounds: Bounds, groups: Sequence[GroupBound], parents: IntArray, units: int) -> Bounds:
+    """Add up the bounds of children into bounds of their parents; a group counts as one child."""
+    lower, upper = bounds.lower.astype(np.int64), bounds.upper.astype(np.int64)
+    low, high = (
+        np.zeros((units, lower.shape[1]), np.int64),
+        np.zeros((units, lower.shape[1]), np.int64),
+    )
+    taken = np.zeros(lower.shape, bool)
+    for group in groups:
+        where = (group.units, group.cell)
+        if taken[where].any():
+            continue  # overlapping groups say nothing simple about the sum
+        taken[where] = True
+        parent = parents[group.units[0]], group.cell
+        low[parent] += max(group.lower, int(bounds.lower[where].sum(dtype=np.int64)))
+        high[parent] += min(group.upper, int(bounds.upper[where].sum(dtype=np.int64)))
+    np.add.at(low, parents, np.where(taken, 0, lower))
+    np.add.at(high, parents, np.where(taken, 0, upper))
+    if int(low.max(initial=0)) >= UNBOUNDED:
+        raise InputError(f"the bounds on {bounds.query.name} add up to more than {UNBOUNDED:,}")
+    return Bounds(bounds.query, low.astype(np.int32), np.minimum(high, UNBOUNDED).astype(np.int32))
+
+
+def _refuse_contradiction(geography: Geography, level: str, bounds: Bounds) -> None:
+    bad = np.argwhere(bounds.lower > bounds.upper)
+    if len(bad):
+        unit, cell = bad[0]
+        more = f" (and {len(bad) - 1} more such)" if len(bad) > 1 else ""
+        raise InfeasibleError(
+            f"{level} {geography.geocodes(level)[int(unit)]}: "
+            f"{in_words(bounds.query, bounds.query.cell_labels()[cell])} must be at least "
+            f"{bounds.lower[unit, cell]:,}, by its own bounds or those of its parts, and at most "
+            f"{bounds.upper[unit, cell]:,}{more}; check invariants and constraints of that query"
+        )

@@ -1,0 +1,240 @@
+"""TopDown: from the top of the tree to the bottom, family by family, streamed through a pool."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+from countveil import storage
+from countveil.errors import InputError
+from countveil.histograms import Histograms, roll_up, store
+from countveil.measure.boundary import Progress, silent
+from countveil.measure.measurement import Measurements, path_of
+from countveil.numerics import IntArray
+from countveil.postprocess.certificate import combine, one_family
+from countveil.postprocess.constraints import LevelFacts, read_facts
+from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.family import Family, solve
+from countveil.postprocess.least_squares import Observations
+from countveil.postprocess.pool import Pool
+from countveil.postprocess.workplace import Batch, Workplace
+from countveil.randomness import BitSource, Secure
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+
+LARGEST_HISTOGRAM = 5_000  # cells; the top solves with all of them at once
+_VALUES = 4_000_000  # measurements held at a time, unless one family has more
+_FORMAT = "top-down 1"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Task:
+    """Some whole families of a level: units start … stop - 1, and the parent of each."""
+
+    level: str
+    above: str | None
+    start: int
+    stop: int
+    parents: IntArray
+    facts: LevelFacts
+    geocodes: pa.StringArray
+    parent_codes: pa.StringArray | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Job:
+    """What every task of a descent shares; it travels to the workers once."""
+
+    measurements: Measurements
+    plan: Plan
+    work: Path
+    rng: BitSource | None
+
+    def run(self, task: Task) -> Batch:
+        """Solve the families of a task."""
+        observed = Observations.of(self.measurements, task.level)
+        values = self.measurements.units(task.level, task.start, task.stop)
+        above = None if task.above is None else Workplace(self.work).read(task.above)
+        possible = np.flatnonzero(self.plan.possible)
+        lengths = np.zeros(task.stop - task.start, np.int64)
+        cells, counts, certificates = [], [], []
+        ends = np.append(np.flatnonzero(np.diff(task.parents)) + 1, len(task.parents))
+        for first, last in pairwise([0, *ends.tolist()]):
+            name = task.geocodes[first].as_py()
+            support, parent = possible, None
+            if above is not None and task.parent_codes is not None:
+                number = int(task.parents[first])
+                _, support, parent = above.entries(number, number + 1)
+                name = task.parent_codes[number - int(task.parents[0])].as_py()
+            family = Family(
+                name=f"{task.above or task.level} {name}",
+                children=task.geocodes.slice(first, last - first).to_pylist(),
+                cells=support,
+                parent=parent,
+                places=observed.scalars_of(support),
+                weights=observed.weights,
+                values=values[first:last],
+                limits=task.facts.limits(first, last, support, parent),
+                label=self._label,
+            )
+            rng = self._rng(task.level, name)
+            solved, certificate = solve(family, self.plan.passes[task.level], rng=rng)
+            child, cell = np.nonzero(solved)
+            lengths[first:last] = np.bincount(child, minlength=last - first)
+            cells.append(support[cell].astype(np.int32))
+            counts.append(solved[child, cell].astype(np.int32))
+            certificates.append(one_family(task.level, certificate))
+        return Batch(
+            lengths,
+            np.concatenate(cells),
+            np.concatenate(counts),
+            combine(task.level, certificates),
+        )
+
+    def _label(self, cells: IntArray) -> str:
+        """Name cells of the full histogram by their categories."""
+        names = []
+        for cell in cells[:3]:
+            codes = np.unravel_index(int(cell), self.plan.schema.shape)
+            parts = zip(self.plan.schema.attributes, codes, strict=True)
+            names.append(
+                ", ".join(f"{item.name} = {item.categories[code]}" for item, code in parts)
+            )
+        return "; ".join(names) + (f" and {len(cells) - 3} more cells" if len(cells) > 3 else "")
+
+    def _rng(self, level: str, name: str) -> BitSource | None:
+        if self.plan.passes[level].rounding != "unbiased":
+            return None
+        source = Secure() if self.rng is None else self.rng
+        return source.for_unit(level, name, "rounding")
+
+
+def top_down(
+    measurements: Measurements,
+    plan: Plan,
+    *,
+    workers: int = 1,
+    geography: Geography | None = None,
+    work: str | Path | None = None,
+    rng: BitSource | None = None,
+    progress: Progress = silent,
+) -> Estimates:
+    """Turn measurements into consistent non-negative integers, level by level from the top.
+
+    `work` is a folder that keeps finished batches, so that a stopped run goes on where it was; without
+    it they lie in a temporary folder as long as the result lives. `rng` serves unbiased rounding, the
+    operating system's generator if not given.
+    """
+    refuse_many_cells(plan)
+    visited = [level for level in plan.levels if plan.at(level)]
+    geography = plan.geography() if geography is None else geography
+    keep = None
+    if work is None:
+        keep = tempfile.TemporaryDirectory(prefix="countveil-")
+        work = keep.name
+    place = Workplace(Path(work))
+    place.begin(_identity(measurements, plan, geography))
+    facts = read_facts(plan, geography, measurements, visited)
+    job = Job(measurements, plan, place.folder, rng)
+    levels: dict[str, Histograms] = {}
+    certificates = []
+    # Families are small: more threads for one of them cost more than they bring.
+    with threadpool_limits(1), Pool(job, workers) as pool:
+        for above, level in pairwise([None, *visited]):
+            assert level is not None
+            done = place.finished(level)
+            tasks = list(_tasks(plan, geography, facts[level], above, level))
+            stops = [task.stop for task in tasks]
+            for number, batch in enumerate(pool.map(tasks[len(done) :]), len(done)):
+                place.append(level, batch)
+                done.append(batch.certificate)
+                progress("estimating", level, stops[number], geography.units(level))
+            levels[level] = place.read(level)
+            certificates.append(combine(level, done))
+    return Estimates(
+        plan, geography, _with_sums(levels, plan, geography, place), tuple(certificates), keep
+    )
+
+
+def refuse_many_cells(plan: Plan) -> None:
+    """Refuse a plan whose histogram is too large to be solved whole at the top."""
+    cells = int(plan.possible.sum())
+    if plan.method == "top-down" and cells > LARGEST_HISTOGRAM:
+        raise InputError(
+            f"{plan.name}: postprocess.method: top-down solves {cells:,} cells at once, and "
+            f"{LARGEST_HISTOGRAM:,} is the limit; drop attributes, declare structural zeros, or choose "
+            f'"none"'
+        )
+
+
+def _tasks(
+    plan: Plan, geography: Geography, facts: LevelFacts, above: str | None, level: str
+) -> Iterator[Task]:
+    """Cut a level into tasks of whole families."""
+    units = geography.units(level)
+    scalars = sum(item.query.cells for item in plan.at(level))
+    most = max(1, _VALUES // scalars)
+    if above is None:
+        # At the top each unit is on its own, unless public facts tie units together.
+        parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)
+        step = units if facts.groups else most
+        cuts = [(start, min(start + step, units)) for start in range(0, units, step)]
+    else:
+        parents = geography.ancestors(level, above)
+        cuts = geography.batches(level, most, above)
+    for start, stop in cuts:
+        held = parents[start:stop]
+        codes = None
+        if above is not None:
+            codes = geography.geocodes(above, int(held[0]), int(held[-1]) + 1)
+        yield Task(
+            level,
+            above,
+            start,
+            stop,
+            held,
+            facts.slice(start, stop),
+            geography.geocodes(level, start, stop),
+            codes,
+        )
+
+
+def _with_sums(
+    levels: dict[str, Histograms], plan: Plan, geography: Geography, place: Workplace
+) -> dict[str, Histograms]:
+    """Add the levels that were not measured: each is the sum of the one below."""
+    result: dict[str, Histograms] = {}
+    below: str | None = None
+    for level in reversed(plan.levels):
+        if level in levels:
+            result[level] = levels[level]
+        elif below is not None:
+            parents = geography.ancestors(below, level)
+            sums = roll_up(result[below], parents, plan.schema.cells)
+            result[level] = store(sums, geography.units(level), place.folder)
+        below = level if level in result else below
+    return {level: result[level] for level in plan.levels if level in result}
+
+
+def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> dict[str, Any]:
+    """Return what decides the estimates: measurements, plan and public files, by their hashes."""
+    files = [path_of(measurements.folder, level) for level in plan.levels if plan.at(level)]
+    facts = [path for path in plan.public_files.values() if path.exists()]
+    codes = hashlib.sha256()
+    for level, parents in zip(geography.levels, geography.parents, strict=True):
+        codes.update(level.encode() + np.ascontiguousarray(parents).tobytes())
+    return {
+        "format": _FORMAT,
+        "plan": plan.digest,
+        "geography": codes.hexdigest(),
+        "files": [storage.sha256(path) for path in (*files, *facts)],
+    }

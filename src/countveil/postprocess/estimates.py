@@ -1,0 +1,103 @@
+"""Estimates: consistent non-negative integers for every unit and cell, with their certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from countveil.errors import InputError
+from countveil.histograms import Histograms, roll_up
+from countveil.numerics import IntArray
+from countveil.postprocess.certificate import LevelCertificate
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Estimates:
+    """The histograms of every level, from the top to the lowest measured one."""
+
+    plan: Plan
+    geography: Geography
+    levels: dict[str, Histograms]
+    certificate: tuple[LevelCertificate, ...]
+    keep: Any = None  # what must live as long as the files behind the histograms
+
+    def table(self, level: str, query: str) -> pa.Table:
+        """Return a query of a level: geocode, a column per attribute, estimate; zeros included."""
+        asked = self.plan.schema.query(query)
+        values = self.counts(level, asked)
+        return labelled(self.geography.geocodes(level), asked, values)
+
+    def counts(self, level: str, query: Query, start: int = 0, stop: int | None = None) -> IntArray:
+        """Return a query of units start … stop - 1 as an array, units × cells of the query."""
+        histograms = self._of(level)
+        stop = histograms.units if stop is None else stop
+        unit, cell, count = histograms.entries(start, stop)
+        where = query.cell_of[cell]
+        counted = where >= 0
+        key = unit[counted] * query.cells + where[counted]
+        flat = np.bincount(key, count[counted], (stop - start) * query.cells)
+        return flat.astype(np.int64).reshape(-1, query.cells)
+
+    def consistency_gap(self) -> int:
+        """Return the largest difference between a unit's cell and the sum of its children's."""
+        worst = 0
+        for above, level in pairwise(self.levels):
+            parents = self.geography.ancestors(level, above)
+            worst = max(
+                worst,
+                _largest_difference(
+                    self.levels[above], self.levels[level], parents, self.plan.schema.cells
+                ),
+            )
+        return worst
+
+    def _of(self, level: str) -> Histograms:
+        if level not in self.levels:
+            raise InputError(f"no estimates of {level!r}; choose from {', '.join(self.levels)}")
+        return self.levels[level]
+
+
+def labelled(geocodes: pa.StringArray, query: Query, values: IntArray) -> pa.Table:
+    """Lay out units × cells as rows with labels, one row per unit and cell."""
+    units, cells = values.shape
+    columns: dict[str, pa.Array] = {
+        "geocode": geocodes.take(pa.array(np.repeat(np.arange(units), cells)))
+    }
+    number = np.tile(np.arange(cells), units)
+    for name, codes, categories in label_codes(query):
+        columns[name] = pa.DictionaryArray.from_arrays(codes[number], pa.array(categories))
+    columns["estimate"] = pa.array(values.reshape(-1), pa.int64())
+    return pa.table(columns)
+
+
+def label_codes(query: Query) -> list[tuple[str, Any, tuple[str, ...]]]:
+    """Return, per attribute of a query, its name, the category number of each cell, and categories."""
+    sizes = [len(categories) for _, categories in query.labels]
+    codes = np.unravel_index(np.arange(query.cells), sizes) if sizes else ()
+    return [
+        (name, code.astype(np.int32), categories)
+        for (name, categories), code in zip(query.labels, codes, strict=True)
+    ]
+
+
+def _largest_difference(above: Histograms, below: Histograms, parents: IntArray, cells: int) -> int:
+    """Compare parents with the sums of their children, some parents at a time."""
+    worst = 0
+    position = 0
+    for unit, cell, count in roll_up(below, parents, cells):
+        last = int(unit[-1]) + 1
+        own_unit, own_cell, own_count = above.entries(position, last)
+        keys = np.concatenate([unit * cells + cell, (own_unit + position) * cells + own_cell])
+        _, index = np.unique(keys, return_inverse=True)
+        difference = np.bincount(index, np.concatenate([count, -own_count]))
+        worst = max(worst, int(np.abs(difference).max(initial=0)))
+        position = last
+    _, _, rest = above.entries(position, above.units)
+    return max(worst, int(rest.max(initial=0)))

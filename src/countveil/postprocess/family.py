@@ -1,0 +1,182 @@
+"""One family from measurements to integers: its passes, each solved, rounded, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.errors import CertificateError
+from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.certificate import Certificate, chain
+from countveil.postprocess.dependent import round_unbiased
+from countveil.postprocess.feasibility import refuse_infeasible
+from countveil.postprocess.least_squares import (
+    merge,
+    normal_equations,
+    pull,
+    rough_totals,
+    tells_apart,
+)
+from countveil.postprocess.nonnegative import solve_family
+from countveil.postprocess.rounding import round_family
+from countveil.postprocess.rows import Row, largest_gap
+from countveil.randomness import BitSource
+from countveil.schema.passes import Passes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Limits:
+    """What a family must meet beyond its parent: totals, cells that are 0, other sums."""
+
+    totals: IntArray | None = None
+    allowed: NDArray[np.bool_] | None = None
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Family:
+    """The children of one parent over the cells that may hold people.
+
+    `cells` are cells of the full histogram; `places` tells which scalar of `values` counts each of
+    them, query by query. `parent` is None at the top.
+    """
+
+    name: str
+    children: Sequence[str]
+    cells: IntArray
+    parent: IntArray | None
+    places: IntArray
+    weights: FloatArray
+    values: Any
+    limits: Limits
+    label: Callable[[IntArray], str]
+
+
+def solve(
+    family: Family, passes: Passes, *, rng: BitSource | None = None
+) -> tuple[IntArray, Certificate]:
+    """Return the integer histograms of the children, and how good the solutions behind them are."""
+    certificates = []
+    limits = family.limits
+    for query in passes.first:
+        coarse, group = _merged(family, query.cell_of[family.cells])
+        if not len(coarse.places):
+            continue  # nothing at this level measures it
+        inner = _limits_of_groups(limits, group, len(coarse.cells))
+        counts, certificate = _one_pass(replace(coarse, limits=inner), passes, rng)
+        certificates.append(certificate)
+        limits = _hold(limits, counts, group)
+    counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
+    return counts, chain([*certificates, certificate])
+
+
+def _one_pass(
+    family: Family, passes: Passes, rng: BitSource | None
+) -> tuple[IntArray, Certificate]:
+    limits, parent = family.limits, family.parent
+    refuse_infeasible(
+        parent,
+        limits.totals,
+        limits.allowed,
+        limits.rows,
+        children=family.children,
+        cell_names=lambda cells: family.label(family.cells[cells]),
+        parent_name=family.name,
+        cells=len(family.cells),
+    )
+    A, b = normal_equations(family.places, family.weights, family.values)
+    if not tells_apart(family.places):
+        rough = rough_totals(family.places, family.weights, family.values)
+        if limits.totals is not None:
+            rough = limits.totals.astype(float)
+        pull(A, b, family.weights, None if parent is None else parent.astype(float), rough)
+    h, certificate = solve_family(
+        A, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
+    )
+    if not certificate.holds:
+        raise CertificateError(
+            f"{family.name}: its {len(family.children)} children could not be solved to full "
+            f"precision (residual {certificate.kkt_residual:.1e}, gap {certificate.consistency_gap:.1e}"
+            f"); nothing of it is released: please report it"
+        )
+    if passes.rounding == "unbiased" and not limits.rows:
+        if rng is None:
+            raise CertificateError("unbiased rounding needs randomness; pass rng")
+        counts = round_unbiased(h, parent, limits.totals, rng=rng)
+    else:
+        aware = passes.rounding != "cells"
+        counts = round_family(h, parent, limits.totals, rows=limits.rows, total_aware=aware)
+    _check_whole(family, counts)
+    return counts, certificate
+
+
+def _check_whole(family: Family, counts: IntArray) -> None:
+    """Check the integers themselves, whatever made them."""
+    limits = family.limits
+    wrong = [
+        (counts < 0).any(),
+        family.parent is not None and (counts.sum(axis=0) != family.parent).any(),
+        limits.totals is not None and (counts.sum(axis=1) != limits.totals).any(),
+        limits.allowed is not None and (counts[~limits.allowed] != 0).any(),
+        largest_gap(limits.rows, counts) > 0,
+    ]
+    if any(wrong):
+        raise CertificateError(
+            f"{family.name}: its rounded children break a sum or a bound; nothing of it is "
+            f"released: please report it"
+        )
+
+
+def _merged(family: Family, group: IntArray) -> tuple[Family, IntArray]:
+    """Return the family over groups of its cells, and the group of each cell."""
+    first, group = np.unique(group, return_index=True, return_inverse=True)[1:]
+    count = len(first)
+    places, answers = merge(family.places, group, count)
+    parent = None
+    if family.parent is not None:
+        parent = np.bincount(group, family.parent, count).astype(np.int64)
+    return (
+        replace(
+            family,
+            cells=family.cells[first],
+            parent=parent,
+            places=places,
+            weights=family.weights[answers],
+        ),
+        group,
+    )
+
+
+def _limits_of_groups(limits: Limits, group: IntArray, groups: int) -> Limits:
+    """Carry limits over to groups of cells: a group is 0 where all its cells are."""
+    allowed = None
+    if limits.allowed is not None:
+        allowed = np.zeros((len(limits.allowed), groups), bool)
+        for g in range(groups):
+            allowed[:, g] = limits.allowed[:, group == g].any(axis=1)
+    size = np.bincount(group, minlength=groups)
+    rows = []
+    for row in limits.rows:
+        inside = np.bincount(group[row.cells], minlength=groups)
+        whole = np.flatnonzero(inside)
+        if (inside[whole] == size[whole]).all():
+            rows.append(replace(row, cells=whole))
+        elif row.lower > 0:  # its groups hold more than it does: only the lower bound carries over
+            rows.append(replace(row, cells=whole, upper=np.inf))
+    return Limits(limits.totals, allowed, tuple(rows))
+
+
+def _hold(limits: Limits, counts: IntArray, group: IntArray) -> Limits:
+    """Hold the counts of the groups in the passes that follow."""
+    if counts.shape[1] == 1:
+        return replace(limits, totals=counts[:, 0])
+    rows = [
+        Row(np.array([c]), np.flatnonzero(group == g), counts[c, g], counts[c, g])
+        for c in range(len(counts))
+        for g in range(counts.shape[1])
+    ]
+    return replace(limits, totals=counts.sum(axis=1), rows=(*limits.rows, *rows))

@@ -1,0 +1,104 @@
+"""What a level's measurements say of the cells of a family: the normal equations A h = b."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from countveil.measure.measurement import Measurements
+from countveil.numerics import FloatArray, IntArray
+from countveil.schema.workload import Query
+
+# Where no query tells two cells apart, this much of the smallest weight pulls a child towards its
+# share of the parent: enough to make the solution one, too little to compete with a measurement.
+_PULL = 1e-3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Observations:
+    """The queries of a level, their values side by side: query k begins at scalar offsets[k]."""
+
+    queries: tuple[Query, ...]
+    offsets: IntArray
+    weights: FloatArray
+
+    @classmethod
+    def of(cls, measurements: Measurements, level: str) -> Observations:
+        """Return what is measured at a level; weights are one over the variance of the noise."""
+        queries = tuple(item.query for item in measurements.plan.at(level))
+        sizes = [query.cells for query in queries]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
+        variances = [measurements.mechanisms[level, query.name].variance for query in queries]
+        return cls(queries, offsets, 1.0 / np.array(variances, float))
+
+    def scalars_of(self, cells: IntArray) -> IntArray:
+        """Return which scalar of each query counts each cell, -1 where it is left out."""
+        places = np.empty((len(self.queries), len(cells)), np.int64)
+        for number, (query, offset) in enumerate(zip(self.queries, self.offsets, strict=True)):
+            cell = query.cell_of[cells]
+            places[number] = np.where(cell >= 0, cell + offset, -1)
+        return places
+
+
+@njit(cache=True, nogil=True)
+def normal_equations(places: IntArray, weights: FloatArray, values: Any) -> Any:
+    """Return A = Σ_k w_k Q_kᵀQ_k and, a row per child, b = Σ_k w_k Q_kᵀ m_k."""
+    queries, cells = places.shape
+    children = values.shape[0]
+    A = np.zeros((cells, cells))
+    b = np.zeros((children, cells))
+    for k in range(queries):
+        for i in range(cells):
+            place = places[k, i]
+            if place < 0:
+                continue
+            for j in range(cells):
+                if places[k, j] == place:
+                    A[i, j] += weights[k]
+            for c in range(children):
+                b[c, i] += weights[k] * values[c, place]
+    return A, b
+
+
+def merge(places: IntArray, group: IntArray, groups: int) -> tuple[IntArray, IntArray]:
+    """Return the scalars of the groups of cells, for the queries that are sums of groups.
+
+    Also returns which queries those are.
+    """
+    first = np.full(groups, -1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]
+    merged = places[:, first]
+    answers = np.flatnonzero((merged[:, group] == places).all(axis=1) & (merged >= 0).any(axis=1))
+    return np.ascontiguousarray(merged[answers]), answers
+
+
+def tells_apart(places: IntArray) -> bool:
+    """Whether some query counts each cell on its own, which makes A positive definite."""
+    cells = places.shape[1]
+    return any((row >= 0).all() and len(np.unique(row)) == cells for row in places)
+
+
+def pull(
+    A: FloatArray, b: FloatArray, weights: FloatArray, parent: FloatArray | None, totals: FloatArray
+) -> None:
+    """Pull children towards their share of the parent, where measurements leave them undecided."""
+    weight = _PULL * weights.min(initial=1.0 if len(weights) == 0 else np.inf)
+    A[np.diag_indices_from(A)] += weight
+    if parent is not None:
+        shares = np.maximum(totals, 0.0) + 1.0
+        b += weight * np.outer(shares / shares.sum(), parent)
+
+
+def rough_totals(places: IntArray, weights: FloatArray, values: Any) -> FloatArray:
+    """Return each child's total from the query that gives it with least noise; else zeros."""
+    best, least = np.zeros(len(values)), np.inf
+    for row, weight in zip(places, weights, strict=True):
+        if (row < 0).any():
+            continue
+        scalars = np.unique(row)
+        if len(scalars) / weight < least:
+            best, least = values[:, scalars].sum(axis=1).astype(float), len(scalars) / weight
+    return best

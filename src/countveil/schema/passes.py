@@ -1,0 +1,59 @@
+"""How each level is post-processed: what is estimated first, how it is rounded, what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from countveil.errors import PlanError
+from countveil.schema.allocation import query_named
+from countveil.schema.attributes import listed
+from countveil.schema.plan_file import LevelPassesSection, PlanFile
+from countveil.schema.workload import Query, Schema
+
+Rounding = Literal["cells", "totals", "unbiased"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The queries of a level that are estimated and held before all the rest, and the rounding."""
+
+    first: tuple[Query, ...]
+    rounding: Rounding
+
+
+def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> dict[str, Passes]:
+    """Resolve the passes of every level."""
+    sections = checked.postprocess.levels
+    for level in sections:
+        if level not in (*levels, "*"):
+            raise PlanError(
+                f"postprocess.levels.{level}: no level {level!r}; choose from {listed(levels)}"
+            )
+    default = sections.get("*", LevelPassesSection())
+    return {level: _passes(sections.get(level, default), schema, level) for level in levels}
+
+
+def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
+    where = f"postprocess.levels.{level}.passes"
+    queries = tuple(query_named(schema, name, where) for name in section.passes)
+    for coarse, fine in pairwise(queries):
+        if not coarsens(coarse, fine):
+            raise PlanError(
+                f"{where}: {coarse.name} is not a sum of {fine.name}; list queries from coarse to "
+                f"fine, each nested in the next"
+            )
+    for query in queries:
+        if not query.complete:
+            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
+    return Passes(queries, section.rounding)
+
+
+def coarsens(coarse: Query, fine: Query) -> bool:
+    """Whether each cell of `fine` lies in one cell of `coarse`."""
+    of = np.full(fine.cells + 1, -2, np.int64)
+    of[fine.cell_of] = coarse.cell_of
+    return bool((of[fine.cell_of] == coarse.cell_of).all())
