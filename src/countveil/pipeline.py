@@ -1,21 +1,28 @@
-"""The whole flow on one screen: describe, tabulate, measure, assess. Read this file first."""
+"""The whole flow on one screen: describe, tabulate, measure, post-process. Read this file first."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-from countveil import measure
+from countveil import measure, postprocess, storage
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.pricing import Price, price
 from countveil.engines.registry import open_engine
-from countveil.errors import RiskAboveLimit
+from countveil.errors import InfeasibleError, Interrupted, RiskAboveLimit, Stopped
 from countveil.measure.boundary import Progress, silent
-from countveil.measure.run import internal_of
+from countveil.measure.run import LOCK, internal_of
+from countveil.postprocess.constraints import read_facts
+from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
-from countveil.release import Release
+from countveil.release import Release, is_current, refuse_other_measurements, write_estimates
 from countveil.schema.plan import Plan
 
-__all__ = ["Price", "check", "price", "refuse_risk_above_limit", "release"]
+__all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
 
 def release(
@@ -27,6 +34,7 @@ def release(
     engine: str = "local",
     show_values: bool = False,
     above_limit: bool = False,
+    workers: int | None = None,
     progress: Progress = silent,
 ) -> Release:
     """Take a plan to a release folder; `above_limit` accepts a risk past the plan's limit.
@@ -34,20 +42,72 @@ def release(
     Without a ledger the plan's own is charged, except for a simulation with seeded noise.
     """
     refuse_risk_above_limit(plan, accepted=above_limit)
+    refuse_contradictions(plan)
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
     counts = open_engine(engine, show_values=show_values).tabulate(plan)
-    measure.take(
-        counts,
-        plan,
-        rng=rng,
-        ledger=ledger,
-        to=to,
-        progress=progress,
-    )
-    return Release.read(to)
+    measure.take(counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
+
+    def report(estimates: Estimates) -> None:
+        from countveil.assess.accuracy import accuracy  # TEMPORARY
+
+        accuracy(estimates, counts).write(internal_of(Path(to)))
+
+    return estimate(to, plan, report=report, rng=rng, workers=workers, progress=progress)
+
+
+def estimate(
+    folder: str | Path,
+    plan: Plan | None = None,
+    *,
+    report: Callable[[Estimates], None] | None = None,
+    rng: BitSource | None = None,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> Release:
+    """Post-process a release as its plan says, or another that measures the same; charge nothing.
+
+    `report` is called with the estimates before they are published.
+    """
+    done = Release.read(folder)
+    plan = done.plan if plan is None else plan
+    refuse_other_measurements(done, plan)
+    if plan.method == "none" or is_current(done, plan):
+        return done
+    internal = internal_of(Path(folder))
+    storage.make_folder(internal, 0o700)
+    work = internal / "estimates"
+    with _resumable(folder), storage.held(internal / LOCK):
+        estimates = postprocess.top_down(
+            done.measurements,
+            plan,
+            workers=workers or len(os.sched_getaffinity(0)),
+            geography=done.geography,
+            work=work,
+            rng=rng if rng is not None and rng.reproducible else None,
+            progress=progress,
+        )
+        if report is not None:
+            report(estimates)
+        done = write_estimates(done, estimates)
+        del estimates  # it maps the files that go now
+        shutil.rmtree(work)
+    return done
+
+
+@contextmanager
+def _resumable(folder: str | Path) -> Iterator[None]:
+    """Say of anything that stops post-processing that the measurements are safe."""
+    again = f"the measurements of {folder} are kept; `countveil postprocess {folder}` goes on"
+    try:
+        yield
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{error}; {again}, with other constraints by --plan") from error
+    except (OSError, MemoryError, BrokenExecutor, KeyboardInterrupt, Stopped) as error:
+        what = str(error) or type(error).__name__
+        raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error
 
 
 def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> None:
@@ -56,7 +116,15 @@ def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> No
         open_engine(engine, show_values=show_values).tabulate(plan)
     elif plan.crosswalk is not None:
         plan.geography()
+    refuse_contradictions(plan)
     plan.ledger().check(plan.cost)
+
+
+def refuse_contradictions(plan: Plan) -> None:
+    """Raise when the plan's files of public facts contradict each other, before anything is spent."""
+    if plan.constraints and plan.crosswalk is not None:
+        visited = [level for level in plan.levels if plan.at(level)]
+        read_facts(plan, plan.geography(), None, visited)
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:

@@ -18,6 +18,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ShowValues = Annotated[
     bool, typer.Option("--show-values", help="Let messages quote values taken from records.")
 ]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes; one per core if not given.")
+]
 LedgerPath = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; the plan's own if not given.")
 ]
@@ -164,10 +167,11 @@ def release(
     above_limit: Annotated[
         bool, typer.Option("--above-limit", help="Accept a risk above the plan's limit.")
     ] = False,
+    workers: Workers = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Charge the ledger, draw the noise once, and write the release folder.
+    """Charge the ledger, draw the noise once, make the tables, and write the release folder.
 
     Run it again after any interruption: it resumes, and neither charges nor draws twice.
 
@@ -188,6 +192,7 @@ def release(
             engine=engine,
             show_values=show_values,
             above_limit=above_limit,
+            workers=workers,
             progress=progress,
         )
     book = loaded.ledger(ledger)
@@ -206,6 +211,37 @@ def release(
         print(f"{to}: was released already; nothing was charged or drawn")
     else:
         print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
+
+
+@command
+def postprocess(
+    out: OutPath,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="A plan with another [postprocess] or other constraints."),
+    ] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the tables of a release again from its measurements; read no record, charge nothing.
+
+    Example: `countveil postprocess out --plan plan.toml`
+    """
+    from countveil import pipeline
+    from countveil.schema.plan import Plan
+
+    with showing.levels(quiet, counting=False) as progress:
+        done = pipeline.estimate(
+            out, None if plan is None else Plan.load(plan), workers=workers, progress=progress
+        )
+    if as_json:
+        showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
+    elif "estimates" not in done.manifest:
+        print(f'{out}: its plan asks for no estimates; name one that does: method = "top-down"')
+    else:
+        worst = max(item.kkt_residual for item in done.certificate)
+        print(f"{out}: estimates of {len(done.certificate)} levels, worst residual {worst:.0e}")
 
 
 @command

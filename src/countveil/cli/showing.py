@@ -37,18 +37,18 @@ def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def levels(quiet: bool) -> Iterator[Progress]:
-    """Show one bar a stage and level on stderr, after one that turns while records are counted."""
+def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
+    """Show one bar a stage and level on stderr, if asked after one that turns during counting."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 
     with Bars(console=Console(stderr=True), disable=quiet) as bars:
-        counting = bars.add_task("counting records", total=None)
+        first = bars.add_task("counting records", total=None) if counting else None
         tasks: dict[tuple[str, str], Any] = {}
 
         def step(stage: str, level: str, done: int, units: int) -> None:
-            if not tasks:
-                bars.update(counting, total=1, completed=1)
+            if not tasks and first is not None:
+                bars.update(first, total=1, completed=1)
             if (stage, level) not in tasks:
                 tasks[stage, level] = bars.add_task(f"{stage} {level}", total=units)
             bars.update(tasks[stage, level], completed=done)

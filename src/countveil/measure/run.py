@@ -23,7 +23,7 @@ from countveil.measure import manifest
 
 _STATE = "run.json"
 _PARTS = "parts"
-_LOCK = "lock"
+LOCK = "lock"
 _KEYS = ("release", "plan", "crosswalk", "randomness", "layout", "key", "records", "finished")
 
 
@@ -124,7 +124,7 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
         raise FolderError(
             f"{internal}: cannot be made ({error.strerror}); name another folder"
         ) from error
-    with storage.held(internal / _LOCK):
+    with storage.held(internal / LOCK):
         state = _read_state(folder)
         new = state is None
         if state is None:
@@ -165,7 +165,7 @@ def _refuse_something_else(folder: Path, internal: Path) -> None:
         raise FolderError(f"{folder}: holds something else; name a new or empty folder")
     if internal.exists() and (
         not internal.is_dir()
-        or any(path.is_file() and path.name != _LOCK for path in internal.rglob("*"))
+        or any(path.is_file() and path.name != LOCK for path in internal.rglob("*"))
     ):
         raise FolderError(f"{internal}: holds something else; name another folder")
 

@@ -48,7 +48,13 @@ def descend(
     """Take accelerated projected-gradient steps (Beck and Teboulle 2009) from an even split."""
     children, cells = b.shape
     # Entries of A are sums of positive weights, so its largest row sum bounds its eigenvalues.
-    step = 1.0 / np.abs(A).sum(axis=1).max()
+    steepest = 0.0
+    for i in range(cells):
+        total = 0.0
+        for j in range(cells):
+            total += abs(A[i, j])
+        steepest = max(steepest, total)
+    step = 1.0 / steepest
     x = np.empty((children, cells))
     for c in range(children):
         for j in range(cells):
@@ -56,10 +62,15 @@ def descend(
     project(x, parent, allowed)
     ahead, momentum = x.copy(), 1.0
     for _ in range(steps):
-        new = ahead - step * (ahead @ A - b)
+        new = np.dot(ahead, A)
+        for c in range(children):
+            for j in range(cells):
+                new[c, j] = ahead[c, j] - step * (new[c, j] - b[c, j])
         project(new, parent, allowed)
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
-        ahead = new + (momentum - 1.0) / following * (new - x)
+        for c in range(children):
+            for j in range(cells):
+                ahead[c, j] = new[c, j] + (momentum - 1.0) / following * (new[c, j] - x[c, j])
         x, momentum = new, following
     return x
 
@@ -98,6 +109,25 @@ def _invert(M: FloatArray, size: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _solve(M: FloatArray, sides: FloatArray) -> Any:
+    """Solve by LAPACK; the one place that does, since each costs seconds to compile."""
+    return np.linalg.solve(M, sides)
+
+
+@njit(cache=True, nogil=True)
+def _free_cells(free: Any, c: int) -> IntArray:
+    """Return the free cells of a child."""
+    cells = free.shape[1]
+    found = np.empty(cells, np.int64)
+    k = 0
+    for j in range(cells):
+        if free[c, j]:
+            found[k] = j
+            k += 1
+    return found[:k]
+
+
+@njit(cache=True, nogil=True)
 def _taken(A: FloatArray, free: IntArray, size: int) -> FloatArray:
     M = np.empty((size, size))
     for i in range(size):
@@ -110,7 +140,7 @@ def _taken(A: FloatArray, free: IntArray, size: int) -> FloatArray:
 def _inverse_of(A: FloatArray, free: IntArray, size: int) -> Any:
     M = _taken(A, free, size)
     if size > _SMALL or not _invert(M, size):
-        return np.linalg.solve(_taken(A, free, size), np.eye(size))
+        return _solve(_taken(A, free, size), np.eye(size))
     return M
 
 
@@ -179,7 +209,7 @@ def _solve_prices(S: FloatArray, right: FloatArray, free: Any, fixed: bool) -> A
     children, cells = free.shape
     sides = right.copy().reshape(cells, 1)
     if not fixed:
-        return np.linalg.solve(S, sides)[:, 0]
+        return _solve(S, sides)[:, 0]
     above = np.empty(children + cells, np.int64)
     _components(free, above)
     size = np.zeros(children + cells)
@@ -192,7 +222,7 @@ def _solve_prices(S: FloatArray, right: FloatArray, free: Any, fixed: bool) -> A
         for j in range(cells):
             if above[children + i] == above[children + j]:
                 M[i, j] += (weight if weight > 0.0 else 1.0) / size[above[children + i]]
-    return np.linalg.solve(M, sides)[:, 0]
+    return _solve(M, sides)[:, 0]
 
 
 @njit(cache=True, nogil=True)
@@ -213,12 +243,12 @@ def _solve_free(
     S, right = np.zeros((len(parent), len(parent))), parent.copy()
     used = 0
     for c in range(children):
-        k = free[c].sum()
+        k = len(_free_cells(free, c))
         used += k * k if k <= _SMALL else 0
     kept = np.empty(used)
     used = 0
     for c in range(children):
-        F = np.flatnonzero(free[c])
+        F = _free_cells(free, c)
         k = len(F)
         if k == 0:
             continue
@@ -233,10 +263,14 @@ def _solve_free(
             for i in range(k):
                 sides[i, 0], sides[i, 1] = b[c, F[i]], 1.0
             P = _taken(A, F, k)
-            solved = np.linalg.solve(P, sides)
-            y[c, :k], P1[c, :k] = solved[:, 0], solved[:, 1]
-        weight[c] = P1[c].sum()
-        gap = (totals[c] - y[c].sum()) / weight[c] if fixed else 0.0
+            solved = _solve(P, sides)
+            for i in range(k):
+                y[c, i], P1[c, i] = solved[i, 0], solved[i, 1]
+        gap = totals[c] if fixed else 0.0
+        for i in range(k):
+            weight[c] += P1[c, i]
+            gap -= y[c, i] if fixed else 0.0
+        gap /= weight[c]
         if summed:
             for i in range(k):
                 right[F[i]] -= y[c, i] + gap * P1[c, i]
@@ -252,7 +286,7 @@ def _solve_free(
         lam = _solve_prices(S, right, free, fixed)
     used = 0
     for c in range(children):
-        F = np.flatnonzero(free[c])
+        F = _free_cells(free, c)
         k = len(F)
         if k == 0:
             continue
@@ -272,7 +306,7 @@ def _solve_free(
             sides = np.empty((k, 1))
             for i in range(k):
                 sides[i, 0] = b[c, F[i]] + lam[F[i]] + mu[c]
-            solved = np.linalg.solve(_taken(A, F, k), sides)
+            solved = _solve(_taken(A, F, k), sides)
             for i in range(k):
                 h[c, F[i]] = solved[i, 0]
     return h, lam, mu
@@ -294,6 +328,18 @@ def _reduced(A: FloatArray, b: FloatArray, h: FloatArray, lam: FloatArray, mu: F
 
 
 @njit(cache=True, nogil=True)
+def _take_off(sums: FloatArray, sides: FloatArray, h: FloatArray) -> None:
+    """Take the sums of h off those of the parent and of the totals, where there are any."""
+    children, cells = h.shape
+    for c in range(children):
+        for j in range(cells):
+            if len(sums) > 0:
+                sums[j] -= h[c, j]
+            if len(sides) > 0:
+                sides[c] -= h[c, j]
+
+
+@njit(cache=True, nogil=True)
 def _refine(
     A: FloatArray,
     b: FloatArray,
@@ -310,11 +356,7 @@ def _refine(
         for j in range(len(lam)):
             left[c, j] = -left[c, j] if free[c, j] else 0.0
     sums, sides = parent.copy(), totals.copy()
-    for c in range(len(left)):
-        for j in range(len(sums)):
-            sums[j] -= h[c, j]
-        for j in range(len(lam) if len(sides) else 0):
-            sides[c] -= h[c, j]
+    _take_off(sums, sides, h)
     dh, dlam, dmu = _solve_free(A, left, sums, sides, free)
     largest = 0.0
     for c in range(len(left)):
@@ -330,28 +372,37 @@ def _refine(
 @njit(cache=True, nogil=True)
 def _gap(h: FloatArray, parent: FloatArray, totals: FloatArray) -> float:
     """Return how far the sums of h are from the parent and the totals."""
+    sums, sides = parent.copy(), totals.copy()
+    _take_off(sums, sides, h)
     largest = 0.0
-    for j in range(len(parent)):
-        largest = max(largest, abs(parent[j] - h[:, j].sum()))
-    for c in range(len(totals)):
-        largest = max(largest, abs(totals[c] - h[c].sum()))
+    for j in range(len(sums)):
+        largest = max(largest, abs(sums[j]))
+    for c in range(len(sides)):
+        largest = max(largest, abs(sides[c]))
     return largest
 
 
 @njit(cache=True, nogil=True)
-def _cover(free: Any, allowed: Any, price: FloatArray) -> None:
-    """Free the cheapest entry of every cell that has none."""
+def _cover(free: Any, allowed: Any, price: FloatArray, summed: bool, totals: FloatArray) -> None:
+    """Free the cheapest entry of every cell, and of every child with a total, that has none."""
     children, cells = free.shape
-    for j in range(cells):
-        best = -1
+    for j in range(cells if summed else 0):
+        best, some = -1, False
         for c in range(children):
-            if free[c, j]:
-                best = -1
-                break
+            some = some or free[c, j]
             if allowed[c, j] and (best < 0 or price[c, j] < price[best, j]):
                 best = c
-        if best >= 0:
+        if not some and best >= 0:
             free[best, j] = True
+    for c in range(len(totals)):
+        best, some = -1, False
+        for j in range(cells):
+            free[c, j] = free[c, j] and totals[c] > 0.0
+            some = some or free[c, j]
+            if allowed[c, j] and (best < 0 or price[c, j] < price[c, best]):
+                best = j
+        if not some and best >= 0 and totals[c] > 0.0:
+            free[c, best] = True
 
 
 @njit(cache=True, nogil=True)
@@ -372,7 +423,12 @@ def pivot(
     """
     children, cells = b.shape
     summed, fixed = len(parent) > 0, len(totals) > 0
-    free = allowed & (start > 0.0)
+    free = np.empty((children, cells), np.bool_)
+    gradient = np.empty((children, cells))
+    for c in range(children):
+        for j in range(cells):
+            free[c, j] = allowed[c, j] and start[c, j] > 0.0
+            gradient[c, j] = -b[c, j]
     scale = 1.0
     for j in range(len(parent)):
         scale = max(scale, parent[j])
@@ -380,17 +436,9 @@ def pivot(
         scale = max(scale, totals[c])
     h = np.zeros((children, cells))
     lam, mu = np.zeros(cells), np.zeros(children)
-    gradient = -b
     fewest, patience = children * cells + 1, _PATIENCE
     for iteration in range(1, most + 1):
-        if summed:
-            _cover(free, allowed, gradient)
-        if fixed:
-            for c in range(children):
-                if totals[c] == 0.0:
-                    free[c, :] = False
-                else:
-                    _cover(free[c : c + 1].T, allowed[c : c + 1].T, gradient[c : c + 1].T)
+        _cover(free, allowed, gradient, summed, totals)
         if fixed and summed:
             _balance(free, allowed, parent, totals, gradient)
         h, lam, mu = _solve_free(A, b, parent, totals, free)
@@ -428,7 +476,9 @@ def pivot(
         patience = _PATIENCE if changes < fewest else patience - 1
         fewest = min(fewest, changes)
         if patience > 0:
-            free ^= wrong
+            for c in range(children):
+                for j in range(cells):
+                    free[c, j] = free[c, j] != wrong[c, j]
         else:  # block steps may cycle; the last entry alone cannot (Murty 1974, Júdice and Pires 1994)
             free[last_c, last_j] = not free[last_c, last_j]
     return h, lam, mu, most, False

@@ -20,11 +20,14 @@ from countveil.postprocess.bounds import (
     read_groups,
     unbounded,
 )
+from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.family import Limits
 from countveil.postprocess.rows import Row
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
+
+_VALUES = 4_000_000  # counts held at a time
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -209,3 +212,32 @@ def _refuse_contradiction(geography: Geography, level: str, bounds: Bounds) -> N
             f"{bounds.lower[unit, cell]:,}, by its own bounds or those of its parts, and at most "
             f"{bounds.upper[unit, cell]:,}{more}; check invariants and constraints of that query"
         )
+
+
+def broken_facts(estimates: Estimates, measurements: Measurements) -> str:
+    """Name a public fact that estimates break; an empty text where they keep them all."""
+    plan, geography = estimates.plan, estimates.geography
+    facts = read_facts(plan, geography, measurements, list(estimates.levels))
+    for level, known in facts.items():
+        for bounds in known.bounds:
+            step = max(1, _VALUES // bounds.query.cells)
+            for start in range(0, geography.units(level), step):
+                stop = min(start + step, geography.units(level))
+                values = estimates.counts(level, bounds.query, start, stop)
+                low, high = bounds.lower[start:stop], bounds.upper[start:stop]
+                bad = np.argwhere((values < low) | (values > high))
+                if len(bad):
+                    unit, cell = bad[0]
+                    what = in_words(bounds.query, bounds.query.cell_labels()[cell])
+                    return f"{what} of {level} {geography.geocodes(level)[start + int(unit)]}"
+        for group in known.groups:
+            first, last = int(group.units[0]), int(group.units[-1]) + 1
+            values = estimates.counts(level, group.query, first, last)
+            together = int(values[group.units - first, group.cell].sum())
+            if not group.lower <= together <= group.upper:
+                return group.name
+    impossible = np.flatnonzero(~plan.possible)
+    for level, histograms in estimates.levels.items():
+        if len(impossible) and np.isin(histograms.cells, impossible).any():
+            return f"a structural zero at level {level}"
+    return ""

@@ -15,7 +15,6 @@ import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from countveil import storage
-from countveil.errors import InputError
 from countveil.histograms import Histograms, roll_up, store
 from countveil.measure.boundary import Progress, silent
 from countveil.measure.measurement import Measurements, path_of
@@ -31,7 +30,6 @@ from countveil.randomness import BitSource, Secure
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 
-LARGEST_HISTOGRAM = 5_000  # cells; the top solves with all of them at once
 _VALUES = 4_000_000  # measurements held at a time, unless one family has more
 _FORMAT = "top-down 1"
 
@@ -131,16 +129,23 @@ def top_down(
     """Turn measurements into consistent non-negative integers, level by level from the top.
 
     `work` is a folder that keeps finished batches, so that a stopped run goes on where it was; without
-    it they lie in a temporary folder as long as the result lives. `rng` serves unbiased rounding, the
+    it they lie in a temporary folder. `rng` serves unbiased rounding, the
     operating system's generator if not given.
     """
-    refuse_many_cells(plan)
+    if work is None:
+        # Deleted when the descent ends; what is mapped from it lives as long as the result.
+        with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
+            return top_down(
+                measurements,
+                plan,
+                workers=workers,
+                geography=geography,
+                work=folder,
+                rng=rng,
+                progress=progress,
+            )
     visited = [level for level in plan.levels if plan.at(level)]
     geography = plan.geography() if geography is None else geography
-    keep = None
-    if work is None:
-        keep = tempfile.TemporaryDirectory(prefix="countveil-")
-        work = keep.name
     place = Workplace(Path(work))
     place.begin(_identity(measurements, plan, geography))
     facts = read_facts(plan, geography, measurements, visited)
@@ -149,8 +154,7 @@ def top_down(
     certificates = []
     # Families are small: more threads for one of them cost more than they bring.
     with threadpool_limits(1), Pool(job, workers) as pool:
-        for above, level in pairwise([None, *visited]):
-            assert level is not None
+        for above, level in zip([None, *visited], visited, strict=False):
             done = place.finished(level)
             tasks = list(_tasks(plan, geography, facts[level], above, level))
             stops = [task.stop for task in tasks]
@@ -160,20 +164,8 @@ def top_down(
                 progress("estimating", level, stops[number], geography.units(level))
             levels[level] = place.read(level)
             certificates.append(combine(level, done))
-    return Estimates(
-        plan, geography, _with_sums(levels, plan, geography, place), tuple(certificates), keep
-    )
-
-
-def refuse_many_cells(plan: Plan) -> None:
-    """Refuse a plan whose histogram is too large to be solved whole at the top."""
-    cells = int(plan.possible.sum())
-    if plan.method == "top-down" and cells > LARGEST_HISTOGRAM:
-        raise InputError(
-            f"{plan.name}: postprocess.method: top-down solves {cells:,} cells at once, and "
-            f"{LARGEST_HISTOGRAM:,} is the limit; drop attributes, declare structural zeros, or choose "
-            f'"none"'
-        )
+    summed = _with_sums(levels, plan, geography, place)
+    return Estimates(plan, geography, summed, tuple(certificates))
 
 
 def _tasks(

@@ -26,7 +26,6 @@ class Estimates:
     geography: Geography
     levels: dict[str, Histograms]
     certificate: tuple[LevelCertificate, ...]
-    keep: Any = None  # what must live as long as the files behind the histograms
 
     def table(self, level: str, query: str) -> pa.Table:
         """Return a query of a level: geocode, a column per attribute, estimate; zeros included."""

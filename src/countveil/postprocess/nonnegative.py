@@ -168,7 +168,7 @@ class _Problem:
                 self.A, self.b, self.parent, self.totals, self.allowed, self.rows, near, _PIVOTS
             )
             iterations += more
-            certificate = self._certify(h, reduced, iterations, first.fallbacks + rounds)
+            certificate = self._certify(h, reduced, iterations, first.fallbacks + rounds - 1)
         return h, certificate
 
     def _start(self) -> FloatArray:

@@ -31,10 +31,12 @@ from countveil.schema.public_facts import (
     read_invariants,
     read_structural_zeros,
 )
+from countveil.schema.tables import Table, read_tables
 from countveil.schema.workload import Neighbors, Schema
 
 GEOGRAPHY = "geography.parquet"
 CONSTRAINTS = "constraints"
+LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
 
 _PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
 
@@ -57,7 +59,7 @@ class Plan:
     possible: NDArray[np.bool_]
     method: Literal["none", "top-down"]
     passes: Mapping[str, Passes]
-    tables: tuple[str, ...]
+    tables: tuple[Table, ...]
     microdata: bool
     delta: Fraction
     rows_per_person: int
@@ -212,10 +214,23 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
     for level in levels:
         if level in checked.attributes:
             raise PlanError(f"attributes.{level}: the name is taken by a level; choose another")
+    for attribute in checked.attributes:
+        if checked.postprocess.method != "none" and attribute.lower() in ("geocode", "estimate"):
+            raise PlanError(
+                f"attributes.{attribute}: the name is taken by a column of the estimates; choose "
+                f"another"
+            )
     neighbors = checked.release.neighbors
     rows = _rows_per_person(checked, schema)
     cost, delta = whole_budget(checked)
     allocations = allocate(checked, schema, levels, cost, neighbors, rows)
+    possible = read_structural_zeros(checked, schema)
+    if checked.postprocess.method == "top-down" and possible.sum() > LARGEST_TOP_DOWN:
+        raise PlanError(
+            f"postprocess.method: top-down solves {possible.sum():,} cells at once, and "
+            f"{LARGEST_TOP_DOWN:,} is the limit; drop attributes, declare structural zeros, or "
+            f'choose "none"'
+        )
     section = checked.intruder
     if section.level is not None and section.level not in levels:
         raise PlanError(f"intruder.level: no level {section.level!r}; choose from {listed(levels)}")
@@ -238,10 +253,10 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         allocations=allocations,
         invariants=read_invariants(checked, schema, levels, neighbors),
         constraints=read_constraints(checked, schema, levels, folder),
-        possible=read_structural_zeros(checked, schema),
+        possible=possible,
         method=checked.postprocess.method,
         passes=read_passes(checked, schema, levels),
-        tables=tuple(checked.postprocess.tables),
+        tables=read_tables(checked, schema),
         microdata=checked.postprocess.microdata,
         delta=delta,
         rows_per_person=rows,

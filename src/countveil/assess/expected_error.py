@@ -1,0 +1,293 @@
+"""The error of a count before anything is spent: from the plan alone, no record is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.measure.strategy import mechanism_for
+from countveil.mechanisms.law import Mechanism
+from countveil.numerics import FloatArray, IntArray
+from countveil.schema.plan import Plan
+from countveil.schema.workload import TOTAL, Query, Schema
+
+_REACH = 40  # standard deviations beyond which no mass is left in double precision
+_POINTS = 1000  # lattice points per standard deviation that are enough
+_CONVERGED = 1e-12
+_OUTSIDE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """The error of one cell of one query, in any unit of the level.
+
+    `standard_deviation` and `absolute_error`, its exact mean, are those of the cell's own noise; None
+    where the query is not measured. `standard_error` is that of the weighted least-squares estimate
+    from all queries of the level, which uses no other level, no invariant, no structural zero, and not
+    that counts are never negative: all of these would lower it. Where a recode has groups of unequal
+    size, cells differ: it is the largest, beside the smallest. None where the queries of the level do
+    not determine the cell. `as_counted`: the plan publishes this count exactly, whatever its noise.
+    """
+
+    level: str
+    query: str
+    cells: int
+    standard_deviation: float | None
+    absolute_error: float | None
+    standard_error: float | None
+    smallest_standard_error: float | None
+    as_counted: bool
+
+    @property
+    def combined_absolute_error(self) -> float | None:
+        """The mean absolute error after least squares, approximate: as if it were normal."""
+        return None if self.standard_error is None else math.sqrt(2 / math.pi) * self.standard_error
+
+
+def expected_error(plan: Plan) -> tuple[ExpectedError, ...]:
+    """Return the error of every measured query of every measured level, and of its TOTAL."""
+    return tuple(item for level in plan.levels if plan.at(level) for item in _at(plan, level))
+
+
+def mean_absolute_noise(noise: Mechanism) -> float:
+    """Return E|noise| = 2 Σ k P(k), to about 14 digits.
+
+    A wide law is summed over every h-th integer. Both sums differ from the integral by the first term
+    of Euler and Maclaurin, so from each other by (h² - 1) P(0)/12; the next term is below 1e-14.
+    """
+    deviation = math.sqrt(noise.variance)
+    step = max(1, math.floor(deviation / _POINTS))
+    k = step * np.arange(1, math.ceil(_REACH * (deviation + 1) / step) + 1)
+    at_zero = math.exp(float(noise.log_pmf(0)))
+    half = step * float((k * np.exp(noise.log_pmf(k))).sum()) + (step**2 - 1) * at_zero / 12
+    return 2 * half
+
+
+def _at(plan: Plan, level: str) -> Iterator[ExpectedError]:
+    noises = {item.query.name: mechanism_for(item) for item in plan.at(level)}
+    measured = [item.query for item in plan.at(level)]
+    strategy = _Strategy(plan.schema, measured, [noises[query.name].variance for query in measured])
+    total = [] if TOTAL in noises else [plan.schema.query(TOTAL)]
+    for query in (*total, *measured):
+        noise = noises.get(query.name)
+        errors = strategy.standard_errors(query)
+        yield ExpectedError(
+            level,
+            query.name,
+            query.cells,
+            None if noise is None else math.sqrt(noise.variance),
+            None if noise is None else mean_absolute_noise(noise),
+            max(errors, default=None),
+            min(errors, default=None),
+            _as_counted(plan, level, query),
+        )
+
+
+def _as_counted(plan: Plan, level: str, query: Query) -> bool:
+    """Whether an invariant of this level, or of one below, fixes a query."""
+    below = plan.levels[plan.levels.index(level) :]
+    return any(
+        item.query.name == query.name or (query.name == TOTAL and item.query.complete)
+        for item in plan.invariants
+        if item.level in below
+    )
+
+
+class _Strategy:
+    """The queries of a level, their weights, and what they cannot tell apart.
+
+    A = Σ w_k Q_kᵀQ_k stays the same when categories that share the groups of every recode (an atom)
+    change places. So A⁻¹q is the same for all cells of a class: for each attribute, the category q
+    names, the rest of its atom, the other atoms. Solving for one value a class is exact and small.
+    """
+
+    def __init__(
+        self, schema: Schema, queries: Sequence[Query], variances: Sequence[float]
+    ) -> None:
+        self.weights = 1 / np.array(variances)
+        self.complete = any(query.complete for query in queries)
+        self.names = {query.name for query in queries}
+        self.axes: list[_Axis] = []
+        self.views: list[list[str | None]] = [[] for _ in queries]
+        for attribute in schema.attributes:
+            recodes = {item.name: item for item in schema.recodes if item.of == attribute.name}
+            seen = [_view(query, {attribute.name, *recodes}) for query in queries]
+            groups = {
+                name: np.array(recodes[name].group_of(attribute))
+                for name in dict.fromkeys(seen)
+                if name is not None and name != attribute.name
+            }
+            self.axes.append(_axis(attribute.name, len(attribute.categories), groups))
+            for views, view in zip(self.views, seen, strict=True):
+                views.append(view)
+
+    def standard_errors(self, query: Query) -> list[float]:
+        """Return the standard error of one cell of each kind; none if they are not determined."""
+        errors = []
+        kinds = [axis.kinds(_view(query, axis.names)) for axis in self.axes]
+        for classes in product(*kinds):
+            system = self._system(classes)
+            if query.name not in self.names and not self.complete and not system.determined():
+                return []
+            errors.append(math.sqrt(system.variance()))
+        return errors
+
+    def _system(self, classes: tuple[_Classes, ...]) -> _System:
+        shape = tuple(len(item.sizes) for item in classes)
+        places, rows, offset = [], [], 0
+        for views, weight in zip(self.views, self.weights, strict=True):
+            seen = [
+                axis.seen(view, item)
+                for axis, view, item in zip(self.axes, views, classes, strict=True)
+            ]
+            labels = np.zeros(shape, np.int64)
+            omitted = np.zeros(shape, bool)
+            for label, grid in zip((label for label, _ in seen), _grids(shape), strict=True):
+                labels = labels * (int(label.max()) + 1) + label[grid]
+                omitted |= label[grid] < 0
+            labels = np.where(omitted, 0, labels)
+            together = _outer([size for _, size in seen])
+            places.append(offset + labels.reshape(-1))
+            rows.append(np.where(omitted.reshape(-1), 0.0, np.sqrt(weight * together)))
+            offset += int(labels.max()) + 1
+        cells = _outer([item.sizes for item in classes])
+        chosen = _outer([item.chosen.astype(float) for item in classes])
+        return _System(np.stack(places), np.stack(rows), chosen * np.sqrt(cells))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Classes:
+    """Categories of one attribute that behave alike: how many, of which atom, and q's own."""
+
+    sizes: FloatArray
+    atoms: IntArray
+    chosen: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Axis:
+    """One attribute: the size of each atom, and the group of each atom in each recode."""
+
+    name: str
+    sizes: FloatArray
+    groups: dict[str, IntArray]
+
+    @property
+    def names(self) -> set[str]:
+        """The attribute and the recodes of it that are measured."""
+        return {self.name, *self.groups}
+
+    def kinds(self, view: str | None) -> list[_Classes]:
+        """Return one choice of classes for each kind of category or group a query may name."""
+        atoms = np.arange(len(self.sizes))
+        if view is None:
+            return [_Classes(self.sizes, atoms, np.ones(len(atoms), bool))]
+        if view != self.name:
+            group = self.groups[view]
+            masks = [group == number for number in range(int(group.max()) + 1)]
+            kinds = [_Classes(self.sizes, atoms, mask) for mask in masks]
+            return _distinct([float(self.sizes[mask].sum()) for mask in masks], kinds, self.groups)
+        omitted = [any(group[atom] < 0 for group in self.groups.values()) for atom in atoms]
+        kinds = [_apart(self.sizes, atom) for atom in atoms]
+        return _distinct(list(zip(self.sizes.tolist(), omitted, strict=True)), kinds, self.groups)
+
+    def seen(self, view: str | None, classes: _Classes) -> tuple[IntArray, FloatArray]:
+        """Return how a query labels the classes, and how many categories of each a cell adds up."""
+        if view is None:
+            return np.zeros(len(classes.sizes), np.int64), classes.sizes
+        if view == self.name:
+            return np.arange(len(classes.sizes)), np.ones(len(classes.sizes))
+        return self.groups[view][classes.atoms], classes.sizes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _System:
+    """R with RᵀR similar to A on the classes, row by row, and q in the same coordinates.
+
+    Class g adds rows[k, g] to row places[k, g].
+    """
+
+    places: IntArray
+    rows: FloatArray
+    target: FloatArray
+
+    def variance(self) -> float:
+        """Return qᵀA⁻¹q by conjugate gradients: the sum of step × ‖residual‖² (Hestenes & Stiefel 1952).
+
+        It ends in as many steps as A has distinct eigenvalues, but for rounding.
+        """
+        residual = direction = self.target
+        square = first = float(residual @ residual)
+        value = 0.0
+        while square > _CONVERGED**2 * first:
+            image = self._times(direction)
+            step = square / float(direction @ image)
+            value += step * square
+            residual = residual - step * image
+            before, square = square, float(residual @ residual)
+            direction = residual + square / before * direction
+        return value
+
+    def determined(self) -> bool:
+        """Whether q is a combination of the rows, whatever their weights."""
+        matrix = np.zeros((int(self.places.max()) + 1, len(self.target)))
+        for places, row in zip(self.places, self.rows, strict=True):
+            largest = float(row.max(initial=0.0))
+            matrix[places, np.arange(len(row))] += row / largest if largest else row
+        fitted = matrix.T @ np.linalg.lstsq(matrix.T, self.target, rcond=None)[0]
+        apart = float(np.linalg.norm(fitted - self.target))
+        return apart <= _OUTSIDE * float(np.linalg.norm(self.target))
+
+    def _times(self, direction: FloatArray) -> FloatArray:
+        sums = np.bincount(self.places.reshape(-1), (self.rows * direction).reshape(-1))
+        product: FloatArray = (self.rows * sums[self.places]).sum(axis=0)
+        return product
+
+
+def _axis(name: str, categories: int, groups: dict[str, IntArray]) -> _Axis:
+    """Gather categories that no recode tells apart."""
+    if not groups:
+        return _Axis(name, np.array([float(categories)]), {})
+    signatures, sizes = np.unique(np.stack(list(groups.values())), axis=1, return_counts=True)
+    return _Axis(name, sizes.astype(float), dict(zip(groups, signatures, strict=True)))
+
+
+def _view(query: Query, names: set[str]) -> str | None:
+    """Return which of the names of one attribute a query uses."""
+    return next((name for name, _ in query.labels if name in names), None)
+
+
+def _apart(sizes: FloatArray, atom: int) -> _Classes:
+    """Set one category of an atom apart from the rest."""
+    atoms = np.concatenate(([atom], np.arange(len(sizes))))
+    left = np.concatenate(([1.0], sizes))
+    left[1 + atom] -= 1
+    kept = left > 0
+    return _Classes(left[kept], atoms[kept], (np.arange(len(left)) == 0)[kept])
+
+
+def _distinct(
+    keys: Sequence[object], kinds: list[_Classes], groups: dict[str, IntArray]
+) -> list[_Classes]:
+    """Keep one kind of each size: groups of one recode that are equally large can change places.
+
+    With several recodes that need not be so, and all are kept.
+    """
+    if len(groups) > 1:
+        return kinds
+    return list(dict(zip(keys, kinds, strict=True)).values())
+
+
+def _grids(shape: tuple[int, ...]) -> Sequence[IntArray]:
+    return np.indices(shape, sparse=True)  # type: ignore[return-value]
+
+
+def _outer(factors: Sequence[FloatArray]) -> FloatArray:
+    """Return the product of one factor of each attribute, for all combinations."""
+    return reduce(lambda one, other: np.multiply.outer(one, other).reshape(-1), factors)

@@ -1,0 +1,48 @@
+"""Synthetic microdata: one row per person, whose tabulation is the estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from countveil import storage
+from countveil.histograms import Histograms
+from countveil.numerics import IntArray
+from countveil.postprocess.columns import FORMAT, GROUP, categories, coded, unit_codes
+from countveil.postprocess.estimates import Estimates
+
+NAME = "microdata.parquet"
+
+
+def write_microdata(estimates: Estimates, folder: Path) -> str:
+    """Write a row per person: the unit of every level down to the lowest estimated, the attributes."""
+    schema, geography = estimates.plan.schema, estimates.geography
+    *upper, lowest = estimates.levels
+    names = (*estimates.levels, *(attribute.name for attribute in schema.attributes))
+    layout = pa.schema([coded(name) for name in names])
+    above = {level: geography.ancestors(lowest, level) for level in upper}
+    with (
+        storage.replacing(folder / NAME) as temporary,
+        pq.ParquetWriter(temporary, layout, **FORMAT) as writer,
+    ):
+        for unit, cell in _people(estimates.levels[lowest]):
+            places = [unit_codes(geography, level, above[level][unit]) for level in upper]
+            columns = [*places, unit_codes(geography, lowest, unit), *categories(schema, cell)]
+            writer.write_table(pa.table(columns, schema=layout))
+    return NAME
+
+
+def _people(histograms: Histograms) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the unit and the cell of everyone, a row group at a time."""
+    for start, stop in histograms.batches():
+        unit, cell, count = histograms.entries(start, stop)
+        ends = np.cumsum(count)
+        people = int(ends[-1]) if len(ends) else 0
+        for first in range(0, people, GROUP):
+            # Person p belongs to the first entry that ends beyond p.
+            entry = np.searchsorted(ends, np.arange(first, min(first + GROUP, people)), "right")
+            yield unit[entry] + start, cell[entry]

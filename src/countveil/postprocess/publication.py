@@ -1,0 +1,171 @@
+"""Estimates as published: written to a release folder, and read back from it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from countveil import storage
+from countveil.errors import VerificationError
+from countveil.histograms import Entries, store
+from countveil.numerics import IntArray
+from countveil.postprocess import microdata, table_files
+from countveil.postprocess.certificate import LevelCertificate
+from countveil.postprocess.columns import FORMAT, GROUP, categories, coded, unit_codes
+from countveil.postprocess.estimates import Estimates
+from countveil.schema.attributes import Attribute, listed
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Schema
+
+FOLDER = "estimates"
+
+
+def publish(estimates: Estimates, folder: Path) -> list[str]:
+    """Write estimates, tables and microdata into a release folder; return the names of the files."""
+    _clear(folder)
+    storage.make_folder(folder / FOLDER)
+    names = []
+    for level in estimates.levels:
+        names.append(f"{FOLDER}/{level}.parquet")
+        _write_level(estimates, level, folder / names[-1])
+    names += table_files.write_tables(estimates, folder)
+    if estimates.plan.microdata:
+        names.append(microdata.write_microdata(estimates, folder))
+    return names
+
+
+def read_estimates(
+    folder: Path,
+    plan: Plan,
+    geography: Geography,
+    certificate: tuple[LevelCertificate, ...],
+) -> Estimates:
+    """Read published estimates back; refuse files that are not this plan's."""
+    measured = [level for level in plan.levels if plan.at(level)]
+    levels = plan.levels[: plan.levels.index(measured[-1]) + 1]
+    # Histograms lie in files without a name: the folder is done with when they are mapped.
+    with tempfile.TemporaryDirectory(prefix="countveil-") as work:
+        histograms = {
+            level: store(
+                _entries(folder / FOLDER / f"{level}.parquet", plan.schema, geography, level),
+                geography.units(level),
+                Path(work),
+            )
+            for level in levels
+        }
+    return Estimates(plan, geography, histograms, certificate)
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier publication left, whole or not."""
+    ours = ((FOLDER, ".parquet"), (table_files.FOLDER, ".parquet", ".csv", ".md"))
+    for name, *suffixes in ours:
+        storage.sweep(folder / name)
+        for path in sorted((folder / name).glob("*")):
+            if path.suffix in suffixes:
+                path.unlink()
+    storage.sweep(folder)
+    (folder / microdata.NAME).unlink(missing_ok=True)
+
+
+def _layout(schema: Schema) -> pa.Schema:
+    names = ["geocode", *(attribute.name for attribute in schema.attributes)]
+    estimate = pa.field("estimate", pa.int32(), nullable=False)
+    return pa.schema([*map(coded, names), estimate])
+
+
+def _write_level(estimates: Estimates, level: str, path: Path) -> None:
+    """Write the cells of a level that are not zero, by unit and then by cell."""
+    schema, histograms = estimates.plan.schema, estimates.levels[level]
+    layout = _layout(schema)
+    with (
+        storage.replacing(path) as temporary,
+        pq.ParquetWriter(temporary, layout, **FORMAT) as writer,
+    ):
+        for start, stop in histograms.batches(GROUP):
+            unit, cell, count = histograms.entries(start, stop)
+            codes = unit_codes(estimates.geography, level, unit + start)
+            columns = [codes, *categories(schema, cell), count.astype(np.int32)]
+            if len(cell):
+                writer.write_table(pa.table(columns, schema=layout))
+
+
+def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> Iterator[Entries]:
+    """Yield what a file holds, a row group at a time, by unit and cell number."""
+    last = -1
+    try:
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(_layout(schema)):
+                raise VerificationError(
+                    f"{path}: has other columns than the plan; they must be geocode, "
+                    f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
+                    f"estimate as int32, none of them null"
+                )
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group).unify_dictionaries().combine_chunks()
+                if not table.num_rows:
+                    continue
+                near = max(last, 0) // schema.cells
+                unit = _unit_numbers(table["geocode"].chunk(0), geography, level, near, path)
+                codes = [
+                    _numbers(table[item.name].chunk(0), item, path) for item in schema.attributes
+                ]
+                cell = np.ravel_multi_index(tuple(codes), schema.shape)
+                count = table["estimate"].to_numpy().astype(np.int64)
+                key = unit * schema.cells + cell
+                if (np.diff(key, prepend=last) <= 0).any() or (count <= 0).any():
+                    raise VerificationError(
+                        f"{path}: rows must go by unit and then by cell, each once and above zero; "
+                        f"restore the file as it was released"
+                    )
+                last = int(key[-1])
+                yield unit, cell, count
+    except (pa.ArrowException, OSError) as error:
+        raise VerificationError(
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+        ) from error
+
+
+def _unit_numbers(
+    column: pa.DictionaryArray, geography: Geography, level: str, near: int, path: Path
+) -> IntArray:
+    """Return the number of each row's unit, looking from unit `near` on: files go by unit."""
+    codes, units = column.dictionary, geography.units(level)
+    stop = near + len(codes)
+    found = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
+    while found.null_count and stop < units:
+        stop += 3 * (stop - near)
+        found = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
+    if found.null_count:
+        code = codes.filter(pc.is_null(found))[0]
+        raise VerificationError(
+            f"{path}: {code} is no {level} of the crosswalk, or not in its order; restore the file as "
+            f"it was released"
+        )
+    return near + _looked_up(found, column)
+
+
+def _numbers(column: pa.DictionaryArray, attribute: Attribute, path: Path) -> IntArray:
+    """Return the number of each row's category."""
+    found = pc.index_in(column.dictionary, value_set=pa.array(attribute.categories))
+    if found.null_count:
+        label = column.dictionary.filter(pc.is_null(found))[0]
+        raise VerificationError(
+            f"{path}: {attribute.name} holds {str(label)!r}; its categories are "
+            f"{listed(attribute.categories)}"
+        )
+    return _looked_up(found, column)
+
+
+def _looked_up(found: pa.Int32Array, column: pa.DictionaryArray) -> IntArray:
+    """Return, per row, the number found for its entry of the dictionary."""
+    numbers: IntArray = found.to_numpy().astype(np.int64)
+    rows: IntArray = numbers[column.indices.to_numpy()]
+    return rows

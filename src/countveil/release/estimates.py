@@ -1,0 +1,85 @@
+"""Add estimates to a release: their files, then the manifest that lists them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from countveil import storage
+from countveil.errors import InputError
+from countveil.measure import manifest
+from countveil.postprocess.estimates import Estimates
+from countveil.release.folder import Release
+from countveil.schema.plan import Plan
+
+
+def write_estimates(release: Release, estimates: Estimates) -> Release:
+    """Write estimates, tables and public files into a release, in place of any it had."""
+    plan, folder = estimates.plan, release.folder
+    refuse_other_measurements(release, plan)
+    public = {name: path.read_bytes() for name, path in plan.public_files.items()}
+    kept = _measured(release)
+    _write_manifest(release, release.plan, kept, None)
+    for name in release.manifest["files"]:
+        if name not in kept:
+            (folder / name).unlink(missing_ok=True)
+    from countveil.postprocess.publication import publish  # TEMPORARY
+
+    names = publish(estimates, folder)
+    for name, content in public.items():
+        storage.make_folder((folder / name).parent)
+        storage.write_bytes(folder / name, content)
+        names.append(name)
+    facts = {
+        "method": plan.method,
+        "certificate": [asdict(item) for item in estimates.certificate],
+        "tables": [table.name for table in plan.tables],
+        "microdata": plan.microdata,
+    }
+    _write_manifest(release, plan, [*kept, *names], facts)
+    return Release.read(folder)
+
+
+def refuse_other_measurements(release: Release, plan: Plan) -> None:
+    """Refuse a plan that would have measured something else."""
+    if plan.measuring_digest != release.plan.measuring_digest:
+        raise InputError(
+            f"{release.folder}: was measured under another plan; only [postprocess], [[constraints]] "
+            f"and [[structural_zeros]] may differ"
+        )
+
+
+def is_current(release: Release, plan: Plan) -> bool:
+    """Whether the release holds the estimates this plan asks for, from the same public files."""
+    files = release.manifest["files"]
+    return (
+        "estimates" in release.manifest
+        and release.manifest["plan_sha256"] == plan.digest
+        and all(
+            name in files and files[name]["sha256"] == storage.sha256(path)
+            for name, path in plan.public_files.items()
+        )
+    )
+
+
+def _measured(release: Release) -> list[str]:
+    """Return the files that the door wrote: those never change."""
+    later = ("estimates/", "tables/", "constraints/", "microdata")
+    return [name for name in release.manifest["files"] if not name.startswith(later)]
+
+
+def _write_manifest(
+    release: Release, plan: Plan, names: list[str], estimates: dict[str, Any] | None
+) -> None:
+    """Write the manifest again for these files; hashes of what the door wrote are kept, not made."""
+    old = json.loads((release.folder / manifest.NAME).read_bytes())
+    document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest}
+    document.pop("estimates", None)
+    known = {name: old["files"][name] for name in _measured(release)}
+    new = [name for name in names if name not in known]
+    if estimates is not None:
+        document["estimates"] = estimates
+    document["files"] = {**known, **manifest.list_files(Path(release.folder), new)}
+    storage.write_json(release.folder / manifest.NAME, document)

@@ -1,0 +1,121 @@
+"""A release folder: read it, verify it, package it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from countveil import storage
+from countveil.errors import InputError, VerificationError
+from countveil.measure import manifest
+from countveil.measure.measurement import Measurements
+from countveil.mechanisms.registry import from_parameters
+from countveil.postprocess.certificate import LevelCertificate
+from countveil.postprocess.estimates import Estimates
+from countveil.privacy.ledger import Ledger
+from countveil.release.verification import Verification, verify
+from countveil.schema.geography import Geography, read_crosswalk
+from countveil.schema.plan import GEOGRAPHY, Plan
+
+_DOS_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is packaged
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Release:
+    """What is published: measurements, declared invariants, estimates, tables, manifest."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    plan: Plan
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Release:
+        """Open a finished release."""
+        path = Path(folder) / manifest.NAME
+        try:
+            document = json.loads(path.read_bytes())
+        except OSError as error:
+            raise VerificationError(
+                f"{folder}: no finished release ({manifest.NAME}: {error.strerror}); an unfinished one "
+                f"is finished by running `countveil release` again"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise VerificationError(f"{path}: not readable as JSON; restore the release") from error
+        if not isinstance(document, dict) or document.get("format") != manifest.FORMAT:
+            raise VerificationError(f"{path}: not a manifest of format {manifest.FORMAT!r}")
+        try:
+            plan = Plan.of(document["plan"], folder=folder, name=f"{path}: plan")
+        except (KeyError, TypeError, AttributeError, InputError) as error:
+            raise VerificationError(f"{path}: its plan does not check out: {error}") from error
+        return cls(Path(folder), document, plan)
+
+    @property
+    def publishable(self) -> bool:
+        """Whether its noise came from the operating system, not from a seed."""
+        return self.manifest.get("publishable") is True
+
+    @property
+    def measurements(self) -> Measurements:
+        """The noisy measurements, with the law of their noise."""
+        mechanisms = {}
+        for item in self.manifest["measurements"]:
+            parameters = dict(item["mechanism"])
+            mechanism = from_parameters(parameters.pop("name"), parameters)
+            mechanisms[item["level"], item["query"]] = mechanism
+        return Measurements(self.folder, self.plan, mechanisms)
+
+    @property
+    def geography(self) -> Geography:
+        """The places, with the parent of each."""
+        return read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+
+    @property
+    def certificate(self) -> tuple[LevelCertificate, ...]:
+        """What proves the estimates good, level by level; empty where there are none."""
+        stated = self.manifest.get("estimates", {}).get("certificate", [])
+        return tuple(LevelCertificate(**item) for item in stated)
+
+    @property
+    def estimates(self) -> Estimates:
+        """The consistent integers, read as published."""
+        if "estimates" not in self.manifest:
+            raise InputError(
+                f"{self.folder}: holds measurements only; make estimates with `countveil postprocess`"
+            )
+        from countveil.postprocess.publication import read_estimates  # TEMPORARY
+
+        return read_estimates(self.folder, self.plan, self.geography, self.certificate)
+
+    def verify(
+        self, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
+    ) -> Verification:
+        """Check files, hashes, costs and layout, and the ledger if one is named; raise on a fault.
+
+        A release drawn from a seed fails, unless `simulation` says that it is one.
+        """
+        return verify(self, ledger, simulation=simulation)
+
+    def package(self, to: str | Path) -> Path:
+        """Zip what may be published, file by file from the manifest; verify it first."""
+        self.verify()
+        target = Path(to)
+        if target.suffix != ".zip":
+            raise InputError(f"{target}: a package is a zip file; give it a name that ends in .zip")
+        names = sorted([manifest.NAME, *self.manifest["files"]])
+        with (
+            storage.replacing(target) as temporary,
+            zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
+        ):
+            for name in names:
+                entry = zipfile.ZipInfo(f"{self.folder.absolute().name}/{name}", _DOS_EPOCH)
+                entry.external_attr = 0o644 << 16
+                with (
+                    archive.open(entry, "w", force_zip64=True) as sink,
+                    (self.folder / name).open("rb") as file,
+                ):
+                    while chunk := file.read(1 << 20):
+                        sink.write(chunk)
+        return target

@@ -1,0 +1,185 @@
+"""Verify a release folder: files, hashes, costs, layout, sums, and its charge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from countveil import storage
+from countveil.errors import InputError, LedgerError, VerificationError
+from countveil.measure import manifest
+from countveil.measure.measurement import LAYOUT, path_of
+from countveil.postprocess.certificate import LARGEST_RESIDUAL
+from countveil.postprocess.constraints import broken_facts
+from countveil.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from countveil.release.folder import Release
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was checked, one sentence each; a failed check raises instead."""
+
+    checks: tuple[str, ...]
+
+
+def verify(
+    release: Release, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
+) -> Verification:
+    """Check a release, and its charge if a ledger is named; raise on a fault."""
+    try:
+        return Verification(tuple(_checks(release, ledger, simulation)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise VerificationError(
+            f"{release.folder}: {manifest.NAME} lacks or garbles {error}"
+        ) from error
+    except LedgerError:
+        raise
+    except (ValueError, InputError) as error:
+        raise VerificationError(f"{release.folder}: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise VerificationError(f"{release.folder}: cannot be read ({error})") from error
+
+
+def _checks(
+    release: Release, ledger: str | Path | Ledger | None, simulation: bool
+) -> Iterator[str]:
+    if not release.publishable and not simulation:
+        _fail(
+            release,
+            f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the noise; "
+            f"release again without a seed",
+        )
+    yield _check_files(release)
+    yield _check_costs(release)
+    yield _check_layout(release)
+    if "estimates" in release.manifest or release.plan.method != "none":
+        yield _check_estimates(release)
+    if ledger is not None:
+        yield _check_ledger(release, ledger)
+
+
+def _check_files(release: Release) -> str:
+    listed = release.manifest["files"]
+    for path in sorted(release.folder.rglob("*")):
+        name = path.relative_to(release.folder).as_posix()
+        if path.is_symlink():
+            _fail(release, f"{name} is a link; a release holds plain files only")
+        if path.is_file() and name not in listed and name != manifest.NAME:
+            _fail(release, f"{name} is not listed in the manifest; take it out before publishing")
+    for name, facts in listed.items():
+        path = release.folder / name
+        if not path.resolve().is_relative_to(release.folder.resolve()) or not path.is_file():
+            _fail(release, f"{name} is listed in the manifest and not there")
+        if storage.sha256(path) != facts["sha256"]:
+            _fail(release, f"{name} changed since it was released; its hash differs")
+    return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
+
+
+def _check_costs(release: Release) -> str:
+    """Write the manifest again from its plan; what it states must be that."""
+    plan, stated = release.plan, release.manifest
+    if stated["plan_sha256"] != plan.digest:
+        _fail(
+            release, "the plan in the manifest is not the one that was released; its hash differs"
+        )
+    if release.publishable != stated["randomness"].startswith("secure:"):
+        _fail(release, f"randomness is stated as {stated['randomness']!r}")
+    again = manifest.describe(
+        plan,
+        {item["level"]: item["units"] for item in stated["levels"]},
+        release=stated["release"],
+        randomness=stated["randomness"],
+        publishable=release.publishable,
+        crosswalk_sha256=stated["crosswalk_sha256"],
+    )
+    for key, value in again.items():
+        if key != "versions" and not _same(stated[key], value):
+            _fail(release, f"{key} is not stated as the plan gives it")
+    return f"the noise of {len(plan.allocations)} queries costs {plan.cost}, as stated"
+
+
+def _check_layout(release: Release) -> str:
+    units = {item["level"]: item["units"] for item in release.manifest["levels"]}
+    values = 0
+    for level in release.plan.levels:
+        if not release.plan.at(level):
+            continue
+        name = f"measurements/{level}.parquet"
+        with pq.ParquetFile(path_of(release.folder, level)) as file:
+            if not file.schema_arrow.equals(LAYOUT):
+                _fail(release, f"{name} has other columns than the measurement layout")
+            if file.metadata.num_rows != units[level] * len(release.plan.at(level)):
+                _fail(release, f"{name} has a number of rows other than units times queries")
+        seen = 0
+        for batch in release.measurements.stream(level):
+            geocodes = [item.geocodes for item in batch.values()]
+            if any(not codes.equals(geocodes[0]) for codes in geocodes):
+                _fail(release, f"{name}: its queries list different units")
+            seen += len(geocodes[0])
+            values += sum(item.values.size for item in batch.values())
+        if seen != units[level]:
+            _fail(release, f"{name} has {seen} units, and the manifest {units[level]}")
+    return f"{values:,} measurements lie in the noisy-measurement layout"
+
+
+def _check_estimates(release: Release) -> str:
+    """Check that the tables add up, agree with what is public, and were certified."""
+    plan = release.plan
+    if plan.method != "none" and "estimates" not in release.manifest:
+        _fail(release, "the estimates are missing; finish with `countveil postprocess`")
+    stated = {item.level: item for item in release.certificate}
+    measured = [level for level in plan.levels if plan.at(level)]
+    if list(stated) != measured or not all(
+        item.kkt_residual <= LARGEST_RESIDUAL for item in stated.values()
+    ):
+        _fail(release, "the certificate of the estimates is not complete, or does not hold")
+    estimates = release.estimates
+    if estimates.consistency_gap() != 0:
+        _fail(release, "the estimates of some unit are not the sum of its parts")
+    broken = broken_facts(estimates, release.measurements)
+    if broken:
+        _fail(release, f"the estimates break a public fact: {broken}")
+    worst = max(item.kkt_residual for item in stated.values())
+    return (
+        f"the estimates of {len(estimates.levels)} levels are whole numbers that add up and agree "
+        f"with what is public; worst residual {worst:.0e}"
+    )
+
+
+def _check_ledger(release: Release, ledger: str | Path | Ledger) -> str:
+    book = ledger if isinstance(ledger, Ledger) else release.plan.ledger(ledger)
+    charges = [line for line in book.charges() if line.release == release.manifest["release"]]
+    if len(charges) != 1 or charges[0].cost != release.plan.cost:
+        _fail(release, f"{book.path} does not show its charge of {release.plan.cost} once")
+    return f"{book.path} shows its charge of {release.plan.cost} once"
+
+
+def _fail(release: Release, what: str) -> NoReturn:
+    raise VerificationError(f"{release.folder}: {what}")
+
+
+def _same(stated: Any, computed: Any) -> bool:
+    """Compare two documents; floats may differ in the last digits from version to version."""
+    if isinstance(computed, dict):
+        return (
+            isinstance(stated, dict)
+            and list(stated) == list(computed)
+            and all(_same(stated[key], value) for key, value in computed.items())
+        )
+    if isinstance(computed, list):
+        return (
+            isinstance(stated, list)
+            and len(stated) == len(computed)
+            and all(map(_same, stated, computed))
+        )
+    if isinstance(computed, float):
+        return isinstance(stated, float) and math.isclose(stated, computed, rel_tol=1e-9)
+    return bool(stated == computed)
