@@ -39,6 +39,42 @@ def largest_remainder(values: FloatArray, total: int) -> IntArray:
 
 
 @njit(cache=True, nogil=True)
+def _first(above: IntArray, child: int) -> int:
+    while above[child] != child:
+        above[child] = above[above[child]]
+        child = above[child]
+    return child
+
+
+@njit(cache=True, nogil=True)
+def round_totals(sums: FloatArray, part: FloatArray) -> IntArray:
+    """Round the children's totals; children that share open cells, and no others, trade round-ups."""
+    children, cells = part.shape
+    above = np.arange(children)
+    for j in range(cells):
+        last = -1
+        for c in range(children):
+            if part[c, j] > 0.0:
+                if last >= 0:
+                    above[_first(above, c)] = _first(above, last)
+                last = c
+    for c in range(children):
+        above[c] = _first(above, c)
+    order = np.argsort(above, kind="mergesort")
+    rounded = np.empty(children, np.int64)
+    start = 0
+    while start < children:
+        stop = start
+        while stop < children and above[order[stop]] == above[order[start]]:
+            stop += 1
+        members = order[start:stop]
+        inside = sums[members]
+        rounded[members] = largest_remainder(inside, int(np.rint(inside.sum())))
+        start = stop
+    return rounded
+
+
+@njit(cache=True, nogil=True)
 def meet_totals(part: FloatArray, up: Any, wanted: IntArray) -> bool:
     """Move round-ups within columns, at least cost, until each row has its `wanted` number.
 

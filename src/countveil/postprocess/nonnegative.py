@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
-from countveil.postprocess.active_set import descend, pivot
+from countveil.postprocess.active_set import pivot
 from countveil.postprocess.certificate import Certificate, natural_residual
 from countveil.postprocess.constrained import pivot_rows
+from countveil.postprocess.gradient import descend
 from countveil.postprocess.rows import Row, largest_gap
 from countveil.postprocess.splitting import split
 

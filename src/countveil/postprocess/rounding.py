@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
-from countveil.postprocess.flow import largest_remainder, meet_totals, round_up
+from countveil.postprocess.flow import meet_totals, round_totals, round_up
 from countveil.postprocess.rows import Row, as_matrix, largest_gap, nested
 
 _WHOLE = 1e-7  # entries this close to a whole number are that number
@@ -45,7 +45,11 @@ def round_family(
     up = _nearest(part) if ups is None else round_up(part, ups)
     if fixed is None and not total_aware:
         return base + up
-    aims = _aims(values, whole, part, ups is not None) if fixed is None else fixed
+    sums = values.sum(axis=1)
+    if fixed is not None:
+        aims = fixed
+    else:
+        aims = np.rint(sums) if ups is None else round_totals(sums, part)
     wanted = np.rint(aims - whole.sum(axis=1)).astype(np.int64)
     if ups is None:
         return base + _rows_alone(part, wanted)
@@ -90,26 +94,6 @@ def _rows_alone(part: FloatArray, wanted: IntArray) -> NDArray[np.bool_]:
     if (wanted < 0).any() or (wanted > (part > 0).sum(axis=1)).any():
         raise InputError("the totals cannot be met by rounding h; h does not have them itself")
     return np.asarray(round_up(np.ascontiguousarray(part.T), wanted)).T
-
-
-def _aims(values: FloatArray, whole: FloatArray, part: FloatArray, summed: bool) -> FloatArray:
-    """Round the children's totals; parts of the family that share no open cell keep their own sum."""
-    sums = values.sum(axis=1)
-    aims: FloatArray = np.rint(sums)
-    if not summed:
-        return aims
-    children, cells = part.shape
-    child, cell = np.nonzero(part)
-    graph = sp.coo_array(
-        (np.ones(len(child)), (child, children + cell)), shape=[children + cells] * 2
-    )
-    _, label = sp.csgraph.connected_components(graph, directed=False)
-    open_children = np.unique(child)
-    for component in np.unique(label[open_children]):
-        members = open_children[label[open_children] == component]
-        inside = sums[members]
-        aims[members] = largest_remainder(inside, int(np.rint(inside.sum())))
-    return aims
 
 
 def _program(

@@ -9,7 +9,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from countveil.numerics import FloatArray
-from countveil.postprocess.active_set import project
+from countveil.postprocess.gradient import project
 from countveil.postprocess.rows import Row, layers
 
 _RELAXATION = 1.6  # Boyd et al. (2011), section 3.4.3
