@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from countveil import storage
 from countveil.histograms import Histograms, roll_up, store
+from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
-from countveil.measure.measurement import Measurements, path_of
+from countveil.measure.measurement import FOLDER, Measurements
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.constraints import LevelFacts, read_facts
@@ -31,6 +34,8 @@ from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 
 _VALUES = 4_000_000  # measurements held at a time, unless one family has more
+_MANY = 2_000  # units of a level that are worth starting processes for
+_TASKS = 16  # at least, where a level has the families: the same whatever the number of workers
 _FORMAT = "top-down 1"
 
 
@@ -158,7 +163,8 @@ def top_down(
             done = place.finished(level)
             tasks = list(_tasks(plan, geography, facts[level], above, level))
             stops = [task.stop for task in tasks]
-            for number, batch in enumerate(pool.map(tasks[len(done) :]), len(done)):
+            batches = pool.map(tasks[len(done) :], large=geography.units(level) >= _MANY)
+            for number, batch in enumerate(batches, len(done)):
                 place.append(level, batch)
                 done.append(batch.certificate)
                 progress("estimating", level, stops[number], geography.units(level))
@@ -174,7 +180,7 @@ def _tasks(
     """Cut a level into tasks of whole families."""
     units = geography.units(level)
     scalars = sum(item.query.cells for item in plan.at(level))
-    most = max(1, _VALUES // scalars)
+    most = max(1, min(_VALUES // scalars, math.ceil(units / _TASKS)))
     if above is None:
         # At the top each unit is on its own, unless public facts tie units together.
         parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)
@@ -218,15 +224,20 @@ def _with_sums(
 
 
 def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> dict[str, Any]:
-    """Return what decides the estimates: measurements, plan and public files, by their hashes."""
-    files = [path_of(measurements.folder, level) for level in plan.levels if plan.at(level)]
-    facts = [path for path in plan.public_files.values() if path.exists()]
-    codes = hashlib.sha256()
-    for level, parents in zip(geography.levels, geography.parents, strict=True):
-        codes.update(level.encode() + np.ascontiguousarray(parents).tobytes())
+    """Return what decides the estimates: measurements, plan, places and public files, by hashes."""
+    stated = json.loads((measurements.folder / manifest.NAME).read_bytes())
+    places = hashlib.sha256()
+    for parents in geography.parents:
+        places.update(np.ascontiguousarray(parents).data)
     return {
         "format": _FORMAT,
+        "release": stated["release"],
+        "measurements": {
+            level: stated["files"][f"{FOLDER}/{level}.parquet"]["sha256"]
+            for level in plan.levels
+            if plan.at(level)
+        },
         "plan": plan.digest,
-        "geography": codes.hexdigest(),
-        "files": [storage.sha256(path) for path in (*files, *facts)],
+        "places": places.hexdigest(),
+        "facts": {name: storage.sha256(path) for name, path in plan.public_files.items()},
     }

@@ -14,8 +14,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-_FEW = 4  # tasks that are done before processes would have started
-
 
 class Job(Protocol):
     """What the tasks share, and how one of them is done."""
@@ -42,9 +40,9 @@ class Pool:
         if self._executor is not None:
             self._executor.shutdown(wait=error[0] is None, cancel_futures=True)
 
-    def map(self, tasks: Sequence[Any]) -> Iterator[Any]:
-        """Yield the results in the order of the tasks, a few of them ahead."""
-        if self.workers == 1 or len(tasks) < _FEW:
+    def map(self, tasks: Sequence[Any], *, large: bool) -> Iterator[Any]:
+        """Yield the results in the order of the tasks; `large` ones go to the processes."""
+        if self.workers == 1 or not large or len(tasks) == 1:
             for task in tasks:
                 yield self.job.run(task)
             return

@@ -46,9 +46,8 @@ def round_family(
     if fixed is None and not total_aware:
         return base + up
     sums = values.sum(axis=1)
-    if fixed is not None:
-        aims = fixed
-    else:
+    aims = fixed
+    if aims is None:
         aims = np.rint(sums) if ups is None else round_totals(sums, part)
     wanted = np.rint(aims - whole.sum(axis=1)).astype(np.int64)
     if ups is None:
