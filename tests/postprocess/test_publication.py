@@ -345,6 +345,20 @@ def test_levels_below_the_lowest_measured_are_not_published(tmp_path):
     assert pq.read_schema(tmp_path / "out" / "microdata.parquet").names == ["region", "AGE", "SEX"]
 
 
+def test_a_plan_may_count_people_and_nothing_else(tmp_path):
+    bare = TINY_PLAN.replace('AGE = ["young", "old"]\nSEX = ["f", "m", "x"]\n', "")
+    bare = bare.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'TOTAL = "1"')
+    section = '[postprocess]\nmethod = "top-down"\nmicrodata = true\ntables = ["TOTAL"]\n'
+    estimates = small(tmp_path, [(0, 0, 2), (3, 0, 5)])
+    plan = Plan.parse(bare + section, folder=tmp_path)
+    estimates = replace(estimates, plan=plan)
+    folder = written(estimates, tmp_path / "out")
+    assert same(read_estimates(folder, plan, estimates.geography, ()), estimates)
+    assert [row["TOTAL_0001"] for row in text(folder / "tables" / "TOTAL.csv")] == list("2520050")
+    people = pq.read_table(folder / "microdata.parquet").to_pylist()
+    assert people == 2 * [{"region": "R1", "area": "A1"}] + 5 * [{"region": "R2", "area": "A4"}]
+
+
 def test_publishing_again_leaves_nothing_of_before(tmp_path):
     more = '[postprocess]\nmethod = "top-down"\ntables = ["AGE"]\nmicrodata = true\n'
     folder = written(small(tmp_path, ENTRIES, more), tmp_path / "out")
@@ -439,7 +453,7 @@ def test_files_that_are_not_the_plans_are_refused(tmp_path, change, message):
     assert str(path) in str(caught.value)
 
 
-def test_units_out_of_order_across_row_groups_are_refused(tmp_path):
+def test_rows_out_of_order_across_row_groups_are_refused(tmp_path):
     estimates = small(tmp_path, ENTRIES)
     path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
     table = pq.read_table(path)
@@ -453,6 +467,9 @@ def test_units_out_of_order_across_row_groups_are_refused(tmp_path):
     write(rows)
     back = read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
     assert same(back, estimates)
+    write([rows[1], rows[0]])
+    with pytest.raises(VerificationError, match=ORDER):
+        read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
     write([rows[-1], rows[0]])
     with pytest.raises(VerificationError, match="A1 is no area of the crosswalk, or not in its"):
         read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())

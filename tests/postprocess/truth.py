@@ -194,6 +194,8 @@ def interior_point(family: Family) -> tuple[float, float]:
     It needs a solution with every open entry above 0 and every row between its bounds.
     """
     kept = family.open.reshape(-1)
+    if not kept.any():
+        return 0.0, 0.0
     (E, target), (G, lower, upper) = family.sums, family.bounded
     equal = lower == upper
     E, target = np.vstack([E, G[equal]])[:, kept], np.concatenate([target, lower[equal]])

@@ -29,7 +29,7 @@ def unit_codes(geography: Geography, level: str, units: IntArray) -> pa.Dictiona
 
 def categories(schema: Schema, cells: IntArray) -> list[pa.DictionaryArray]:
     """Return the category of each cell, a column per attribute."""
-    codes = np.unravel_index(cells, schema.shape)
+    codes = np.unravel_index(cells, schema.shape) if schema.shape else ()
     return [
         pa.DictionaryArray.from_arrays(code.astype(np.int32), pa.array(attribute.categories))
         for attribute, code in zip(schema.attributes, codes, strict=True)

@@ -114,10 +114,10 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
                     continue
                 near = max(last, 0) // schema.cells
                 unit = _unit_numbers(table["geocode"].chunk(0), geography, level, near, path)
-                codes = [
-                    _numbers(table[item.name].chunk(0), item, path) for item in schema.attributes
-                ]
-                cell = np.ravel_multi_index(tuple(codes), schema.shape)
+                cell = np.zeros(len(unit), np.int64)
+                for item in schema.attributes:
+                    number = _numbers(table[item.name].chunk(0), item, path)
+                    cell = cell * len(item.categories) + number
                 count = table["estimate"].to_numpy().astype(np.int64)
                 key = unit * schema.cells + cell
                 if (np.diff(key, prepend=last) <= 0).any() or (count <= 0).any():

@@ -95,7 +95,7 @@ def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntA
             stop = min(start + step, last)
             unit, cell, count = histograms.entries(start, stop)
             where = query.cell_of[cell]
-            counted = where >= -1
+            counted = where >= 0
             counts = sp.csr_array(
                 (count[counted], (unit[counted], where[counted])), shape=(stop - start, query.cells)
             )
