@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from countveil import measure, postprocess, storage
+from countveil.assess.accuracy import accuracy
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.pricing import Price, price
 from countveil.engines.registry import open_engine
@@ -51,8 +52,6 @@ def release(
     measure.take(counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
 
     def report(estimates: Estimates) -> None:
-        from countveil.assess.accuracy import accuracy  # TEMPORARY
-
         accuracy(estimates, counts).write(internal_of(Path(to)))
 
     return estimate(to, plan, report=report, rng=rng, workers=workers, progress=progress)

@@ -142,7 +142,8 @@ def test_facts_that_the_estimates_cannot_meet_are_named(measured, tmp_path):
         postprocess.top_down(*measured(more=more))
     assert str(caught.value) == (
         "state 1: 1 needs at least 1,000 people in RACE = a, 1 needs at least 1,000 people in "
-        "RACE = b, and 1 totals 1,500 people: short by 500 people; check these constraints or widen them"
+        "RACE = b, and 1 totals 1,500 people: short by 500 people; check these constraints or widen "
+        "them"
     )
 
 

@@ -8,11 +8,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-
-from countveil.errors import InputError
-from countveil.postprocess import nonnegative, solve_family
-from countveil.postprocess.certificate import LARGEST_RESIDUAL, Certificate, natural_residual
-from countveil.postprocess.rows import Row
 from tests.postprocess.truth import (
     Family,
     every_active_set,
@@ -20,6 +15,11 @@ from tests.postprocess.truth import (
     interior_point,
     residual,
 )
+
+from countveil.errors import InputError
+from countveil.postprocess import nonnegative, solve_family
+from countveil.postprocess.certificate import LARGEST_RESIDUAL, Certificate, natural_residual
+from countveil.postprocess.rows import Row
 
 SUMS = ("parent", "totals", "both", "none")
 every_kind_of_sums = pytest.mark.parametrize("sums", SUMS)

@@ -426,10 +426,7 @@ def _report(found: Accuracy) -> str:
             "",
             *_lines(
                 ("attributes", *levels),
-                (
-                    (k, *(_average(far.get((k, level), [])) for level in levels))
-                    for k in ways
-                ),
+                ((k, *(_average(far.get((k, level), [])) for level in levels)) for k in ways),
             ),
             "## The groups with the lowest and the highest relative bias, by level",
             "",

@@ -11,6 +11,7 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.measure import manifest
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.publication import publish
 from countveil.release.folder import Release
 from countveil.schema.plan import Plan
 
@@ -25,8 +26,6 @@ def write_estimates(release: Release, estimates: Estimates) -> Release:
     for name in release.manifest["files"]:
         if name not in kept:
             (folder / name).unlink(missing_ok=True)
-    from countveil.postprocess.publication import publish  # TEMPORARY
-
     names = publish(estimates, folder)
     for name, content in public.items():
         storage.make_folder((folder / name).parent)

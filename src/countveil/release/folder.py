@@ -15,6 +15,7 @@ from countveil.measure.measurement import Measurements
 from countveil.mechanisms.registry import from_parameters
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.publication import read_estimates
 from countveil.privacy.ledger import Ledger
 from countveil.release.verification import Verification, verify
 from countveil.schema.geography import Geography, read_crosswalk
@@ -85,8 +86,6 @@ class Release:
             raise InputError(
                 f"{self.folder}: holds measurements only; make estimates with `countveil postprocess`"
             )
-        from countveil.postprocess.publication import read_estimates  # TEMPORARY
-
         return read_estimates(self.folder, self.plan, self.geography, self.certificate)
 
     def verify(
