@@ -29,7 +29,7 @@ def test_from_init_to_package(tmp_path):
     assert "measuring block" in ran.err, "progress goes to stderr"
     ran = run("verify", out, "--ledger", ledger, "--json")
     assert ran.status == 0
-    assert len(ran.document()["verified"]) == 4
+    assert len(ran.document()["verified"]) == 5
     ran = run("package", out)
     assert (ran.status, ran.out) == (0, f"{out}.zip\n")
 
@@ -258,7 +258,7 @@ def test_no_color_and_quiet_are_honoured(tiny):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "init", "check", "price", "release", "verify", "package"]
+    "command", ["demo", "init", "check", "price", "release", "postprocess", "verify", "package"]
 )
 def test_every_command_has_help_with_an_example(command):
     ran = run(command, "--help", env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})

@@ -27,7 +27,7 @@ def out(tiny: Path) -> Path:
 
 def test_a_release_verifies_and_says_what_was_checked(out):
     checks = Release.read(out).verify(out.parent / "ledger.sqlite").checks
-    assert checks[0] == "3 files have the hashes of the manifest, and no other file is there"
+    assert checks[0] == "4 files have the hashes of the manifest, and no other file is there"
     assert checks[1] == "the noise of 4 queries costs rho = 2, as stated"
     assert checks[2] == "49 measurements lie in the noisy-measurement layout"
     assert checks[3].endswith("shows its charge of rho = 2 once")
@@ -170,6 +170,7 @@ def test_packages_hold_the_allow_list_and_are_reproducible(out):
     assert first == second
     with zipfile.ZipFile(out.parent / "a.zip") as archive:
         assert sorted(archive.namelist()) == [
+            "out/geography.parquet",
             "out/invariants/region.parquet",
             "out/manifest.json",
             "out/measurements/area.parquet",

@@ -372,7 +372,7 @@ def test_what_saw_records_is_private_and_what_is_public_is_not_there(tiny):
     internal = tiny.parent / "out-internal"
     assert stat.S_IMODE(internal.stat().st_mode) == 0o700
     names = {path.name for path in (tiny.parent / "out").rglob("*") if path.is_file()}
-    assert names == {"manifest.json", "region.parquet", "area.parquet"}
+    assert names == {"manifest.json", "geography.parquet", "region.parquet", "area.parquet"}
     assert list((internal / "parts").iterdir()) == []
 
 

@@ -35,38 +35,25 @@ _LEAST = 10 ** np.arange(len(SIZE_CLASSES) - 1)  # true total of each size class
 _MOST_WAYS = 3
 _ENTRIES = 1 << 18  # entries and units held at a time, unless one unit has more
 _SPAN = 1 << 33  # errors lie between -2**31 and 2**31
+_SHOWN_GROUP = 100  # people a group needs to stand in the short report
 
-_LAYOUTS = {
-    "errors": {
-        "level": pa.string(),
-        "query": pa.string(),
-        "size_class": pa.string(),
-        "cells": pa.int64(),
-        "mean_absolute_error": pa.float64(),
-        "bias": pa.float64(),
-        "root_mean_squared_error": pa.float64(),
-        **{f"error_{percent:02d}": pa.int64() for percent in QUANTILES},
-        "mean_absolute_percentage_error": pa.float64(),
-    },
-    "marginals": {
-        "level": pa.string(),
-        "ways": pa.int64(),
-        "attributes": pa.string(),
-        "units": pa.int64(),
-        "units_empty_in_one": pa.int64(),
-        "units_empty_in_both": pa.int64(),
-        "total_variation_distance": pa.float64(),
-    },
-    "groups": {
-        "level": pa.string(),
-        "attribute": pa.string(),
-        "category": pa.string(),
-        "units": pa.int64(),
-        "people": pa.int64(),
-        "mean_absolute_error": pa.float64(),
-        "bias": pa.float64(),
-        "relative_bias": pa.float64(),
-    },
+_TEXT = ("level", "query", "size_class", "attributes", "attribute", "category")
+_WHOLE = ("cells", "ways", "units", "units_empty_in_one", "units_empty_in_both", "people")
+_QUANTILES = tuple(f"error_{percent:02d}" for percent in QUANTILES)
+_COLUMNS = {
+    "errors": (
+        *("level", "query", "size_class", "cells"),
+        *("mean_absolute_error", "bias", "root_mean_squared_error", *_QUANTILES),
+        "mean_absolute_percentage_error",
+    ),
+    "marginals": (
+        *("level", "ways", "attributes", "units", "units_empty_in_one", "units_empty_in_both"),
+        "total_variation_distance",
+    ),
+    "groups": (
+        *("level", "attribute", "category", "units", "people"),
+        *("mean_absolute_error", "bias", "relative_bias"),
+    ),
 }
 _FILES = {"errors": "error", "marginals": "error-marginals", "groups": "error-groups"}
 
@@ -123,7 +110,7 @@ class Accuracy:
 def accuracy(estimates: Estimates, counts: Counts) -> Accuracy:
     """Compare estimates with the confidential counts they were made from; the result is internal."""
     _refuse_other_counts(estimates, counts)
-    rows: dict[str, list[_Row]] = {name: [] for name in _LAYOUTS}
+    rows: dict[str, list[_Row]] = {name: [] for name in _COLUMNS}
     for level, mine in estimates.levels.items():
         found = _Level(estimates.plan, level)
         for start, stop in _batches(mine, counts.levels[level]):
@@ -156,7 +143,8 @@ class _Part:
     def of(cls, mine: Entries, theirs: Entries, units: int, cells: int) -> _Part:
         """Join the entries of both sides."""
         keys = [unit * cells + cell for unit, cell, _ in (mine, theirs)]
-        key = np.union1d(*keys)
+        key = np.sort(np.concatenate(keys), kind="stable")  # two sorted runs: one merge
+        key = key[np.diff(key, prepend=-1) > 0]
         values = np.zeros((2, len(key)), np.int64)
         for row, own, (_, _, count) in zip(values, keys, (mine, theirs), strict=True):
             row[np.searchsorted(key, own)] = count
@@ -196,8 +184,8 @@ class _Level:
         self.tallies = {query.name: _Tally(query) for query in queries}
         self.units = np.zeros(len(SIZE_CLASSES), np.int64)
         self.percentages = np.zeros(len(SIZE_CLASSES))
-        ways = dict.fromkeys([*range(1, min(_MOST_WAYS, len(self.shape)) + 1), len(self.shape)])
         axes = range(len(self.shape))
+        ways = [k for k in range(1, len(axes) + 1) if k <= _MOST_WAYS or k == len(axes)]
         self.distances = {chosen: 0.0 for k in ways for chosen in combinations(axes, k)}
         self.compared = self.empty = 0
         # People, sum of errors, sum of absolute errors of each category of each attribute.
@@ -217,8 +205,7 @@ class _Level:
         unit, cell, error = part.wrong()
         for tally in self.tallies.values():
             tally.add(unit, cell, error, size_class)
-        codes = np.unravel_index(cell, self.shape)
-        people = np.unravel_index(part.cell, self.shape)
+        codes, people = self._codes(cell), self._codes(part.cell)
         for axis, (size, sums) in enumerate(zip(self.shape, self.groups, strict=True)):
             sums[0] += np.bincount(people[axis], part.count, size).astype(np.int64)
             sums[1] += np.bincount(codes[axis], error, size).astype(np.int64)
@@ -226,12 +213,16 @@ class _Level:
             sums[2] += np.bincount(key % size, np.abs(together), size).astype(np.int64)
 
         unit, cell, share = part.shifted()
-        codes = np.unravel_index(cell, self.shape)
+        codes = self._codes(cell)
         for chosen in self.distances:
             key, size = unit, part.units
             for axis in chosen:
                 key, size = key * self.shape[axis] + codes[axis], size * self.shape[axis]
             self.distances[chosen] += float(np.abs(_added(key, share, size)[1]).sum()) / 2
+
+    def _codes(self, cell: IntArray) -> tuple[IntArray, ...]:
+        """Return the category of each cell, attribute by attribute."""
+        return np.unravel_index(cell, self.shape) if self.shape else ()
 
     def error_rows(self) -> Iterator[_Row]:
         """Yield the rows of `errors`."""
@@ -320,8 +311,8 @@ def _added(key: IntArray, amount: Array, size: int) -> tuple[IntArray, FloatArra
     """Add up the amounts of each key below `size`; return keys that occur, sorted, and their sums."""
     if size <= 8 * len(key):
         sums = np.bincount(key, amount, size)
-        at = np.flatnonzero(sums)
-        return at, sums[at]
+        at = np.flatnonzero(sums).astype(np.int64, copy=False)
+        return at, np.asarray(sums[at], np.float64)
     order = np.argsort(key, kind="stable")
     key = key[order]
     first = np.flatnonzero(np.diff(key, prepend=-1))
@@ -355,10 +346,18 @@ def _refuse_other_counts(estimates: Estimates, counts: Counts) -> None:
 
 
 def _table(name: str, rows: Iterable[_Row]) -> pa.Table:
-    layout = pa.schema(_LAYOUTS[name], metadata={"audience": "internal"})
-    columns = list(zip(*rows, strict=True)) or [()] * len(layout)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, layout, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=layout)
+    columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS[name])
+    arrays = {
+        column: pa.array(values, _kind(column))
+        for column, values in zip(_COLUMNS[name], columns, strict=True)
+    }
+    return pa.table(arrays, metadata={"audience": "internal"})
+
+
+def _kind(column: str) -> pa.DataType:
+    if column in _TEXT:
+        return pa.string()
+    return pa.int64() if column in (*_WHOLE, *_QUANTILES) else pa.float64()
 
 
 @contextmanager
@@ -374,101 +373,73 @@ def _report(found: Accuracy) -> str:
     """Return the short report."""
     errors, marginals, groups = (getattr(found, name).to_pylist() for name in _FILES)
     levels = list(dict.fromkeys(row["level"] for row in errors))
-    every = [row for row in errors if row["size_class"] == ALL]
+    lowest = levels[-1]
     totals = [row for row in errors if row["query"] == TOTAL]
+    by_level = [row for row in totals if row["size_class"] == ALL]
+    by_size = [row for row in totals if row["level"] == lowest]
+    lines = [
+        *(f"# {WATERMARK}", f"Error of the release against the confidential counts: {found.title}"),
+        "Error is estimate minus count. error.json and the Parquet files have all of it.",
+        "## TOTAL, by level",
+        _markdown(["level", "units", *_SHOWN.values()], _total_rows(by_level, "level")),
+        f"## TOTAL at level {lowest}, by the people a unit has",
+        _markdown(["people", "units", *_SHOWN.values()], _total_rows(by_size, "size_class")),
+        "## Mean absolute error of a cell, by query",
+        _markdown(["query", *levels], _mean_rows(errors, levels)),
+        "## Total variation distance, by the number of attributes of a marginal",
+        "Averaged over the marginals and over the units with people in both.",
+        _markdown(["attributes", *levels], _distance_rows(marginals, levels)),
+        f"## Groups at level {lowest} with the lowest and the highest relative bias",
+        f"Of the groups with at least {_SHOWN_GROUP} people.",
+        _markdown(
+            ["group", "people", "mean absolute error", "bias", "relative bias"],
+            _group_rows([row for row in groups if row["level"] == lowest]),
+        ),
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+_SHOWN = {
+    "mean_absolute_error": "mean absolute error",
+    "bias": "bias",
+    "root_mean_squared_error": "RMSE",
+    "error_05": "5 %",
+    "error_95": "95 %",
+    "mean_absolute_percentage_error": "mean % error",
+}
+
+
+def _total_rows(totals: list[dict[str, Any]], by: str) -> Iterator[list[Any]]:
+    return ([row[by], row["cells"], *(row[name] for name in _SHOWN)] for row in totals)
+
+
+def _mean_rows(errors: list[dict[str, Any]], levels: list[str]) -> Iterator[list[Any]]:
+    every = [row for row in errors if row["size_class"] == ALL]
     mean = {(row["query"], row["level"]): row["mean_absolute_error"] for row in every}
-    ways = sorted({row["ways"] for row in marginals})
-    far: dict[tuple[int, str], list[float]] = {}
-    for row in marginals:
-        if row["total_variation_distance"] is not None:
-            far.setdefault((row["ways"], row["level"]), []).append(row["total_variation_distance"])
-    extremes = []
-    for level in levels:
-        here = [r for r in groups if r["level"] == level and r["relative_bias"] is not None]
-        if here:
-            extremes += [choose(here, key=lambda r: r["relative_bias"]) for choose in (min, max)]
-    return "\n".join(
-        [
-            f"# {WATERMARK}",
-            "",
-            f"Error of the release against the confidential counts: {found.title}",
-            "",
-            "Error is estimate minus count. All tables are in error.json and the Parquet files.",
-            "",
-            "## TOTAL, by level",
-            "",
-            *_lines(
-                ("level", "units", *_SHOWN),
-                ((row["level"], row["cells"], *_shown(row)) for row in totals if row in every),
-            ),
-            f"## TOTAL of the {levels[-1]}s, by the size of the unit",
-            "",
-            *_lines(
-                ("people", "units", *_SHOWN),
-                (
-                    (row["size_class"], row["cells"], *_shown(row))
-                    for row in totals
-                    if row["level"] == levels[-1]
-                ),
-            ),
-            "## Mean absolute error of a cell, by query",
-            "",
-            *_lines(
-                ("query", *levels),
-                (
-                    (query, *(mean.get((query, level)) for level in levels))
-                    for query in dict.fromkeys(query for query, _ in mean)
-                ),
-            ),
-            "## Total variation distance, by the number of attributes of the marginal",
-            "",
-            "The mean over units with people in both, averaged over the marginals.",
-            "",
-            *_lines(
-                ("attributes", *levels),
-                ((k, *(_average(far.get((k, level), [])) for level in levels)) for k in ways),
-            ),
-            "## The groups with the lowest and the highest relative bias, by level",
-            "",
-            *_lines(
-                ("level", "group", "people", "bias", "relative bias"),
-                (
-                    (
-                        row["level"],
-                        f"{row['attribute']} = {row['category']}",
-                        row["people"],
-                        row["bias"],
-                        row["relative_bias"],
-                    )
-                    for row in extremes
-                ),
-            ),
-        ]
-    )
+    for query in dict.fromkeys(row["query"] for row in every):
+        yield [query, *(mean.get((query, level)) for level in levels)]
 
 
-_SHOWN = ("mean absolute error", "bias", "RMSE", "5 %", "95 %", "mean % error")
+def _distance_rows(marginals: list[dict[str, Any]], levels: list[str]) -> Iterator[list[Any]]:
+    by_level = {level: [row for row in marginals if row["level"] == level] for level in levels}
+    for ways in dict.fromkeys(row["ways"] for row in marginals):
+        alike = [[row for row in by_level[level] if row["ways"] == ways] for level in levels]
+        far = [[row["total_variation_distance"] for row in rows] for rows in alike]
+        yield [ways, *(None if None in row else sum(row) / len(row) for row in far)]
+    for name in ("units", "units_empty_in_one", "units_empty_in_both"):
+        if marginals:
+            yield [name.replace("_", " "), *(by_level[level][0][name] for level in levels)]
 
 
-def _shown(row: dict[str, Any]) -> _Row:
-    names = (
-        "mean_absolute_error",
-        "bias",
-        "root_mean_squared_error",
-        "error_05",
-        "error_95",
-        "mean_absolute_percentage_error",
-    )
-    return tuple(row[name] for name in names)
+def _group_rows(groups: list[dict[str, Any]]) -> Iterator[list[Any]]:
+    kept = [row for row in groups if row["people"] >= _SHOWN_GROUP]
+    kept.sort(key=lambda row: float(row["relative_bias"]))
+    for row in kept if len(kept) <= 10 else kept[:5] + kept[-5:]:
+        names = ("people", "mean_absolute_error", "bias", "relative_bias")
+        yield [f"{row['attribute']} = {row['category']}", *(row[name] for name in names)]
 
 
-def _average(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _lines(header: _Row, rows: Iterable[_Row]) -> list[str]:
-    """Lay out a Markdown table, and a blank line after it."""
-
+def _markdown(header: list[Any], rows: Iterable[list[Any]]) -> str:
     def text(value: Any) -> str:
         if value is None:
             return ""
@@ -476,5 +447,5 @@ def _lines(header: _Row, rows: Iterable[_Row]) -> list[str]:
             return value.replace("|", "\\|")
         return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
-    lines = [header, ("---",) * len(header), *rows]
-    return [f"| {' | '.join(map(text, line))} |" for line in lines] + [""]
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(text, line))} |" for line in lines)

@@ -20,19 +20,24 @@ from countveil.schema.workload import TOTAL, Query, Schema
 _REACH = 40  # standard deviations beyond which no mass is left in double precision
 _POINTS = 1000  # lattice points per standard deviation that are enough
 _CONVERGED = 1e-12
+_MOST_STEPS = 100  # times the number of classes
+_MOST_WORK = 10_000_000  # kinds of cells × classes × queries, a few seconds
 _OUTSIDE = 1e-9
+_LEAST_VARIANCE = 1e-22  # of the largest: noise that is all but certain to be 0 counts as that much
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
     """The error of one cell of one query, in any unit of the level.
 
-    `standard_deviation` and `absolute_error`, its exact mean, are those of the cell's own noise; None
-    where the query is not measured. `standard_error` is that of the weighted least-squares estimate
-    from all queries of the level, which uses no other level, no invariant, no structural zero, and not
-    that counts are never negative: all of these would lower it. Where a recode has groups of unequal
-    size, cells differ: it is the largest, beside the smallest. None where the queries of the level do
-    not determine the cell. `as_counted`: the plan publishes this count exactly, whatever its noise.
+    `standard_deviation` and `absolute_error`, the mean of its absolute value, are those of the cell's
+    own noise, exact; None where the query is not measured. `standard_error` is that of the weighted
+    least-squares estimate from all queries of the level. It uses no other level, no invariant, no
+    structural zero, and not that counts are never negative; what is released does, and is mostly
+    closer. Where a recode has groups of unequal size cells differ: it is the largest, beside the
+    smallest. None where the queries of the level do not determine the cell, or where cells are of too
+    many kinds to try them all. `as_counted`: an invariant publishes this count exactly, whatever its
+    noise.
     """
 
     level: str
@@ -51,7 +56,7 @@ class ExpectedError:
 
 
 def expected_error(plan: Plan) -> tuple[ExpectedError, ...]:
-    """Return the error of every measured query of every measured level, and of its TOTAL."""
+    """Return the error of TOTAL and of every measured query, for every measured level."""
     return tuple(item for level in plan.levels if plan.at(level) for item in _at(plan, level))
 
 
@@ -72,9 +77,9 @@ def mean_absolute_noise(noise: Mechanism) -> float:
 def _at(plan: Plan, level: str) -> Iterator[ExpectedError]:
     noises = {item.query.name: mechanism_for(item) for item in plan.at(level)}
     measured = [item.query for item in plan.at(level)]
-    strategy = _Strategy(plan.schema, measured, [noises[query.name].variance for query in measured])
-    total = [] if TOTAL in noises else [plan.schema.query(TOTAL)]
-    for query in (*total, *measured):
+    variances = [noises[query.name].variance for query in measured]
+    strategy = _Strategy.of(plan.schema, measured, variances)
+    for query in dict.fromkeys([plan.schema.query(TOTAL), *measured]):
         noise = noises.get(query.name)
         errors = strategy.standard_errors(query)
         yield ExpectedError(
@@ -99,52 +104,58 @@ def _as_counted(plan: Plan, level: str, query: Query) -> bool:
     )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class _Strategy:
-    """The queries of a level, their weights, and what they cannot tell apart.
+    """The queries of a level: the weight of each, and how it looks at each attribute.
 
-    A = Σ w_k Q_kᵀQ_k stays the same when categories that share the groups of every recode (an atom)
-    change places. So A⁻¹q is the same for all cells of a class: for each attribute, the category q
-    names, the rest of its atom, the other atoms. Solving for one value a class is exact and small.
+    A = Σ w_k Q_kᵀQ_k stays the same when categories that no recode tells apart (an atom) change
+    places. So A⁻¹q is the same in all cells of a class: for each attribute, the category q names, the
+    rest of its atom, the other atoms. Solving for one value a class is exact and small.
     """
 
-    def __init__(
-        self, schema: Schema, queries: Sequence[Query], variances: Sequence[float]
-    ) -> None:
-        self.weights = 1 / np.array(variances)
-        self.complete = any(query.complete for query in queries)
-        self.names = {query.name for query in queries}
-        self.axes: list[_Axis] = []
-        self.views: list[list[str | None]] = [[] for _ in queries]
+    queries: tuple[Query, ...]
+    weights: FloatArray
+    axes: tuple[_Axis, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, queries: Sequence[Query], variances: Sequence[float]) -> _Strategy:
+        """Return the strategy of a level from the variance of each query's noise."""
+        used = {name for query in queries for name, _ in query.labels}
+        axes = []
         for attribute in schema.attributes:
-            recodes = {item.name: item for item in schema.recodes if item.of == attribute.name}
-            seen = [_view(query, {attribute.name, *recodes}) for query in queries]
             groups = {
-                name: np.array(recodes[name].group_of(attribute))
-                for name in dict.fromkeys(seen)
-                if name is not None and name != attribute.name
+                recode.name: np.array(recode.group_of(attribute))
+                for recode in schema.recodes
+                if recode.of == attribute.name and recode.name in used
             }
-            self.axes.append(_axis(attribute.name, len(attribute.categories), groups))
-            for views, view in zip(self.views, seen, strict=True):
-                views.append(view)
+            axes.append(_axis(attribute.name, len(attribute.categories), groups))
+        floor = _LEAST_VARIANCE * (max(variances) or 1.0)
+        return cls(tuple(queries), 1 / np.maximum(variances, floor), tuple(axes))
 
     def standard_errors(self, query: Query) -> list[float]:
-        """Return the standard error of one cell of each kind; none if they are not determined."""
-        errors = []
-        kinds = [axis.kinds(_view(query, axis.names)) for axis in self.axes]
-        for classes in product(*kinds):
-            system = self._system(classes)
-            if query.name not in self.names and not self.complete and not system.determined():
+        """Return the standard error of one cell of each kind; none where they cannot be told."""
+        kinds = [axis.kinds(axis.view(query)) for axis in self.axes]
+        classes = math.prod(max(len(kind.sizes) for kind in along) for along in kinds)
+        if math.prod(map(len, kinds)) * classes * len(self.queries) > _MOST_WORK:
+            return []
+        # A measured query lies in the span of the rows, and TOTAL does if everyone is counted once.
+        given = query in self.queries or any(item.complete for item in self.queries)
+        variances = []
+        for chosen in product(*kinds):
+            system = self._system(chosen)
+            variance = system.variance() if given or system.determined() else None
+            if variance is None:
                 return []
-            errors.append(math.sqrt(system.variance()))
-        return errors
+            variances.append(variance)
+        return [math.sqrt(variance) for variance in variances]
 
     def _system(self, classes: tuple[_Classes, ...]) -> _System:
         shape = tuple(len(item.sizes) for item in classes)
         places, rows, offset = [], [], 0
-        for views, weight in zip(self.views, self.weights, strict=True):
+        for query, weight in zip(self.queries, self.weights, strict=True):
             seen = [
-                axis.seen(view, item)
-                for axis, view, item in zip(self.axes, views, classes, strict=True)
+                axis.seen(axis.view(query), item)
+                for axis, item in zip(self.axes, classes, strict=True)
             ]
             labels = np.zeros(shape, np.int64)
             omitted = np.zeros(shape, bool)
@@ -178,10 +189,9 @@ class _Axis:
     sizes: FloatArray
     groups: dict[str, IntArray]
 
-    @property
-    def names(self) -> set[str]:
-        """The attribute and the recodes of it that are measured."""
-        return {self.name, *self.groups}
+    def view(self, query: Query) -> str | None:
+        """Return how a query looks at the attribute: by its name, by a recode of it, or not."""
+        return next((n for n, _ in query.labels if n == self.name or n in self.groups), None)
 
     def kinds(self, view: str | None) -> list[_Classes]:
         """Return one choice of classes for each kind of category or group a query may name."""
@@ -194,7 +204,7 @@ class _Axis:
             kinds = [_Classes(self.sizes, atoms, mask) for mask in masks]
             return _distinct([float(self.sizes[mask].sum()) for mask in masks], kinds, self.groups)
         omitted = [any(group[atom] < 0 for group in self.groups.values()) for atom in atoms]
-        kinds = [_apart(self.sizes, atom) for atom in atoms]
+        kinds = [_apart(self.sizes, atom) for atom in range(len(atoms))]
         return _distinct(list(zip(self.sizes.tolist(), omitted, strict=True)), kinds, self.groups)
 
     def seen(self, view: str | None, classes: _Classes) -> tuple[IntArray, FloatArray]:
@@ -217,22 +227,25 @@ class _System:
     rows: FloatArray
     target: FloatArray
 
-    def variance(self) -> float:
-        """Return qᵀA⁻¹q by conjugate gradients: the sum of step × ‖residual‖² (Hestenes & Stiefel 1952).
+    def variance(self) -> float | None:
+        """Return qᵀA⁻¹q by conjugate gradients: Σ step × ‖residual‖² (Hestenes & Stiefel 1952).
 
-        It ends in as many steps as A has distinct eigenvalues, but for rounding.
+        A has few distinct eigenvalues, and it takes as many steps, but for rounding. A is singular
+        where no query tells all cells apart; that does not matter for a q in the span of its rows.
         """
         residual = direction = self.target
         square = first = float(residual @ residual)
         value = 0.0
-        while square > _CONVERGED**2 * first:
+        for _ in range(_MOST_STEPS * len(self.target)):
+            if square <= _CONVERGED**2 * first:
+                return value
             image = self._times(direction)
             step = square / float(direction @ image)
             value += step * square
             residual = residual - step * image
             before, square = square, float(residual @ residual)
             direction = residual + square / before * direction
-        return value
+        return None
 
     def determined(self) -> bool:
         """Whether q is a combination of the rows, whatever their weights."""
@@ -258,11 +271,6 @@ def _axis(name: str, categories: int, groups: dict[str, IntArray]) -> _Axis:
     return _Axis(name, sizes.astype(float), dict(zip(groups, signatures, strict=True)))
 
 
-def _view(query: Query, names: set[str]) -> str | None:
-    """Return which of the names of one attribute a query uses."""
-    return next((name for name, _ in query.labels if name in names), None)
-
-
 def _apart(sizes: FloatArray, atom: int) -> _Classes:
     """Set one category of an atom apart from the rest."""
     atoms = np.concatenate(([atom], np.arange(len(sizes))))
@@ -285,9 +293,9 @@ def _distinct(
 
 
 def _grids(shape: tuple[int, ...]) -> Sequence[IntArray]:
-    return np.indices(shape, sparse=True)  # type: ignore[return-value]
+    return np.indices(shape, sparse=True)
 
 
 def _outer(factors: Sequence[FloatArray]) -> FloatArray:
     """Return the product of one factor of each attribute, for all combinations."""
-    return reduce(lambda one, other: np.multiply.outer(one, other).reshape(-1), factors)
+    return reduce(lambda one, other: np.multiply.outer(one, other).reshape(-1), factors, np.ones(1))

@@ -1,10 +1,11 @@
-"""What a plan costs and risks, from the plan alone."""
+"""What a plan costs and risks, and how far off its counts will be, from the plan alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from countveil import measure
+from countveil.assess.expected_error import ExpectedError, expected_error
 from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
 from countveil.mechanisms.law import Mechanism
 from countveil.privacy.costs import ZCDP, Cost
@@ -15,12 +16,13 @@ from countveil.schema.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a plan costs and what it lets an intruder learn; no record was read."""
+    """What a plan costs, how noisy it is, what it lets an intruder learn; no record was read."""
 
     plan: Plan
     cost: Cost
     noises: tuple[tuple[Allocation, Mechanism], ...]
     risks: tuple[LevelRisk, ...]
+    errors: tuple[ExpectedError, ...]
     tight_epsilon: float | None
 
     @property
@@ -36,4 +38,5 @@ def price(plan: Plan) -> Price:
     noises = tuple((item, measure.mechanism_for(item)) for item in plan.allocations)
     lossy = [query for item, noise in noises for query in measure.lossy_queries(item, noise, plan)]
     tight = tight_epsilon(lossy, float(plan.delta)) if isinstance(plan.cost, ZCDP) else None
-    return Price(plan, plan.cost, noises, tuple(risk_by_level(plan)), tight)
+    risks = tuple(risk_by_level(plan))
+    return Price(plan, plan.cost, noises, risks, expected_error(plan), tight)

@@ -56,6 +56,8 @@ def demo(
         out / "manifest.json",
         out / "measurements",
         out / "invariants",
+        out / "estimates",
+        out / "tables",
     ]
     if as_json:
         showing.print_json(
@@ -69,7 +71,9 @@ def demo(
     console = showing.console()
     console.print(terminal.price_view(price))
     console.print()
-    console.print(terminal.noisy_totals(release.measurements, "county", "TOTAL"))
+    console.print(terminal.released_totals(release, "county"))
+    console.print()
+    console.print(terminal.certificate_table(release.certificate))
     console.print("\nVerified:")
     for line in verification.checks:
         console.print(f"  {line}", soft_wrap=True)
@@ -240,8 +244,9 @@ def postprocess(
     elif "estimates" not in done.manifest:
         print(f'{out}: its plan asks for no estimates; name one that does: method = "top-down"')
     else:
-        worst = max(item.kkt_residual for item in done.certificate)
-        print(f"{out}: estimates of {len(done.certificate)} levels, worst residual {worst:.0e}")
+        from countveil.report import terminal
+
+        showing.console().print(terminal.certificate_table(done.certificate))
 
 
 @command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -11,11 +12,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from countveil.assess.expected_error import ExpectedError
 from countveil.assess.pricing import Price
 from countveil.measure.manifest import cost_document
-from countveil.measure.measurement import Measurements
 from countveil.mechanisms.law import central_half_width
+from countveil.postprocess.certificate import LevelCertificate
 from countveil.privacy.costs import PureDP
+from countveil.release import Release
+from countveil.schema.workload import TOTAL
 
 
 def price_document(price: Price) -> dict[str, Any]:
@@ -37,6 +41,9 @@ def price_document(price: Price) -> dict[str, Any]:
                         "standard_deviation": math.sqrt(noise.variance),
                     }
                     for item, noise in noises
+                ],
+                "expected_error": [
+                    _error_document(error) for error in price.errors if error.level == level
                 ],
                 "risk": [
                     {
@@ -75,7 +82,9 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
                 f"databases that agree on this."
             )
         )
-    parts += [Text(""), _noise_table(price, every_query), Text(""), _risk_table(price)]
+    parts += [Text(""), _noise_table(price, every_query)]
+    parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
+    parts += [Text(""), _risk_table(price)]
     for risk in price.above_limit:
         parts.append(
             Text(
@@ -87,19 +96,35 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def noisy_totals(measurements: Measurements, level: str, query: str, most: int = 8) -> Table:
-    """Return the first units of a level with a noisy count and its 95 % noise interval."""
-    measurement = measurements.read(level, query)
+def released_totals(release: Release, level: str, most: int = 8) -> Table:
+    """Return the first units of a level: noisy total, its 95 % noise interval, and the estimate."""
+    measurement = release.measurements.read(level, TOTAL)
     half = central_half_width(measurement.mechanism, 0.95)
-    table = Table(title=f"{query} by {level}: what was released")
+    estimates = release.estimates.table(level, TOTAL)["estimate"].to_pylist()
+    table = Table(title=f"Total by {level}: what was released")
     table.add_column(level)
-    table.add_column("noisy count", justify="right")
-    table.add_column("true count within (95 %)", justify="right")
-    for code, value in list(
-        zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], strict=True)
-    )[:most]:
+    for name in ("noisy count", "true count within (95 %)", "estimate that adds up"):
+        table.add_column(name, justify="right")
+    rows = zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], estimates, strict=True)
+    for code, value, estimate in list(rows)[:most]:
         low, high = max(0, value - half), value + half
-        table.add_row(code, f"{value:,}", f"{low:,} to {high:,}")
+        table.add_row(code, f"{value:,}", f"{low:,} to {high:,}", f"{estimate:,}")
+    return table
+
+
+def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
+    """Return how good the estimates of each level are."""
+    table = Table(title="Estimates, and how well they were solved")
+    for name in ("level", "families", "worst residual", "most iterations", "fallbacks"):
+        table.add_column(name, justify="left" if name == "level" else "right")
+    for item in certificate:
+        table.add_row(
+            item.level,
+            f"{item.families:,}",
+            f"{item.kkt_residual:.0e}",
+            str(item.most_iterations),
+            str(item.fallbacks),
+        )
     return table
 
 
@@ -158,6 +183,52 @@ def _noise_table(price: Price, every_query: bool) -> Table:
         if len(shown) < len(noises):
             table.add_row("", "", f"… and {len(noises) - len(shown)} more", "", "")
     return table
+
+
+_ERROR_NOTE = (
+    "Noise: standard deviation of the count's own measurement. Combined: standard error after least "
+    "squares over all queries of the level, without other levels, invariants, structural zeros, and "
+    "that no count is negative. Absolute: its mean absolute error, approximate. Exact: published as "
+    "counted."
+)
+
+
+def _error_table(price: Price, every_query: bool) -> Table:
+    table = Table(title="Expected error of a count, by level")
+    for name in ("level", "query", "noise", "combined", "absolute"):
+        left = name in ("level", "query")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    for level in price.plan.levels:
+        errors = [error for error in price.errors if error.level == level]
+        if not every_query and errors:
+            finest = max(errors, key=lambda error: error.cells)
+            errors = [error for error in errors if error.query == TOTAL or error is finest]
+        for number, error in enumerate(errors):
+            combined = (error.standard_error, error.combined_absolute_error)
+            table.add_row(
+                level if number == 0 else "",
+                error.query,
+                _decimals(error.standard_deviation),
+                *(("exact", "0") if error.as_counted else map(_decimals, combined)),
+            )
+    return table
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
+
+
+def _error_document(error: ExpectedError) -> dict[str, Any]:
+    """Return an expected error as JSON holds it."""
+    return {
+        "query": error.query,
+        "standard_deviation": error.standard_deviation,
+        "absolute_error": error.absolute_error,
+        "standard_error": error.standard_error,
+        "smallest_standard_error": error.smallest_standard_error,
+        "combined_absolute_error": error.combined_absolute_error,
+        "as_counted": error.as_counted,
+    }
 
 
 def _risk_table(price: Price) -> Table:

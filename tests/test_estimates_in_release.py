@@ -1,0 +1,298 @@
+"""Estimates inside a release: made with it, made again, checked, and never charged for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from countveil import Ledger, Release, Secure, pipeline
+from countveil.errors import InfeasibleError, InputError, Interrupted, VerificationError
+from countveil.postprocess import descent
+from countveil.schema.plan import Plan
+from tests.conftest import TINY_PLAN, run
+
+MORE = """
+[[invariants]]
+level = "region"
+query = "TOTAL"
+reason = "known"
+[postprocess]
+method = "top-down"
+tables = ["AGE", "TOTAL"]
+microdata = true
+"""
+
+
+@pytest.fixture
+def plan(tiny: Path) -> Path:
+    tiny.write_text(TINY_PLAN + MORE)
+    return tiny
+
+
+@pytest.fixture
+def out(plan: Path) -> Path:
+    folder = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=folder, rng=Secure())
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_release_holds_its_estimates_and_verifies(out, plan):
+    assert sorted(tree(out)) == [
+        "estimates/area.parquet",
+        "estimates/region.parquet",
+        "geography.parquet",
+        "invariants/region.parquet",
+        "manifest.json",
+        "measurements/area.parquet",
+        "measurements/region.parquet",
+        "microdata.parquet",
+        "tables/AGE.csv",
+        "tables/AGE.parquet",
+        "tables/TOTAL.csv",
+        "tables/TOTAL.parquet",
+        "tables/codebook.csv",
+        "tables/codebook.md",
+    ]
+    checks = Release.read(out).verify(plan.parent / "ledger.sqlite").checks
+    assert checks[3].startswith(
+        "the estimates of 2 levels are whole numbers that add up and agree with what is public"
+    )
+
+
+def test_the_manifest_holds_the_certificate(out):
+    stated = json.loads((out / "manifest.json").read_text())["estimates"]
+    assert stated["method"] == "top-down"
+    assert [item["level"] for item in stated["certificate"]] == ["region", "area"]
+    for item in stated["certificate"]:
+        assert set(item) >= {
+            "kkt_residual",
+            "consistency_gap",
+            "objective",
+            "iterations",
+            "fallbacks",
+        }
+        assert 0 <= item["kkt_residual"] <= 1e-9
+
+
+def test_published_estimates_read_back_as_tables(out):
+    table = Release.read(out).estimates.table("region", "TOTAL").to_pandas()
+    assert table.set_index("geocode")["estimate"].to_dict() == {"R1": 4, "R2": 4}  # invariant
+
+
+def test_the_error_report_is_internal(out):
+    report = (out.parent / "out-internal" / "error-report.md").read_text()
+    assert "INTERNAL" in report.splitlines()[0]
+    assert not list(out.rglob("error*"))
+
+
+def test_releasing_again_changes_nothing(out, plan):
+    before = tree(out)
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    assert tree(out) == before
+
+
+def test_other_post_processing_uses_the_same_measurements_and_charges_nothing(out, plan):
+    before = tree(out)
+    plan.write_text(plan.read_text() + '[postprocess.levels."*"]\nrounding = "cells"\n')
+    loaded = Plan.load(plan)
+    pipeline.release(loaded, to=out, rng=Secure())
+    after = tree(out)
+    assert {k: v for k, v in before.items() if k.startswith("measure")} == {
+        k: v for k, v in after.items() if k.startswith("measure")
+    }
+    release = Release.read(out)
+    release.verify(plan.parent / "ledger.sqlite")
+    assert release.plan.passes["area"].rounding == "cells"
+    assert len(loaded.ledger().charges()) == 1
+
+
+def test_a_plan_without_tables_takes_the_old_ones_away(out, plan):
+    plan.write_text(plan.read_text().replace('tables = ["AGE", "TOTAL"]\nmicrodata = true\n', ""))
+    pipeline.estimate(out, Plan.load(plan))
+    names = tree(out)
+    assert "microdata.parquet" not in names
+    assert not [name for name in names if name.startswith("tables/AGE")]
+    Release.read(out).verify()
+
+
+def test_a_plan_that_measures_something_else_is_refused(out, plan):
+    plan.write_text(plan.read_text().replace('rho = "2"', 'rho = "3"'))
+    with pytest.raises(InputError, match="was measured under another plan; only \\[postprocess\\]"):
+        pipeline.estimate(out, Plan.load(plan))
+
+
+def test_estimates_are_a_function_of_the_published_folder(out, tmp_path):
+    """Whoever has the folder makes the same tables from it, without the internal one."""
+    copy = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(out, copy)
+    release = json.loads((copy / "manifest.json").read_text())
+    for name in [name for name in release["files"] if name.startswith(("estimates", "tables"))]:
+        (copy / name).unlink()
+        del release["files"][name]
+    (copy / "microdata.parquet").unlink()
+    del release["files"]["microdata.parquet"]
+    del release["estimates"]
+    (copy / "manifest.json").write_text(json.dumps(release))
+    with pytest.raises(VerificationError, match="the estimates are missing; finish with"):
+        Release.read(copy).verify()
+    pipeline.estimate(copy)
+    before, after = tree(out), tree(copy)
+    assert before.keys() == after.keys()
+    assert {k for k in before if before[k] != after[k]} <= {"manifest.json"}
+    assert json.loads(before["manifest.json"]) == json.loads(after["manifest.json"])
+
+
+def test_estimates_that_do_not_add_up_fail_verification(out):
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from countveil import storage
+
+    path = out / "estimates" / "area.parquet"
+    table = pq.read_table(path)
+    more = pc.add(table["estimate"], 1).cast("int32")
+    position = table.schema.get_field_index("estimate")
+    table = table.set_column(position, table.schema.field("estimate"), more)
+    pq.write_table(table, path)
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["files"]["estimates/area.parquet"]["sha256"] = storage.sha256(path)
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(VerificationError, match="are not the sum of its parts"):
+        Release.read(out).verify()
+
+
+def test_a_certificate_that_does_not_hold_fails_verification(out):
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["estimates"]["certificate"][0]["kkt_residual"] = 1e-3
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(VerificationError, match="certificate of the estimates is not complete"):
+        Release.read(out).verify()
+
+
+def test_a_stop_while_estimating_keeps_the_measurements(plan, monkeypatch):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    out = plan.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(descent.Job, "run", stopped)
+        with pytest.raises(Interrupted, match="the measurements of .* are kept"):
+            pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    measured = {k: v for k, v in tree(out).items() if k.startswith("measure")}
+    with pytest.raises(VerificationError, match="the estimates are missing"):
+        Release.read(out).verify()
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    assert measured == {k: v for k, v in tree(out).items() if k.startswith("measure")}
+    Release.read(out).verify(plan.parent / "ledger.sqlite")
+    assert len(Plan.load(plan).ledger().charges()) == 1
+
+
+CONSTRAINT = (
+    '[[constraints]]\nlevel = "area"\nquery = "AGE"\npath = "facts.csv"\nreason = "known"\n'
+)
+
+
+def test_constraints_travel_with_the_release(plan, tmp_path):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    out = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    (plan.parent / "facts.csv").unlink()
+    release = Release.read(out)
+    release.verify()
+    assert (out / "constraints" / "00-path.csv").exists()
+    table = release.estimates.table("area", "AGE").to_pandas().set_index(["geocode", "AGE"])
+    assert table.loc[("A3", "young"), "estimate"] == 2
+    (out / "tables" / "AGE.csv").unlink()
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["estimates"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    pipeline.estimate(out)  # from the folder alone
+    Release.read(out).verify()
+
+
+def test_contradictions_are_refused_before_anything_is_spent(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least,at_most\nA3,young,2,1\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    with pytest.raises(InfeasibleError, match="area A3: AGE = young must be at least 2"):
+        pipeline.release(Plan.load(plan), to=plan.parent / "out", rng=Secure())
+    assert not (plan.parent / "out").exists()
+    assert not (plan.parent / "ledger.sqlite").exists()
+    assert run("check", plan).status == 2
+
+
+def test_facts_that_the_counts_break_are_named_after_the_charge_and_can_be_mended(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
+    before = plan.read_text()
+    plan.write_text(before + CONSTRAINT)
+    ran = run("release", plan, "--to", "out", "--quiet", cwd=plan.parent)
+    assert ran.status == 2
+    assert "needs at least 50 people in AGE = young" in ran.err
+    assert "the measurements of out are kept; `countveil postprocess out` goes on" in ran.err
+    plan.write_text(before)
+    ran = run("postprocess", "out", "--plan", plan, "--quiet", cwd=plan.parent)
+    assert ran.status == 0, ran.err
+    Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+
+
+def test_the_command_shows_how_well_it_was_solved(out):
+    ran = run("postprocess", out, "--quiet")
+    assert ran.status == 0
+    assert "worst residual" in ran.out
+    ran = run("postprocess", out, "--json")
+    assert [item["level"] for item in ran.document()["estimates"]["certificate"]] == [
+        "region",
+        "area",
+    ]
+
+
+def test_a_plan_without_estimates_says_how_to_ask_for_them(tiny):
+    run("release", tiny, "--to", tiny.parent / "out", "--quiet")
+    ran = run("postprocess", tiny.parent / "out")
+    assert ran.status == 0
+    assert 'method = "top-down"' in ran.out
+
+
+def test_post_processing_reads_no_record(out, plan):
+    (plan.parent / "people.csv").unlink()
+    plan.write_text(plan.read_text() + '[postprocess.levels."*"]\nrounding = "unbiased"\n')
+    ran = run("postprocess", out, "--plan", plan, "--quiet")
+    assert ran.status == 0, ran.err
+    Release.read(out).verify(plan.parent / "ledger.sqlite")
+
+
+def test_a_killed_estimation_is_finished_by_the_same_command(tmp_path):
+    """SIGKILL while estimating: whatever it had written, the same command ends in a good release."""
+    assert run("init", tmp_path / "start", "--people", "3000").status == 0
+    plan = tmp_path / "start" / "plan.toml"
+    out = tmp_path / "start" / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "countveil", "release", plan, "--to", out, "--quiet"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "manifest.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    ran = run("release", plan, "--to", out, "--quiet")
+    assert ran.status == 0, ran.err
+    Release.read(out).verify(tmp_path / "start" / "ledger.sqlite")
+    assert isinstance(Plan.load(plan).ledger(), Ledger)
+    assert len(Plan.load(plan).ledger().charges()) == 1
