@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +13,16 @@ _HERE = Path(__file__).resolve().parent
 _ENVIRONMENT = _HERE.parents[1] / ".venv-peers"
 
 
-def ask(script: str, question: dict[str, Any]) -> Any:
+def ask(script: str, question: dict[str, Any], *, one_thread: bool = False) -> Any:
     """Run a script of this folder in the peers' environment; return the JSON it prints."""
     python = _interpreter()
+    names = ("OPENBLAS", "OMP", "MKL", "RAYON") if one_thread else ()
     answer = subprocess.run(
         [python, _HERE / script, json.dumps(question)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, **{f"{name}_NUM_THREADS": "1" for name in names}},
     )
     return json.loads(answer.stdout)
 
@@ -33,6 +36,11 @@ def _interpreter() -> Path:
         print(f"installing peers into {_ENVIRONMENT.name}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", _ENVIRONMENT], check=True)
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
-        subprocess.run([str(python), *install, str(requirements)], check=True)
+        command = [str(python), *install, str(requirements)]
+        if subprocess.run(command, check=False).returncode != 0:
+            sys.exit(
+                f"the peers could not be installed; leave them out with --no-peers, or make "
+                f"{_ENVIRONMENT.name} where there is a package index: {' '.join(command)}"
+            )
         stamp.write_text(wanted)
     return python

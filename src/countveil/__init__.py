@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from countveil import assess, measure
+    from countveil import assess, measure, postprocess
     from countveil.assess.intruder import Intruder
     from countveil.engines.registry import open_engine
     from countveil.mechanisms.continuous import Gaussian, Laplace
@@ -51,6 +51,7 @@ __all__ = [
     "assess",
     "measure",
     "open_engine",
+    "postprocess",
 ]
 
 

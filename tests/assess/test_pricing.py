@@ -25,9 +25,10 @@ def test_change_one_neighbours_lower_the_risk():
         assert risk.marginal_risk < loose[risk.level, risk.prior]
 
 
-def test_prices_hold_cost_noise_and_risk():
+def test_prices_hold_cost_noise_risk_and_error():
     priced = price(Plan.parse('[release]\ntitle = "t"\npreset = "pl94-2020"\n'))
     assert len(priced.noises) == 65
+    assert len(priced.errors) == 66  # TOTAL of the nation is not measured, and has an error
     assert priced.tight_epsilon == pytest.approx(16.476, abs=0.01)
     assert priced.tight_epsilon < priced.cost.epsilon("1e-10")
     block = next(

@@ -197,8 +197,8 @@ def test_totals_given_outrank_those_it_would_round():
 def test_larger_tables_equal_a_linear_program():
     # Cells and totals make a transportation problem, whose vertices are whole.
     rng = np.random.default_rng(5)
-    for _ in range(8):
-        shape = rng.integers(8, 25, 2)
+    for _ in range(25):
+        shape = rng.integers(6, 20, 2)
         A = np.eye(shape[1]) + 0.1
         counts = rng.poisson(1.5, shape)
         parent, totals = counts.sum(axis=0), counts.sum(axis=1)
@@ -215,7 +215,7 @@ def test_larger_tables_equal_a_linear_program():
             bounds=[(0, float(x > 0)) for x in part.reshape(-1)],
         )
         best = found.fun + part.sum()
-        assert moved(check(h, parent, totals), h) == pytest.approx(best, abs=1e-6)
+        assert moved(check(h, parent, totals), h) == pytest.approx(best, abs=1e-7)
 
 
 # Whole and nearly whole tables.

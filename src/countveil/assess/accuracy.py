@@ -102,9 +102,9 @@ class Accuracy:
                 pq.write_table(table, path)
             document[name] = table.to_pylist()
         with _private(folder / "error.json") as path:
-            path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            path.write_bytes((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
         with _private(folder / "error-report.md") as path:
-            path.write_text(_report(self))
+            path.write_bytes(_report(self).encode())
 
 
 def accuracy(estimates: Estimates, counts: Counts) -> Accuracy:

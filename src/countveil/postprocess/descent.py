@@ -28,6 +28,7 @@ from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.family import Family, solve
 from countveil.postprocess.least_squares import Observations
 from countveil.postprocess.pool import Pool
+from countveil.postprocess.totals import MeasuredTotals, looks_below, measured_totals
 from countveil.postprocess.workplace import Batch, Workplace
 from countveil.randomness import BitSource, Secure
 from countveil.schema.geography import Geography
@@ -49,6 +50,7 @@ class Task:
     stop: int
     parents: IntArray
     facts: LevelFacts
+    totals: MeasuredTotals | None
     geocodes: pa.StringArray
     parent_codes: pa.StringArray | None
 
@@ -88,6 +90,7 @@ class Job:
                 values=values[first:last],
                 limits=task.facts.limits(first, last, support, parent),
                 label=self._label,
+                totals=None if task.totals is None else task.totals.slice(first, last),
             )
             rng = self._rng(task.level, name)
             solved, certificate = solve(family, self.plan.passes[task.level], rng=rng)
@@ -161,7 +164,10 @@ def top_down(
     with threadpool_limits(1), Pool(job, workers) as pool:
         for above, level in zip([None, *visited], visited, strict=False):
             done = place.finished(level)
-            tasks = list(_tasks(plan, geography, facts[level], above, level))
+            totals = None
+            if looks_below(plan, level):
+                totals = measured_totals(measurements, plan, geography, visited, level)
+            tasks = list(_tasks(plan, geography, facts[level], totals, above, level))
             stops = [task.stop for task in tasks]
             batches = pool.map(tasks[len(done) :], large=geography.units(level) >= _MANY)
             for number, batch in enumerate(batches, len(done)):
@@ -175,7 +181,12 @@ def top_down(
 
 
 def _tasks(
-    plan: Plan, geography: Geography, facts: LevelFacts, above: str | None, level: str
+    plan: Plan,
+    geography: Geography,
+    facts: LevelFacts,
+    totals: MeasuredTotals | None,
+    above: str | None,
+    level: str,
 ) -> Iterator[Task]:
     """Cut a level into tasks of whole families."""
     units = geography.units(level)
@@ -201,6 +212,7 @@ def _tasks(
             stop,
             held,
             facts.slice(start, stop),
+            None if totals is None else totals.slice(start, stop),
             geography.geocodes(level, start, stop),
             codes,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.errors import CertificateError
+from countveil.errors import CertificateError, InfeasibleError
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.certificate import Certificate, chain
 from countveil.postprocess.dependent import round_unbiased
@@ -24,8 +24,10 @@ from countveil.postprocess.least_squares import (
 from countveil.postprocess.nonnegative import solve_family
 from countveil.postprocess.rounding import round_family
 from countveil.postprocess.rows import Row, largest_gap
+from countveil.postprocess.totals import MeasuredTotals, fit
 from countveil.randomness import BitSource
 from countveil.schema.passes import Passes
+from countveil.schema.workload import TOTAL
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,7 +44,8 @@ class Family:
     """The children of one parent over the cells that may hold people.
 
     `cells` are cells of the full histogram; `places` tells which scalar of `values` counts each of
-    them, query by query. `parent` is None at the top.
+    them, query by query. `parent` is None at the top. `totals` is what the children and their own
+    parts measured of their totals, where a pass asks for it.
     """
 
     name: str
@@ -54,24 +57,70 @@ class Family:
     values: Any
     limits: Limits
     label: Callable[[IntArray], str]
+    totals: MeasuredTotals | None = None
 
 
 def solve(
     family: Family, passes: Passes, *, rng: BitSource | None = None
 ) -> tuple[IntArray, Certificate]:
     """Return the integer histograms of the children, and how good the solutions behind them are."""
-    certificates = []
-    limits = family.limits
-    for query in passes.first:
-        coarse, group = _merged(family, query.cell_of[family.cells])
-        if not len(coarse.places):
-            continue  # nothing at this level measures it
-        inner = _limits_of_groups(limits, group, len(coarse.cells))
-        counts, certificate = _one_pass(replace(coarse, limits=inner), passes, rng)
-        certificates.append(certificate)
-        limits = _hold(limits, counts, group)
-    counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
+    limits, certificates = family.limits, []
+    try:
+        for query in passes.first:
+            if query.name == TOTAL and limits.totals is not None:
+                continue  # known
+            coarse, group = _merged(family, query.cell_of[family.cells])
+            coarse = replace(coarse, limits=_limits_of_groups(limits, group, len(coarse.cells)))
+            if query.name == TOTAL and family.totals is not None and family.parent is not None:
+                counts, certificate = _totals_pass(coarse, family.totals)
+            elif len(coarse.places):
+                counts, certificate = _one_pass(coarse, passes, rng)
+            else:
+                continue  # nothing at this level measures it
+            certificates.append(certificate)
+            limits = _hold(limits, counts, group)
+        counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
+    except InfeasibleError:
+        if not certificates:
+            raise
+        # What the passes held leaves no table; the facts themselves may.
+        counts, certificate = _one_pass(family, passes, rng)
+        certificate = replace(certificate, fallbacks=certificate.fallbacks + 1)
     return counts, chain([*certificates, certificate])
+
+
+def _totals_pass(family: Family, measured: MeasuredTotals) -> tuple[IntArray, Certificate]:
+    """Fit the children's totals to the parent's; `family` has one cell."""
+    assert family.parent is not None
+    lower, upper = np.zeros(len(family.children)), np.full(len(family.children), np.inf)
+    if family.limits.allowed is not None:
+        upper[~family.limits.allowed[:, 0]] = 0.0
+    for row in family.limits.rows:
+        if len(row.children) == 1:
+            child = row.children[0]
+            lower[child] = max(lower[child], row.lower)
+            upper[child] = min(upper[child], row.upper)
+    refuse_infeasible(
+        family.parent,
+        None,
+        family.limits.allowed,
+        family.limits.rows,
+        children=family.children,
+        cell_names=lambda cells: TOTAL,
+        parent_name=family.name,
+    )
+    totals, certificate = fit(measured, float(family.parent[0]), lower, upper)
+    _refuse_unproven(family, certificate)
+    return round_family(totals[:, None], family.parent), certificate
+
+
+def _refuse_unproven(family: Family, certificate: Certificate) -> None:
+    if not certificate.holds:
+        raise CertificateError(
+            f"{family.name}: its {len(family.children)} children could not be solved to full "
+            f"precision (residual {certificate.kkt_residual:.1e}, gap {certificate.consistency_gap:.1e}"
+            f"); nothing of it is released: please report it"
+        )
 
 
 def _one_pass(
@@ -97,12 +146,7 @@ def _one_pass(
     h, certificate = solve_family(
         A, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
-    if not certificate.holds:
-        raise CertificateError(
-            f"{family.name}: its {len(family.children)} children could not be solved to full "
-            f"precision (residual {certificate.kkt_residual:.1e}, gap {certificate.consistency_gap:.1e}"
-            f"); nothing of it is released: please report it"
-        )
+    _refuse_unproven(family, certificate)
     if passes.rounding == "unbiased" and not limits.rows:
         if rng is None:
             raise CertificateError("unbiased rounding needs randomness; pass rng")

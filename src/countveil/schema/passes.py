@@ -12,7 +12,7 @@ from countveil.errors import PlanError
 from countveil.schema.allocation import query_named
 from countveil.schema.attributes import listed
 from countveil.schema.plan_file import LevelPassesSection, PlanFile
-from countveil.schema.workload import Query, Schema
+from countveil.schema.workload import TOTAL, Query, Schema
 
 Rounding = Literal["cells", "totals", "unbiased"]
 
@@ -23,6 +23,7 @@ class Passes:
 
     first: tuple[Query, ...]
     rounding: Rounding
+    look_below: bool
 
 
 def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> dict[str, Passes]:
@@ -46,10 +47,15 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
                 f"{where}: {coarse.name} is not a sum of {fine.name}; list queries from coarse to "
                 f"fine, each nested in the next"
             )
+    if section.look_below and TOTAL not in section.passes:
+        raise PlanError(
+            f"postprocess.levels.{level}.look_below: serves a pass over TOTAL, and passes names none; "
+            f'write passes = ["TOTAL"]'
+        )
     for query in queries:
         if not query.complete:
             raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
-    return Passes(queries, section.rounding)
+    return Passes(queries, section.rounding, section.look_below)
 
 
 def coarsens(coarse: Query, fine: Query) -> bool:

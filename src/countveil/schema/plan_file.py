@@ -143,6 +143,10 @@ class LevelPassesSection(_Section):
         description="Queries estimated, rounded and then held, before all the rest; each nests in "
         "the next.",
     )
+    look_below: bool = Field(
+        False,
+        description="Let the pass over TOTAL use what the units' parts, one level down, measured.",
+    )
     rounding: Literal["cells", "totals", "unbiased"] = Field(
         "totals",
         description="cells: least change of each count; totals: first of the units' totals, then of "

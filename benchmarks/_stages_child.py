@@ -1,0 +1,107 @@
+"""Writes a population or makes a release, and prints when each stage begins and ends, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+_BEGUN = time.perf_counter()
+_MOST_OFTEN = 1.0  # seconds between two lines about progress
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Time what is inside; processes it started and ended count as its processor time."""
+    say(begin=name)
+    start, used = time.perf_counter(), sum(os.times()[:4])
+    yield
+    say(end=name, seconds=time.perf_counter() - start, cpu=sum(os.times()[:4]) - used)
+
+
+def staged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def inside(*arguments: Any, **named: Any) -> Any:
+        with stage(name):
+            return function(*arguments, **named)
+
+    return inside
+
+
+def progress() -> Callable[[str, str, int, int], None]:
+    last = 0.0
+
+    def tell(what: str, level: str, done: int, units: int) -> None:
+        nonlocal last
+        if done == units or time.monotonic() - last > _MOST_OFTEN:
+            last = time.monotonic()
+            say(progress=f"{what} {level}", done=done, units=units)
+
+    return tell
+
+
+def write_population(question: dict[str, Any]) -> None:
+    from countveil import starter
+
+    tell = progress()
+    people = question["people"]
+    with stage("population"):
+        starter.write_demo(
+            Path(question["to"]),
+            people=people,
+            seed=question["seed"],
+            progress=lambda done: tell("writing", "people", done, people),
+        )
+
+
+def release(question: dict[str, Any]) -> None:
+    from countveil import Plan, Release, Secure, Seeded, measure, pipeline, postprocess
+    from countveil.engines.local import LocalEngine
+
+    say(end="start", seconds=time.perf_counter() - _BEGUN, cpu=sum(os.times()[:4]))
+    plan = Plan.load(question["plan"])
+    seed, ledger = question["seed"], question["ledger"]
+    with ExitStack() as stack:
+        for place, name, title in (
+            (LocalEngine, "tabulate", "tabulate"),
+            (measure, "take", "measure"),
+            (postprocess, "top_down", "estimate"),
+            (pipeline, "accuracy", "compare"),
+            (pipeline, "write_estimates", "write"),
+        ):
+            inside = staged(title, getattr(place, name))
+            stack.enter_context(mock.patch.object(place, name, inside))
+        pipeline.release(
+            plan,
+            to=question["to"],
+            rng=Secure() if seed is None else Seeded(seed),
+            ledger=ledger,
+            workers=question["workers"],
+            progress=progress(),
+        )
+    if question["verify"]:
+        with stage("verify"):
+            done = Release.read(question["to"])
+            checks = done.verify(ledger, simulation=seed is not None).checks
+        say(checks=checks, certificate=done.manifest["estimates"]["certificate"])
+
+
+def main() -> None:
+    # Who asked holds the other end: when they are killed, this ends too.
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    question = json.loads(sys.argv[1])
+    {"population": write_population, "release": release}[question["do"]](question)
+
+
+if __name__ == "__main__":
+    main()
