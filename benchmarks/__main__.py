@@ -8,6 +8,7 @@ import importlib
 import sys
 from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 
 from benchmarks import table
 
@@ -16,33 +17,50 @@ def main() -> int:
     """List the benchmarks, or run those named, in turn."""
     known = _found()
     names = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
-    parser = argparse.ArgumentParser(
-        prog=" ".join(["python -m benchmarks", *names]),
-        description=" ".join(known[name] for name in names if name in known),
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
     for name in names:
         if name not in known:
             parser.error(f"no benchmark {name!r}; choose from {', '.join(known)}")
-    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
-    for module in modules.values():
-        module.arguments(parser)
-    options = parser.parse_args(sys.argv[1 + len(names) :])
     if not names:
+        parser.parse_args()
         width = max(map(len, known))
         for name, sentence in known.items():
             print(f"{name:{width}}  {sentence}")
         return 0
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
+    options = _options(modules, known, sys.argv[1 + len(names) :])
     status = 0
     for name, module in modules.items():
         print(f"{name}: {known[name]}\n{table.machine()}", flush=True)
         try:
-            module.run(options)
+            module.run(options[name])
         except table.Missed as missed:
             print(f"\n{name}: MISSED: {missed}", file=sys.stderr)
             status = 1
         print()
     return status
+
+
+def _options(
+    modules: dict[str, ModuleType], known: dict[str, str], words: list[str]
+) -> dict[str, argparse.Namespace]:
+    """Read the options; each goes to all benchmarks that have one of its name, and one must."""
+    options, strange = {}, set(words)
+    for name, module in modules.items():
+        parser = argparse.ArgumentParser(
+            prog=f"python -m benchmarks {name}",
+            description=known[name],
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            allow_abbrev=False,  # what is short for one is another's in full
+        )
+        module.arguments(parser)
+        options[name], left = parser.parse_known_args(words)
+        strange &= set(left)
+    if strange:
+        parser.error(
+            f"unrecognized arguments: {' '.join(word for word in words if word in strange)}"
+        )
+    return options
 
 
 def _found() -> dict[str, str]:

@@ -15,8 +15,8 @@ from countveil import postprocess
 from countveil.measure.measurement import Measurements
 from countveil.numerics import Array, FloatArray, IntArray
 from countveil.postprocess import Certificate, descent
-from countveil.postprocess.family import Family, solve
-from countveil.postprocess.least_squares import normal_equations
+from countveil.postprocess import family as passing
+from countveil.postprocess.family import Family
 from countveil.randomness import BitSource
 from countveil.schema.geography import Geography
 from countveil.schema.passes import Passes
@@ -58,33 +58,41 @@ class Caught:
 def catch(measurements: Measurements, plan: Plan, geography: Geography, most: int) -> Caught:
     """Run the descent and keep up to `most` families of each level, evenly spread.
 
-    Families of one child, or without people, are nobody's problem: they are left out.
+    A family that is solved in passes is kept as its last pass has it. Families of one child, or
+    without people, are nobody's problem: they are left out.
     """
     problems: list[Problem] = []
     families: Counter[str] = Counter()
     level_below = dict(pairwise(plan.levels))
+    last: list[tuple[Any, ...]] = [()]
+
+    def noted(A: Any, b: Any, parent: Any, totals: Any = None, **others: Any) -> Any:
+        last[0] = (A, b, parent, totals)
+        return postprocess.solve_family(A, b, parent, totals, **others)
 
     def caught(
         family: Family, passes: Passes, *, rng: BitSource | None = None
     ) -> tuple[IntArray, Certificate]:
+        solved = passing.solve(family, passes, rng=rng)
         above = family.name.split()[0]
         level = above if family.parent is None else level_below[above]
         if family.parent is None or (len(family.children) > 1 and len(family.cells) > 0):
             parents = 1 if family.parent is None else geography.units(above)
             spread = max(1, parents // most)
             if families[level] % spread == 0 and families[level] // spread < most:
-                problems.append(_problem(level, family))
+                problems.append(_problem(level, family, *last[0]))
             families[level] += 1
-        return solve(family, passes, rng=rng)
+        return solved
 
-    with mock.patch.object(descent, "solve", caught):
+    with (
+        mock.patch.object(descent, "solve", caught),
+        mock.patch.object(passing, "solve_family", noted),
+    ):
         postprocess.top_down(measurements, plan, geography=geography)
     return Caught(problems, dict(families))
 
 
-def _problem(level: str, family: Family) -> Problem:
-    A, b = normal_equations(family.places, family.weights, family.values)
-    totals, parent = family.limits.totals, family.parent
+def _problem(level: str, family: Family, A: Any, b: Any, parent: Any, totals: Any) -> Problem:
     return Problem(
         level,
         A,

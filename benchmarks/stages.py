@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ Said = dict[str, Any]
 
 @dataclass(slots=True)
 class Stage:
-    """A stage, in one process or, when it was stopped and taken up again, in several."""
+    """A stage: its time so far, the processor time once it has ended, and its peak memory."""
 
     name: str
     seconds: float = 0.0
@@ -57,9 +58,16 @@ class Work:
         return max((stage.peak_mb for stage in self.stages.values()), default=0.0)
 
 
-def population(folder: Path, *, people: int, seed: int, title: str = "") -> Work:
+def population(
+    folder: Path,
+    *,
+    people: int,
+    seed: int,
+    heard: Callable[[Work, Said], None] = lambda work, said: None,
+) -> Work:
     """Write the demo's plan and population."""
-    return work({"do": "population", "to": str(folder), "people": people, "seed": seed}, title)
+    question = {"do": "population", "to": str(folder), "people": people, "seed": seed}
+    return work(question, heard=heard)
 
 
 def release(
@@ -99,18 +107,18 @@ def work(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
-        current, over = [found.stage("start")], threading.Event()
+        current, over, begun = [found.stage("start")], threading.Event(), time.perf_counter()
         watcher = threading.Thread(target=_watch, args=(child.pid, current, over), daemon=True)
         watcher.start()
         for line in child.stdout:
             said = json.loads(line)
             if "begin" in said:
-                current[0] = found.stage(said["begin"])
+                current[0], begun = found.stage(said["begin"]), time.perf_counter()
             elif "end" in said:
                 ended = found.stage(said["end"])
-                ended.seconds += said["seconds"]
-                ended.cpu += said["cpu"]
+                ended.seconds, ended.cpu = said["seconds"], said["cpu"]
             elif "progress" in said:
+                current[0].seconds = time.perf_counter() - begun
                 count = f"{said['done']:,} of {said['units']:,}"
                 print(f"  {title}{said['progress']}: {count}", file=sys.stderr, flush=True)
             else:

@@ -1,6 +1,7 @@
 """Run the examples of a page in order; `python -m tests.documentation_blocks` refreshes outputs.
 
-A `text` block that directly follows an example is its output.
+A `text` block that directly follows an example is its output. A line of it that ends in "…" shows the
+beginning only: what follows differs from run to run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def run_page(page: Path, folder: Path) -> tuple[int, list[Shown]]:
                 lines = [line for line in body.splitlines() if line.startswith("$ countveil")]
                 last, end, ran = "".join(map(run_line, lines)), block.end(), ran + len(lines)
             elif language == "text" and last is not None and not text[end : block.start()].strip():
-                shown.append(Shown(block.start(2), block.end(2), body, tidy(last)))
+                printed = open_ended(body, tidy(last))
+                shown.append(Shown(block.start(2), block.end(2), body, printed))
                 last = None
     return ran, shown
 
@@ -77,6 +79,15 @@ def tidy(text: str) -> str:
     """Drop blanks at line ends and blank lines around."""
     lines = "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
     return lines + "\n"
+
+
+def open_ended(shown: str, printed: str) -> str:
+    """Keep shown lines that end in "…" where what was printed begins alike."""
+    lines = printed.splitlines()
+    for number, (old, new) in enumerate(zip(shown.splitlines(), lines, strict=False)):
+        if old.endswith("…") and new.startswith(old[:-1]):
+            lines[number] = old
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from countveil import measure, postprocess, storage
-from countveil.assess.accuracy import accuracy
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.pricing import Price, price
+from countveil.assess.release_error import accuracy
 from countveil.engines.registry import open_engine
 from countveil.errors import InfeasibleError, Interrupted, RiskAboveLimit, Stopped
 from countveil.measure.boundary import Progress, silent

@@ -111,9 +111,9 @@ def test_lower_bounds_add_up_so_that_parents_leave_room(measured, tmp_path, monk
     (tmp_path / "prisons.csv").write_text("\n".join(lines) + "\n")
     more = CONSTRAINT.format(level="block", query="KIND", path="prisons.csv")
     calls = []
-    original = nonnegative.pivot_rows
+    original = nonnegative.solve_rows
     monkeypatch.setattr(
-        nonnegative, "pivot_rows", lambda *given: calls.append(given) or original(*given)
+        nonnegative, "solve_rows", lambda *given: calls.append(given) or original(*given)
     )
     estimates = postprocess.top_down(*measured(more=more))
     assert len(calls) >= 6  # the bounds bind, or this would show nothing

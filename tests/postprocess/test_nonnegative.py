@@ -17,7 +17,7 @@ from tests.postprocess.truth import (
 )
 
 from countveil.errors import InputError
-from countveil.postprocess import nonnegative, solve_family
+from countveil.postprocess import constrained, interior, nonnegative, solve_family
 from countveil.postprocess.certificate import LARGEST_RESIDUAL, Certificate, natural_residual
 from countveil.postprocess.rows import Row
 
@@ -310,6 +310,8 @@ def test_the_fallback_gives_the_same_answer(rows, sums):
 
 def test_without_a_pivot_or_a_fallback_nothing_is_certified(monkeypatch):
     monkeypatch.setattr(nonnegative, "_ROUNDS", 0)
+    monkeypatch.setattr(interior, "_STEPS", 1)
+    monkeypatch.setattr(constrained, "_PIVOTS", 1)
     family, _ = random_family(np.random.default_rng(13), 3, 4, "both")
     assert not family.solve(pivots=0)[1].holds
 
@@ -415,6 +417,8 @@ def test_a_solver_stopped_early_is_not_certified(rows, sums, monkeypatch):
     rng = np.random.default_rng([16, SUMS.index(sums), rows])
     for name, value in (("_ROUNDS", 1), ("_STEPS", 3)):
         monkeypatch.setattr(nonnegative, name, value)
+    monkeypatch.setattr(interior, "_STEPS", 1)
+    monkeypatch.setattr(constrained, "_PIVOTS", 1)
     stopped = 0
     for number, pivots in product(range(12), (1, 2, 3)):
         monkeypatch.setattr(nonnegative, "_PIVOTS", pivots)
@@ -432,8 +436,8 @@ def test_a_solver_stopped_early_is_not_certified(rows, sums, monkeypatch):
 
 def test_a_row_that_pushes_the_wrong_way_is_not_certified(monkeypatch):
     # Stopped at h = (0.5, 2, 1), where the first row is held at 3 though 5 is better.
-    for name, value in (("_ROUNDS", 1), ("_STEPS", 5), ("_PIVOTS", 3)):
-        monkeypatch.setattr(nonnegative, name, value)
+    monkeypatch.setattr(interior, "_STEPS", 1)
+    monkeypatch.setattr(constrained, "_PIVOTS", 1)
     rows = rows_of(([1, 2], [0], 3, 5), ([1], [0], 2, np.inf))
     family = Family(np.array([[2.0]]), np.array([[1.0], [-7], [6]]), rows=rows)
     h, certificate = family.solve(pivots=1)

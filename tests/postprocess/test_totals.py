@@ -48,7 +48,9 @@ def test_a_fit_that_is_off_does_not_certify():
     assert certificate.kkt_residual < 1e-14
     from countveil.postprocess.totals import _certify
 
-    wrong = _certify(measured, t + np.array([0.1, -0.1]), 0.8, 10.0, np.zeros(2), np.full(2, np.inf))
+    wrong = _certify(
+        measured, t + np.array([0.1, -0.1]), 0.8, 10.0, np.zeros(2), np.full(2, np.inf)
+    )
     assert not wrong.holds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from countveil import measure
-from countveil.assess.expected_error import ExpectedError, expected_error
+from countveil.assess.plan_error import ExpectedError, expected_error
 from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
 from countveil.mechanisms.law import Mechanism
 from countveil.privacy.costs import ZCDP, Cost

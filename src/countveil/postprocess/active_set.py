@@ -326,6 +326,21 @@ def _gap(h: FloatArray, parent: FloatArray, totals: FloatArray) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _left_over(
+    gradient: FloatArray, free: Any, b: FloatArray, lam: FloatArray, mu: FloatArray
+) -> float:
+    """Return the largest gradient of a free entry, relative to the largest of its terms."""
+    children, cells = gradient.shape
+    largest, steep = 0.0, 1e-300
+    for c in range(children):
+        for j in range(cells):
+            steep = max(steep, abs(b[c, j]) + abs(lam[j]) + abs(mu[c]))
+            if free[c, j]:
+                largest = max(largest, abs(gradient[c, j]))
+    return largest / steep
+
+
+@njit(cache=True, nogil=True)
 def _cover(free: Any, allowed: Any, price: FloatArray, summed: bool, totals: FloatArray) -> None:
     """Free the cheapest entry of every cell, and of every child with a total, that has none."""
     children, cells = free.shape
@@ -385,11 +400,14 @@ def pivot(
         if fixed and summed:
             _balance(free, allowed, parent, totals, gradient)
         h, lam, mu = _solve_free(A, b, parent, totals, free)
-        for _ in range(3):  # with weights far apart the sums show it first
-            if _gap(h, parent, totals) <= 0.1 * _TOLERANCE * scale:
+        gradient = _reduced(A, b, h, lam, mu)
+        for _ in range(3):  # with weights far apart, what a solution leaves over shows it
+            if _left_over(gradient, free, b, lam, mu) <= 1e-13 and (
+                _gap(h, parent, totals) <= 0.1 * _TOLERANCE * scale
+            ):
                 break
             _refine(A, b, parent, totals, free, h, lam, mu)
-        gradient = _reduced(A, b, h, lam, mu)
+            gradient = _reduced(A, b, h, lam, mu)
         changes, last_c, last_j = 0, 0, 0
         wrong = np.zeros((children, cells), np.bool_)
         for c in range(children):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from countveil.numerics import FloatArray
+from countveil.postprocess.rows import Row
 
 LARGEST_RESIDUAL = 1e-9
 
@@ -106,3 +107,18 @@ def natural_residual(
     x = h / scale
     apart = np.abs(x - np.maximum(x - reduced / steep, 0.0))
     return float(np.where(allowed, apart, np.abs(x)).max(initial=0.0))
+
+
+def row_residual(
+    rows: Sequence[Row], h: FloatArray, along: FloatArray, scale: float, steep: float
+) -> float:
+    """Return the same for rows: max |s − clip(s − m, lower, upper)|, for sums s and multipliers m.
+
+    A row at its lower bound may push up, one at its upper bound down, a slack one not at all.
+    """
+    worst = [0.0]
+    for row, multiplier in zip(rows, along, strict=True):
+        s = row.sum_of(h) / scale
+        moved = np.clip(s - multiplier / steep, row.lower / scale, row.upper / scale)
+        worst.append(abs(s - float(moved)))
+    return float(np.max(worst))

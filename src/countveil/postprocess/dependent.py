@@ -36,7 +36,7 @@ def round_unbiased(
     rounded up or down, without bias too. `parent` None rounds each child alone. `rng` is one unit's.
     Expectations hold to the 53 bits of a uniform number, and as far as h itself has its sums.
     """
-    values, above = checked_table(h, parent)
+    values, above, _ = checked_table(h, parent, totals)
     whole, part = whole_and_part(values)
     rest = values - whole
     by_cell = None if above is None else _ups(rest, whole, above, 0, "parent")

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
 from countveil.postprocess.active_set import pivot
-from countveil.postprocess.certificate import Certificate, natural_residual
-from countveil.postprocess.constrained import pivot_rows
+from countveil.postprocess.certificate import Certificate, natural_residual, row_residual
+from countveil.postprocess.constrained import solve_rows
 from countveil.postprocess.gradient import descend
 from countveil.postprocess.rows import Row, largest_gap
 from countveil.postprocess.splitting import split
 
 _PIVOTS = 120
-_ROUNDS = 4  # of the fallback, each with four times the steps of the one before
+_ROUNDS = 3  # of the fallback, each with four times the steps of the one before
 _STEPS = 200
 
 Solution = tuple[FloatArray, FloatArray, int, bool]
@@ -114,14 +114,16 @@ class _Problem:
 
     def solve(self, pivots: int) -> tuple[FloatArray, Certificate]:
         """Solve fast, without the rows; bring them in only if the solution breaks one."""
-        if self.b.shape[0] == 0 or self.b.shape[1] == 0:
+        if self.b.shape[0] == 0 or not self.allowed.any():
             nothing = np.zeros(self.b.shape)
             return nothing, self._certify(nothing, nothing, 0, 0)
         if self.b.shape[0] == 1 and len(self.parent):
             return self._copy()
         h, certificate = self._without_rows(pivots)
         if largest_gap(self.rows, h) > 1e-9 * self.scale:
-            return self._with_rows(h, certificate)
+            return self._with_rows(certificate.iterations, certificate.fallbacks)
+        if not certificate.holds:
+            return self._with_rows(certificate.iterations, certificate.fallbacks + 1)
         return h, certificate
 
     def _copy(self) -> tuple[FloatArray, Certificate]:
@@ -130,20 +132,13 @@ class _Problem:
         return h, self._certify(h, np.zeros(self.b.shape), 0, 0)
 
     def _without_rows(self, pivots: int) -> tuple[FloatArray, Certificate]:
-        start = self._start()
-        h, reduced, iterations, ended = self._pivot(start, pivots)
+        """Solve by the active set; where it does not end, go near by splitting and start there."""
+        h, reduced, iterations, ended = self._pivot(self._start(), pivots)
         certificate = self._certify(h, reduced, iterations, 0, rows=False)
         rounds = 0
         while not (ended and certificate.holds) and rounds < _ROUNDS:
-            near = split(
-                self.A,
-                self.b,
-                self.parent,
-                self.totals,
-                self.allowed,
-                (),
-                _STEPS * 4**rounds,
-            )
+            steps = _STEPS * 4**rounds
+            near = split(self.A, self.b, self.parent, self.totals, self.allowed, steps)
             rounds += 1
             near = np.where(near > 1e-7 * self.scale, near, 0.0)
             h, reduced, more, ended = self._pivot(near, _PIVOTS)
@@ -151,26 +146,11 @@ class _Problem:
             certificate = self._certify(h, reduced, iterations, rounds, rows=False)
         return h, certificate
 
-    def _with_rows(self, h: FloatArray, first: Certificate) -> tuple[FloatArray, Certificate]:
-        iterations, rounds, ended = first.iterations, 0, False
-        certificate = first
-        while not (ended and certificate.holds) and rounds < _ROUNDS:
-            near = split(
-                self.A,
-                self.b,
-                self.parent,
-                self.totals,
-                self.allowed,
-                self.rows,
-                _STEPS * 4**rounds,
-            )
-            rounds += 1
-            h, reduced, more, ended = pivot_rows(
-                self.A, self.b, self.parent, self.totals, self.allowed, self.rows, near, _PIVOTS
-            )
-            iterations += more
-            certificate = self._certify(h, reduced, iterations, first.fallbacks + rounds - 1)
-        return h, certificate
+    def _with_rows(self, iterations: int, fallbacks: int) -> tuple[FloatArray, Certificate]:
+        solved = solve_rows(self.A, self.b, self.parent, self.totals, self.allowed, self.rows)
+        iterations += solved.iterations
+        certificate = self._certify(solved.h, solved.reduced, iterations, fallbacks, solved.along)
+        return solved.h, certificate
 
     def _start(self) -> FloatArray:
         """Take as many gradient steps as the conditioning asks for, 15 at the most."""
@@ -197,12 +177,15 @@ class _Problem:
         reduced: FloatArray,
         iterations: int,
         fallbacks: int,
+        along: FloatArray | None = None,
         *,
         rows: bool = True,
     ) -> Certificate:
+        """Measure a solution; `along` are the multipliers of the rows, where they were brought in."""
         pull = h @ self.A
         steep = max(float(np.abs(pull).max(initial=0.0)), float(np.abs(self.b).max(initial=0.0)))
-        residual = natural_residual(h, reduced, self.allowed, self.scale, steep or 1.0)
+        steep = steep or 1.0
+        residual = natural_residual(h, reduced, self.allowed, self.scale, steep)
         gaps: list[Any] = [0.0]
         if len(self.parent):
             gaps.append(np.abs(h.sum(axis=0) - self.parent).max(initial=0.0))
@@ -210,6 +193,11 @@ class _Problem:
             gaps.append(np.abs(h.sum(axis=1) - self.totals).max(initial=0.0))
         if rows:
             gaps.append(largest_gap(self.rows, h))
+        if along is not None:
+            residual = float(
+                np.max([residual, row_residual(self.rows, h, along, self.scale, steep)])
+            )
         gap = float(np.max(gaps))
         objective = float((0.5 * pull * h - self.b * h).sum())
-        return Certificate(max(residual, gap / self.scale), gap, objective, iterations, fallbacks)
+        worst = float(np.max([residual, gap / self.scale]))
+        return Certificate(worst, gap, objective, iterations, fallbacks)

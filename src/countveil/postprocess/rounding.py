@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +15,7 @@ from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.flow import meet_totals, round_totals, round_up
 from countveil.postprocess.rows import Row, as_matrix, largest_gap, nested
 
+_NONE = "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
 _WHOLE = 1e-7  # entries this close to a whole number are that number
 
 
@@ -28,14 +30,13 @@ def round_family(
     """Return integers, each entry of h rounded up or down, that move h least (L1) and keep its sums.
 
     Kept are the parent's cells, `totals` and `rows`. `total_aware` rounds the children's totals first,
-    as little as possible, and then the entries to fit them. Sums over cells alone are met by largest
-    remainder, totals too by shortest paths, rows by HiGHS: as a linear program where rows nest, whose
-    vertices are whole, as an integer program where they cross.
+    as little as possible (the first of those that tie), and then the entries to fit them. Sums over
+    cells alone are met by largest remainder, totals too by shortest paths, rows by HiGHS: as a linear
+    program where rows nest, whose vertices are whole, as an integer program where they cross.
     """
-    values, above = checked_table(h, parent)
+    values, above, fixed = checked_table(h, parent, totals)
     whole, part = whole_and_part(values)
     ups = _wanted(above, whole, part)
-    fixed = None if totals is None else np.asarray(totals, float)
     base = whole.astype(np.int64)
     if rows:
         plain = round_family(values, parent, totals, total_aware=total_aware)
@@ -46,27 +47,46 @@ def round_family(
     if fixed is None and not total_aware:
         return base + up
     sums = values.sum(axis=1)
-    aims = fixed
+    aims: Any = fixed
     if aims is None:
         aims = np.rint(sums) if ups is None else round_totals(sums, part)
     wanted = np.rint(aims - whole.sum(axis=1)).astype(np.int64)
     if ups is None:
         return base + _rows_alone(part, wanted)
-    if meet_totals(part, up, wanted):
+    # Totals that do not add up to the parent leave no row with too few when others have too many.
+    if wanted.sum() == up.sum() and meet_totals(part, up, wanted):
         return base + up
     if fixed is not None:
         raise InputError("the totals cannot be met by rounding h; h does not have them itself")
     return base + _program(part, ups, base, None, (), True)
 
 
-def checked_table(h: ArrayLike, parent: ArrayLike | None) -> tuple[FloatArray, FloatArray | None]:
-    """Return h and its parent as arrays; refuse an h that no counts could have been solved to."""
+def checked_table(
+    h: ArrayLike, parent: ArrayLike | None, totals: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+    """Return h and its sums as arrays; refuse an h that no counts could have been solved to."""
     values = np.ascontiguousarray(h, float)
     if values.ndim != 2 or not np.isfinite(values).all():
         raise InputError("h is a table of finite numbers, children × cells")
     if (values < -_WHOLE).any():
         raise InputError("h has a negative entry; solve the family first")
-    return values, None if parent is None else np.asarray(parent, float)
+    children, cells = values.shape
+    return (
+        values,
+        _checked_sums("parent", parent, cells),
+        _checked_sums("totals", totals, children),
+    )
+
+
+def _checked_sums(name: str, sums: ArrayLike | None, size: int) -> FloatArray | None:
+    if sums is None:
+        return None
+    array = np.asarray(sums, float)
+    if array.shape != (size,):
+        raise InputError(f"{name} has shape {array.shape}; it must have ({size},)")
+    if not (np.isfinite(array) & (array == np.rint(array))).all():
+        raise InputError(f"{name} holds something else than whole numbers; round it first")
+    return array
 
 
 def whole_and_part(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -110,6 +130,8 @@ def _program(
     count, number = len(entries), np.arange(len(entries))
     up = np.zeros(children * cells, np.int64)
     if not count:
+        if largest_gap(rows, base) > 0:
+            raise InputError(_NONE)
         return up.reshape(children, cells)
     by_child = sp.csr_array((np.ones(count), (child, number)), shape=(children, count))
     limits = _Limits(whole=bool(rows) and not nested(rows))
@@ -119,21 +141,35 @@ def _program(
     if rows:
         matrix = as_matrix(rows, children, cells)
         already = matrix @ base.reshape(-1)
-        lower = np.array([row.lower for row in rows]) - already
-        limits.add(matrix[:, entries], lower, np.array([row.upper for row in rows]) - already)
+        lower = np.ceil([row.lower - _WHOLE for row in rows]) - already
+        upper = np.floor([row.upper + _WHOLE for row in rows]) - already
+        limits.add(matrix[:, entries], lower, upper)
     if totals is not None:
         needed = totals - base.sum(axis=1)
         limits.add(by_child, needed, needed)
     elif total_aware:
-        sums = part.sum(axis=1)
-        floor = np.floor(sums + _WHOLE)
-        limits.add(by_child, floor, floor + (sums - floor > _WHOLE))
-        # A total rounded up costs 1 - 2 × its part more than one rounded down.
-        first = limits.least(by_child.T @ (1.0 - 2.0 * (sums - floor)))
-        needed = by_child @ first
+        needed = _least_totals(limits, by_child, part.sum(axis=1))
         limits.add(by_child, needed, needed)
     up[entries] = limits.least(1.0 - 2.0 * part.reshape(-1)[entries])
     return up.reshape(children, cells)
+
+
+def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> FloatArray:
+    """Return how many round-ups each child gets so that the totals move least."""
+    floor = np.floor(sums + _WHOLE)
+    if not limits.whole:
+        # Totals too go up or down; one rounded up costs 1 - 2 × its part more than one rounded down.
+        limits.add(by_child, floor, floor + (sums - floor > _WHOLE))
+        return np.asarray(by_child @ limits.least(by_child.T @ (1.0 - 2.0 * (sums - floor))))
+    children, count = by_child.shape
+    # Crossing rows may force totals further: two more entries a child take what it is above, below.
+    apart = sp.hstack([by_child, -sp.eye_array(children), sp.eye_array(children)])
+    wider = _Limits(whole=True)
+    for matrix, lower, upper in limits.parts:
+        wider.add(sp.hstack([matrix, sp.csr_array((matrix.shape[0], 2 * children))]), lower, upper)
+    wider.add(apart, sums, sums)
+    cost = np.repeat([0.0, 1.0], [count, 2 * children])
+    return np.asarray(by_child @ wider.least(cost, extra=2 * children))
 
 
 class _Limits:
@@ -147,22 +183,21 @@ class _Limits:
         """Add rows with bounds."""
         self.parts.append((matrix, np.asarray(lower, float), np.asarray(upper, float)))
 
-    def least(self, cost: FloatArray) -> IntArray:
-        """Return the least costly round-ups."""
+    def least(self, cost: FloatArray, extra: int = 0) -> IntArray:
+        """Return the least costly round-ups; the last `extra` variables are any numbers from 0 on."""
+        count = len(cost) - extra
         matrices, lower, upper = zip(*self.parts, strict=True)
         result = milp(
             cost,
-            integrality=np.full(len(cost), int(self.whole)),
-            bounds=Bounds(0.0, 1.0),
+            integrality=np.repeat([int(self.whole), 0], [count, extra]),
+            bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, extra])),
             constraints=LinearConstraint(
                 sp.vstack(matrices), np.concatenate(lower), np.concatenate(upper)
             ),
         )
         if result.x is None:
-            raise InputError(
-                "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
-            )
-        chosen = np.rint(result.x)
-        if np.abs(chosen - result.x).max() > 1e-6:
+            raise InputError(_NONE)
+        chosen = np.rint(result.x[:count])
+        if np.abs(chosen - result.x[:count]).max() > 1e-6:
             raise ArithmeticError("a nested rounding problem has a vertex that is not whole")
         return np.asarray(chosen, np.int64)

@@ -53,23 +53,6 @@ def as_matrix(rows: Sequence[Row], children: int, cells: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(flat)), flat, pointers), shape=(len(rows), children * cells))
 
 
-def layers(rows: Sequence[Row], children: int, cells: int) -> list[list[Row]]:
-    """Cut rows into layers whose rows share no entry, so that each layer projects in one step."""
-    result: list[tuple[NDArray[np.bool_], list[Row]]] = []
-    for row in rows:
-        entries = np.ix_(row.children, row.cells)
-        for taken, members in result:
-            if not taken[entries].any():
-                taken[entries] = True
-                members.append(row)
-                break
-        else:
-            taken = np.zeros((children, cells), bool)
-            taken[entries] = True
-            result.append((taken, [row]))
-    return [members for _, members in result]
-
-
 def nested(rows: Sequence[Row]) -> bool:
     """Whether every row is of one child, and the rows of a child are nested or apart."""
     by_child: dict[int, set[frozenset[int]]] = {}

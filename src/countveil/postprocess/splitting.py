@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from countveil.numerics import FloatArray
 from countveil.postprocess.gradient import project
-from countveil.postprocess.rows import Row, layers
 
 _RELAXATION = 1.6  # Boyd et al. (2011), section 3.4.3
 
@@ -23,14 +22,13 @@ def split(
     parent: FloatArray,
     totals: FloatArray,
     allowed: NDArray[np.bool_],
-    rows: Sequence[Row],
     steps: int,
 ) -> FloatArray:
-    """Return a nearly optimal h: non-negative, with sums that are exact, rows and totals nearly so.
+    """Return a nearly optimal h: non-negative, its sums exact, its totals nearly so.
 
     All children and all copies share one Cholesky factor of A + ρ K I, K the number of copies.
     """
-    projections = _projections(parent, totals, allowed, rows)
+    projections = _projections(parent, totals, allowed)
     weight = len(projections)
     eigenvalues = scipy.linalg.eigvalsh(A)
     largest = float(eigenvalues[-1])
@@ -49,7 +47,7 @@ def split(
 
 
 def _projections(
-    parent: FloatArray, totals: FloatArray, allowed: NDArray[np.bool_], rows: Sequence[Row]
+    parent: FloatArray, totals: FloatArray, allowed: NDArray[np.bool_]
 ) -> list[Projection]:
     def onto_sums(x: FloatArray) -> FloatArray:
         x = np.ascontiguousarray(x).copy()
@@ -62,21 +60,4 @@ def _projections(
         missing: FloatArray = (totals - x.sum(axis=1)) / x.shape[1]
         return x + missing[:, None]
 
-    def onto_rows(members: list[Row]) -> Projection:
-        def projection(x: FloatArray) -> FloatArray:
-            x = x.copy()
-            for row in members:
-                entries = np.ix_(row.children, row.cells)
-                together = x[entries].sum()
-                x[entries] += (np.clip(together, row.lower, row.upper) - together) / max(
-                    x[entries].size, 1
-                )
-            return x
-
-        return projection
-
-    result: list[Projection] = [onto_sums]
-    if len(totals):
-        result.append(onto_totals)
-    result.extend(onto_rows(members) for members in layers(rows, *allowed.shape))
-    return result
+    return [onto_sums, onto_totals] if len(totals) else [onto_sums]

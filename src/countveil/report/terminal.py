@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.expected_error import ExpectedError
+from countveil.assess.plan_error import ExpectedError
 from countveil.assess.pricing import Price
 from countveil.measure.manifest import cost_document
 from countveil.mechanisms.law import central_half_width

@@ -10,8 +10,8 @@ from rich.console import Console
 from tests.conftest import TINY_PLAN
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
-from countveil.assess import expected_error as module
-from countveil.assess.expected_error import expected_error, mean_absolute_noise
+from countveil.assess import plan_error as module
+from countveil.assess.plan_error import expected_error, mean_absolute_noise
 from countveil.assess.pricing import price
 from countveil.measure.strategy import mechanism_for
 from countveil.report import terminal
@@ -120,13 +120,25 @@ def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells_within_a_s
             assert item.smallest_standard_error == pytest.approx(errors.min(), rel=1e-9)
 
 
-def test_what_the_queries_do_not_determine_is_left_out():
-    plan = recoded(SOME="1/2", KNOWN="1/2")
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {"LATE": "1"},
+        {"SOME_KNOWN": "1"},
+        {"SOME": "1/2", "KNOWN": "1/2"},
+        {"SOME_SEX": "1/2", "KNOWN": "1/2"},
+        {"SOME_KNOWN": "1/2", "LATE_SEX": "1/2"},
+    ],
+)
+def test_what_the_queries_do_not_determine_is_left_out(shares):
+    plan = recoded(**shares)
     found = {item.query: item for item in expected_error(plan) if item.level == "area"}
-    total = found["TOTAL"]
+    total = found.pop("TOTAL")
     assert (total.standard_deviation, total.absolute_error) == (None, None)
     assert (total.standard_error, total.combined_absolute_error) == (None, None)
-    assert found["SOME"].standard_error == pytest.approx(dense(plan, "area", "SOME").max())
+    assert len(found) == len(shares)
+    for name, item in found.items():
+        assert item.standard_error == pytest.approx(dense(plan, "area", name).max(), rel=1e-9)
 
 
 def test_too_many_kinds_of_cells_are_left_out(monkeypatch):

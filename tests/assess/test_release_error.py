@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from countveil import Plan, Seeded, measure, open_engine, postprocess
-from countveil.assess import accuracy as module
-from countveil.assess.accuracy import SIZE_CLASSES, WATERMARK, accuracy
+from countveil.assess import release_error as module
+from countveil.assess.release_error import SIZE_CLASSES, WATERMARK, accuracy
 from countveil.errors import FolderError, InputError
 from countveil.histograms import Histograms
 
