@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from countveil import Release
+from countveil import Release, pipeline
 from countveil.measure.run import internal_of
 from countveil.schema.plan import Plan
 from countveil.starter import write_start
@@ -72,6 +72,7 @@ def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tall
     done = _run(plan, out, 0)
     _need(done.returncode == 0, f"the last restart failed: {done.stderr}")
     ledger = plan.parent / f"{name}.sqlite"
+    pipeline.estimate(out, workers=1)
     Release.read(out).verify(ledger)
     charges = Plan.load(plan).ledger(ledger).charges()
     _need(len(charges) == 1, f"{len(charges)} charges")
@@ -141,7 +142,7 @@ def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> No
     command = [sys.executable, "-m", "countveil", "release", str(plan), "--to", str(out)]
     command += ["--ledger", str(ledger), "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(rng.uniform(0.05, 1.2))
+    time.sleep(rng.uniform(0.05, 3.0))
     process.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
     status = process.wait()
     tally.runs += 1
