@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.union_find import root_of
 
 # One file, long as it is: Numba's cache sees a change in the file of a kernel, not in what it calls.
 
@@ -88,14 +89,6 @@ def _inverse_of(A: FloatArray, free: IntArray, size: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _root(above: IntArray, node: int) -> int:
-    while above[node] != node:
-        above[node] = above[above[node]]
-        node = above[node]
-    return node
-
-
-@njit(cache=True, nogil=True)
 def _components(free: Any, above: IntArray) -> None:
     """Join children (first) and cells (after them) that share a free entry."""
     children, cells = free.shape
@@ -104,9 +97,9 @@ def _components(free: Any, above: IntArray) -> None:
     for c in range(children):
         for j in range(cells):
             if free[c, j]:
-                above[_root(above, c)] = _root(above, children + j)
+                above[root_of(above, c)] = root_of(above, children + j)
     for node in range(children + cells):
-        above[node] = _root(above, node)
+        above[node] = root_of(above, node)
 
 
 @njit(cache=True, nogil=True)

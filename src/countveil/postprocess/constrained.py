@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,8 @@ from scipy.sparse.linalg import splu
 
 from countveil.numerics import FloatArray
 from countveil.postprocess.interior import Point, Program, approach
-from countveil.postprocess.rows import Row, as_matrix
+from countveil.postprocess.problem import Problem
+from countveil.postprocess.rows import as_matrix
 
 _TOLERANCE = 1e-11
 _ROUNDING = 1e-14
@@ -29,23 +29,17 @@ class Solved:
     iterations: int
 
 
-def solve_rows(
-    A: FloatArray,
-    b: FloatArray,
-    parent: FloatArray,
-    totals: FloatArray,
-    allowed: NDArray[np.bool_],
-    rows: Sequence[Row],
-) -> Solved:
+def solve_rows(problem: Problem) -> Solved:
     """Solve a family with rows; each bound of a row gets a slack entry that is 0 where it holds."""
+    A, b, rows = problem.A, problem.b, problem.rows
     children, cells = b.shape
-    inside = np.flatnonzero(allowed.reshape(-1))
+    inside = np.flatnonzero(problem.allowed.reshape(-1))
     matrix = as_matrix(rows, children, cells)[:, inside]
     lower = np.array([row.lower for row in rows])
     upper = np.array([row.upper for row in rows])
     same = lower == upper
     low, high = ~same & np.isfinite(lower), ~same & np.isfinite(upper)
-    sums, values = _sums(parent, totals, children, cells)
+    sums, values = _sums(problem)
     counts = [len(values), int(same.sum()), int(low.sum()), int(high.sum())]
     slack = sp.vstack(
         [
@@ -96,17 +90,16 @@ def _pivot(p: Program, near: Point) -> tuple[FloatArray, FloatArray, int]:
         free = (free & ~drop) | add
 
 
-def _sums(
-    parent: FloatArray, totals: FloatArray, children: int, cells: int
-) -> tuple[sp.csr_array, FloatArray]:
+def _sums(problem: Problem) -> tuple[sp.csr_array, FloatArray]:
     """Return the plain sums as a matrix over all entries, and their values."""
+    children, cells = problem.b.shape
     parts, values = [sp.csr_array((0, children * cells))], [np.empty(0)]
-    if len(parent):
+    if len(problem.parent):
         parts.append(sp.kron(np.ones((1, children)), sp.eye_array(cells)))
-        values.append(parent)
-    if len(totals):
+        values.append(problem.parent)
+    if len(problem.totals):
         parts.append(sp.kron(sp.eye_array(children), np.ones((1, cells))))
-        values.append(totals)
+        values.append(problem.totals)
     return sp.csr_array(sp.vstack(parts)), np.concatenate(values)
 
 

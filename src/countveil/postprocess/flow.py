@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.union_find import root_of
 
 
 @njit(cache=True, nogil=True)
@@ -39,14 +40,6 @@ def largest_remainder(values: FloatArray, total: int) -> IntArray:
 
 
 @njit(cache=True, nogil=True)
-def _first(above: IntArray, child: int) -> int:
-    while above[child] != child:
-        above[child] = above[above[child]]
-        child = above[child]
-    return child
-
-
-@njit(cache=True, nogil=True)
 def round_totals(sums: FloatArray, part: FloatArray) -> IntArray:
     """Round the children's totals; children that share open cells, and no others, trade round-ups."""
     children, cells = part.shape
@@ -56,10 +49,10 @@ def round_totals(sums: FloatArray, part: FloatArray) -> IntArray:
         for c in range(children):
             if part[c, j] > 0.0:
                 if last >= 0:
-                    above[_first(above, c)] = _first(above, last)
+                    above[root_of(above, c)] = root_of(above, last)
                 last = c
     for c in range(children):
-        above[c] = _first(above, c)
+        above[c] = root_of(above, c)
     order = np.argsort(above, kind="mergesort")
     rounded = np.empty(children, np.int64)
     start = 0

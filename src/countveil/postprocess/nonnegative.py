@@ -15,6 +15,7 @@ from countveil.postprocess.active_set import pivot
 from countveil.postprocess.certificate import Certificate, natural_residual, row_residual
 from countveil.postprocess.constrained import solve_rows
 from countveil.postprocess.gradient import descend
+from countveil.postprocess.problem import Problem
 from countveil.postprocess.rows import Row, largest_gap
 from countveil.postprocess.splitting import split
 
@@ -45,7 +46,7 @@ def solve_family(
     # Cells that the parent does not have are zero in every child.
     kept = parent_ > 0 if len(parent_) else np.ones(b.shape[1], bool)
     inner = [row.within(kept) for row in rows]
-    part = _Problem(
+    problem = Problem(
         np.ascontiguousarray(A[np.ix_(kept, kept)]),
         np.ascontiguousarray(b[:, kept]),
         parent_[kept] if len(parent_) else parent_,
@@ -53,7 +54,7 @@ def solve_family(
         np.ascontiguousarray(allowed_[:, kept]),
         inner,
     )
-    solved, certificate = part.solve(pivots)
+    solved, certificate = _solve(problem, pivots)
     h = np.zeros(b.shape)
     h[:, kept] = solved
     return h, certificate
@@ -96,108 +97,98 @@ def _checked(
     return gram, sides, above, fixed, open_
 
 
-class _Problem:
-    """A family restricted to the parent's cells."""
+def _solve(problem: Problem, pivots: int) -> tuple[FloatArray, Certificate]:
+    """Solve fast, without the rows; bring them in only if the solution breaks one."""
+    if problem.b.shape[0] == 0 or not problem.allowed.any():
+        nothing = np.zeros(problem.b.shape)
+        return nothing, _certify(problem, nothing, nothing, 0, 0)
+    if problem.b.shape[0] == 1 and len(problem.parent):
+        return _copy(problem)
+    h, certificate = _without_rows(problem, pivots)
+    if largest_gap(problem.rows, h) > 1e-9 * problem.scale:
+        return _with_rows(problem, certificate.iterations, certificate.fallbacks)
+    if not certificate.holds:
+        return _with_rows(problem, certificate.iterations, certificate.fallbacks + 1)
+    return h, certificate
 
-    def __init__(
-        self,
-        A: FloatArray,
-        b: FloatArray,
-        parent: FloatArray,
-        totals: FloatArray,
-        allowed: NDArray[np.bool_],
-        rows: Sequence[Row],
-    ) -> None:
-        self.A, self.b, self.parent, self.totals = A, b, parent, totals
-        self.allowed, self.rows = allowed, rows
-        self.scale = max(1.0, float(parent.max(initial=0.0)), float(totals.max(initial=0.0)))
 
-    def solve(self, pivots: int) -> tuple[FloatArray, Certificate]:
-        """Solve fast, without the rows; bring them in only if the solution breaks one."""
-        if self.b.shape[0] == 0 or not self.allowed.any():
-            nothing = np.zeros(self.b.shape)
-            return nothing, self._certify(nothing, nothing, 0, 0)
-        if self.b.shape[0] == 1 and len(self.parent):
-            return self._copy()
-        h, certificate = self._without_rows(pivots)
-        if largest_gap(self.rows, h) > 1e-9 * self.scale:
-            return self._with_rows(certificate.iterations, certificate.fallbacks)
-        if not certificate.holds:
-            return self._with_rows(certificate.iterations, certificate.fallbacks + 1)
-        return h, certificate
+def _copy(problem: Problem) -> tuple[FloatArray, Certificate]:
+    """An only child is its parent; λ takes up the whole gradient."""
+    h = np.where(problem.allowed, problem.parent, 0.0)
+    return h, _certify(problem, h, np.zeros(problem.b.shape), 0, 0)
 
-    def _copy(self) -> tuple[FloatArray, Certificate]:
-        """An only child is its parent; λ takes up the whole gradient."""
-        h = np.where(self.allowed, self.parent, 0.0)
-        return h, self._certify(h, np.zeros(self.b.shape), 0, 0)
 
-    def _without_rows(self, pivots: int) -> tuple[FloatArray, Certificate]:
-        """Solve by the active set; where it does not end, go near by splitting and start there."""
-        h, reduced, iterations, ended = self._pivot(self._start(), pivots)
-        certificate = self._certify(h, reduced, iterations, 0, rows=False)
-        rounds = 0
-        while not (ended and certificate.holds) and rounds < _ROUNDS:
-            steps = _STEPS * 4**rounds
-            near = split(self.A, self.b, self.parent, self.totals, self.allowed, steps)
-            rounds += 1
-            near = np.where(near > 1e-7 * self.scale, near, 0.0)
-            h, reduced, more, ended = self._pivot(near, _PIVOTS)
-            iterations += more
-            certificate = self._certify(h, reduced, iterations, rounds, rows=False)
-        return h, certificate
+def _without_rows(problem: Problem, pivots: int) -> tuple[FloatArray, Certificate]:
+    """Solve by the active set; where it does not end, go near by splitting and start there."""
+    h, reduced, iterations, ended = _pivot(problem, _start(problem), pivots)
+    certificate = _certify(problem, h, reduced, iterations, 0, rows=False)
+    rounds = 0
+    while not (ended and certificate.holds) and rounds < _ROUNDS:
+        steps = _STEPS * 4**rounds
+        near = split(problem, steps)
+        rounds += 1
+        near = np.where(near > 1e-7 * problem.scale, near, 0.0)
+        h, reduced, more, ended = _pivot(problem, near, _PIVOTS)
+        iterations += more
+        certificate = _certify(problem, h, reduced, iterations, rounds, rows=False)
+    return h, certificate
 
-    def _with_rows(self, iterations: int, fallbacks: int) -> tuple[FloatArray, Certificate]:
-        solved = solve_rows(self.A, self.b, self.parent, self.totals, self.allowed, self.rows)
-        iterations += solved.iterations
-        certificate = self._certify(solved.h, solved.reduced, iterations, fallbacks, solved.along)
-        return solved.h, certificate
 
-    def _start(self) -> FloatArray:
-        """Take as many gradient steps as the conditioning asks for, 15 at the most."""
-        if not len(self.parent):
-            return np.where(self.allowed, np.maximum(self.b / np.diag(self.A), 0.0), 0.0)
-        stretch = float(np.abs(self.A).sum(axis=1).max() / np.diag(self.A).min())
-        steps = min(15, math.ceil(math.sqrt(stretch) * 2))
-        return np.asarray(descend(self.A, self.b, self.parent, self.allowed, steps))
+def _with_rows(problem: Problem, iterations: int, fallbacks: int) -> tuple[FloatArray, Certificate]:
+    solved = solve_rows(problem)
+    iterations += solved.iterations
+    certificate = _certify(problem, solved.h, solved.reduced, iterations, fallbacks, solved.along)
+    return solved.h, certificate
 
-    def _pivot(self, start: FloatArray, most: int) -> Solution:
-        try:
-            h, lam, mu, iterations, ended = pivot(
-                self.A, self.b, self.parent, self.totals, self.allowed, start, most
-            )
-        except np.linalg.LinAlgError:
-            return start, np.full(start.shape, np.inf), most, False
-        h = np.where(h > 0.0, h, np.minimum(h, 0.0))
-        reduced = h @ self.A - self.b - lam - mu[:, None]
-        return np.maximum(h, 0.0) if ended else h, reduced, iterations, ended
 
-    def _certify(
-        self,
-        h: FloatArray,
-        reduced: FloatArray,
-        iterations: int,
-        fallbacks: int,
-        along: FloatArray | None = None,
-        *,
-        rows: bool = True,
-    ) -> Certificate:
-        """Measure a solution; `along` are the multipliers of the rows, where they were brought in."""
-        pull = h @ self.A
-        steep = max(float(np.abs(pull).max(initial=0.0)), float(np.abs(self.b).max(initial=0.0)))
-        steep = steep or 1.0
-        residual = natural_residual(h, reduced, self.allowed, self.scale, steep)
-        gaps: list[Any] = [0.0]
-        if len(self.parent):
-            gaps.append(np.abs(h.sum(axis=0) - self.parent).max(initial=0.0))
-        if len(self.totals):
-            gaps.append(np.abs(h.sum(axis=1) - self.totals).max(initial=0.0))
-        if rows:
-            gaps.append(largest_gap(self.rows, h))
-        if along is not None:
-            residual = float(
-                np.max([residual, row_residual(self.rows, h, along, self.scale, steep)])
-            )
-        gap = float(np.max(gaps))
-        objective = float((0.5 * pull * h - self.b * h).sum())
-        worst = float(np.max([residual, gap / self.scale]))
-        return Certificate(worst, gap, objective, iterations, fallbacks)
+def _start(problem: Problem) -> FloatArray:
+    """Take as many gradient steps as the conditioning asks for, 15 at the most."""
+    if not len(problem.parent):
+        return np.where(problem.allowed, np.maximum(problem.b / np.diag(problem.A), 0.0), 0.0)
+    stretch = float(np.abs(problem.A).sum(axis=1).max() / np.diag(problem.A).min())
+    steps = min(15, math.ceil(math.sqrt(stretch) * 2))
+    return np.asarray(descend(problem.A, problem.b, problem.parent, problem.allowed, steps))
+
+
+def _pivot(problem: Problem, start: FloatArray, most: int) -> Solution:
+    try:
+        h, lam, mu, iterations, ended = pivot(
+            problem.A, problem.b, problem.parent, problem.totals, problem.allowed, start, most
+        )
+    except np.linalg.LinAlgError:
+        return start, np.full(start.shape, np.inf), most, False
+    h = np.where(h > 0.0, h, np.minimum(h, 0.0))
+    reduced = h @ problem.A - problem.b - lam - mu[:, None]
+    return np.maximum(h, 0.0) if ended else h, reduced, iterations, ended
+
+
+def _certify(
+    problem: Problem,
+    h: FloatArray,
+    reduced: FloatArray,
+    iterations: int,
+    fallbacks: int,
+    along: FloatArray | None = None,
+    *,
+    rows: bool = True,
+) -> Certificate:
+    """Measure a solution; `along` are the multipliers of the rows, where they were brought in."""
+    pull = h @ problem.A
+    steep = max(float(np.abs(pull).max(initial=0.0)), float(np.abs(problem.b).max(initial=0.0)))
+    steep = steep or 1.0
+    residual = natural_residual(h, reduced, problem.allowed, problem.scale, steep)
+    gaps: list[Any] = [0.0]
+    if len(problem.parent):
+        gaps.append(np.abs(h.sum(axis=0) - problem.parent).max(initial=0.0))
+    if len(problem.totals):
+        gaps.append(np.abs(h.sum(axis=1) - problem.totals).max(initial=0.0))
+    if rows:
+        gaps.append(largest_gap(problem.rows, h))
+    if along is not None:
+        residual = float(
+            np.max([residual, row_residual(problem.rows, h, along, problem.scale, steep)])
+        )
+    gap = float(np.max(gaps))
+    objective = float((0.5 * pull * h - problem.b * h).sum())
+    worst = float(np.max([residual, gap / problem.scale]))
+    return Certificate(worst, gap, objective, iterations, fallbacks)

@@ -6,29 +6,24 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from countveil.numerics import FloatArray
 from countveil.postprocess.gradient import project
+from countveil.postprocess.problem import Problem
 
 _RELAXATION = 1.6  # Boyd et al. (2011), section 3.4.3
 
 Projection = Callable[[FloatArray], FloatArray]
 
 
-def split(
-    A: FloatArray,
-    b: FloatArray,
-    parent: FloatArray,
-    totals: FloatArray,
-    allowed: NDArray[np.bool_],
-    steps: int,
-) -> FloatArray:
+def split(problem: Problem, steps: int) -> FloatArray:
     """Return a nearly optimal h: non-negative, its sums exact, its totals nearly so.
 
-    All children and all copies share one Cholesky factor of A + ρ K I, K the number of copies.
+    Rows are left out. All children and all copies share one Cholesky factor of A + ρ K I, K the
+    number of copies.
     """
-    projections = _projections(parent, totals, allowed)
+    A, b = problem.A, problem.b
+    projections = _projections(problem)
     weight = len(projections)
     eigenvalues = scipy.linalg.eigvalsh(A)
     largest = float(eigenvalues[-1])
@@ -46,9 +41,9 @@ def split(
     return np.asarray(copies[0])
 
 
-def _projections(
-    parent: FloatArray, totals: FloatArray, allowed: NDArray[np.bool_]
-) -> list[Projection]:
+def _projections(problem: Problem) -> list[Projection]:
+    parent, totals, allowed = problem.parent, problem.totals, problem.allowed
+
     def onto_sums(x: FloatArray) -> FloatArray:
         x = np.ascontiguousarray(x).copy()
         if len(parent):
