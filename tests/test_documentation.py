@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from tests.documentation_blocks import FENCE, PAGES, ROOT, run_page, tidy
+from tests.documentation_blocks import FENCE, PAGES, ROOT, open_ended, run_page, tidy
 
 
 def test_the_documentation_builds_without_a_warning(tmp_path):
@@ -26,6 +26,12 @@ def test_the_examples_run_and_print_what_the_page_shows(page, tmp_path):
     for item in outputs:
         assert tidy(item.shown) == item.printed, "run python -m tests.documentation_blocks"
     assert ran or page.name not in ("README.md", "tutorial.md")
+
+
+def test_an_open_end_hides_only_what_follows_it():
+    assert open_ended("residual …\n", "residual 3e-16\n") == "residual …\n"
+    for shown in ("gap …\n", "residual 4e-16\n", "", "residual …\nmore …\n"):
+        assert open_ended(shown, "gaps\nresidual 3e-16\n") == "gaps\nresidual 3e-16\n"
 
 
 def test_the_tutorial_shows_the_plan_that_init_writes():

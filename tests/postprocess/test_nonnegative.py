@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -169,6 +170,18 @@ def test_weights_far_apart_in_larger_families(spread, sums):
     rng = np.random.default_rng([6, spread, SUMS.index(sums)])
     for number in range(15):
         family, _ = random_family(rng, 6, 9, sums, spread=spread, masked=number % 3 == 0)
+        h, _ = checked(family)
+        assert residual(family, h) <= 1e-8
+
+
+@every_kind_of_sums
+@pytest.mark.parametrize("weight", [1e3, 1e6, 1e9])
+def test_a_total_that_weighs_more_than_the_cells_with_rows(weight, sums):
+    rng = np.random.default_rng([18, int(weight), SUMS.index(sums)])
+    for number in range(42):
+        family = with_rows(rng, 4, 3, sums, list(ROWS)[number % len(ROWS)])
+        A, noisy = np.eye(3) + weight, np.linalg.solve(family.A, family.b.T).T
+        family = replace(family, A=A, b=noisy.round(1) @ A)
         h, _ = checked(family)
         assert residual(family, h) <= 1e-8
 
