@@ -241,13 +241,65 @@ def test_facts_that_the_counts_break_are_named_after_the_charge_and_can_be_mende
     before = plan.read_text()
     plan.write_text(before + CONSTRAINT)
     ran = run("release", plan, "--to", "out", "--quiet", cwd=plan.parent)
-    assert ran.status == 2
+    assert ran.status == 3  # charged, and nothing is lost
     assert "needs at least 50 people in AGE = young" in ran.err
     assert "the measurements of out are kept; `countveil postprocess out` goes on" in ran.err
     plan.write_text(before)
     ran = run("postprocess", "out", "--plan", plan, "--quiet", cwd=plan.parent)
     assert ran.status == 0, ran.err
     Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+
+
+def test_a_release_that_cannot_be_estimated_is_finished_without_estimates(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    out = plan.parent / "out"
+    with pytest.raises(Interrupted, match='or without estimates by method = "none"'):
+        pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    with pytest.raises(Interrupted, match="needs at least 50 people"):
+        pipeline.estimate(out)  # from the folder alone: the files of facts are there
+    plan.write_text(plan.read_text().replace('"top-down"', '"none"'))
+    assert run("release", plan, "--to", out, "--quiet").status == 0
+    Release.read(out).verify(plan.parent / "ledger.sqlite")
+    assert not (out / "estimates").exists() or not list((out / "estimates").iterdir())
+
+
+def test_facts_of_several_queries_are_held_against_each_other_before_anything_is_spent(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,3\nA3,old,4\n")
+    (plan.parent / "totals.csv").write_text("area,exactly\nA3,5\n")
+    more = CONSTRAINT + CONSTRAINT.replace('"AGE"', '"TOTAL"').replace("facts", "totals")
+    plan.write_text(plan.read_text() + more)
+    with pytest.raises(InfeasibleError, match="A3"):
+        pipeline.release(Plan.load(plan), to=plan.parent / "out", rng=Secure())
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_a_missing_file_of_facts_stops_before_the_charge(plan):
+    from countveil import measure, open_engine
+
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    loaded = Plan.load(plan)
+    counts = open_engine("local").tabulate(loaded)
+    with pytest.raises(InputError, match="facts.csv: no such file; a constraint of the plan"):
+        measure.take(
+            counts, loaded, rng=Secure(), ledger=loaded.ledger_path, to=plan.parent / "out"
+        )
+    assert not loaded.ledger_path.exists()
+
+
+def test_the_error_report_is_of_the_estimates_that_are_there(out, plan):
+    report = out.parent / "out-internal" / "error-report.md"
+    pipeline.estimate(out)  # no counts at hand
+    assert not report.exists()
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    assert report.exists()
+
+
+def test_releasing_says_that_tables_were_made_anew(out, plan):
+    assert "was released already; nothing" in run("release", plan, "--to", out, "--quiet").out
+    plan.write_text(plan.read_text() + '[postprocess.levels."*"]\nrounding = "cells"\n')
+    ran = run("release", plan, "--to", out, "--quiet")
+    assert "was measured already; its tables were made anew, nothing was charged" in ran.out
 
 
 def test_the_command_shows_how_well_it_was_solved(out):

@@ -10,7 +10,7 @@ CountveilError
 │   └── InfeasibleError   public facts that no table can meet at once
 ├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
 ├── VerificationError     a release folder that does not check out              (exit status 2)
-├── CertificateError      a solution that does not prove itself: not released   (exit status 2)
+├── CertificateError      a solution that does not prove itself: not released   (exit status 3)
 └── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
 
 Stopped, beside KeyboardInterrupt, is the request to end that SIGTERM makes.
@@ -69,6 +69,8 @@ class VerificationError(CountveilError):
 
 class CertificateError(CountveilError):
     """A solution that does not prove itself."""
+
+    exit_status = 3
 
 
 class Interrupted(CountveilError):

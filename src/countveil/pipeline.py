@@ -14,13 +14,19 @@ from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.pricing import Price, price
 from countveil.assess.release_error import accuracy
 from countveil.engines.registry import open_engine
-from countveil.errors import InfeasibleError, Interrupted, RiskAboveLimit, Stopped
+from countveil.errors import (
+    CertificateError,
+    InfeasibleError,
+    Interrupted,
+    RiskAboveLimit,
+    Stopped,
+)
 from countveil.measure.boundary import Progress, silent
 from countveil.measure.run import LOCK, internal_of
-from countveil.postprocess.constraints import read_facts
+from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
-from countveil.release import Release, is_current, refuse_other_measurements, write_estimates
+from countveil.release import Release, is_current, write_estimates
 from countveil.schema.plan import Plan
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
@@ -54,13 +60,16 @@ def release(
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(Path(to)))
 
-    return estimate(to, plan, report=report, rng=rng, workers=workers, progress=progress)
+    return estimate(
+        to, plan, again=False, report=report, rng=rng, workers=workers, progress=progress
+    )
 
 
 def estimate(
     folder: str | Path,
     plan: Plan | None = None,
     *,
+    again: bool = True,
     report: Callable[[Estimates], None] | None = None,
     rng: BitSource | None = None,
     workers: int | None = None,
@@ -68,17 +77,23 @@ def estimate(
 ) -> Release:
     """Post-process a release as its plan says, or another that measures the same; charge nothing.
 
-    `report` is called with the estimates before they are published.
+    Not `again`: keep estimates that are already as the plan says. `report` is called with the
+    estimates before they are published.
     """
     done = Release.read(folder)
     plan = done.plan if plan is None else plan
-    refuse_other_measurements(done, plan)
-    if plan.method == "none" or is_current(done, plan):
-        return done
     internal = internal_of(Path(folder))
+    if not again and is_current(done, plan):
+        if report is not None and plan.method != "none" and not any(internal.glob("error*")):
+            report(done.estimates)  # they were made where the counts were not at hand
+        return done
     storage.make_folder(internal, 0o700)
     work = internal / "estimates"
     with _resumable(folder), storage.held(internal / LOCK):
+        for path in internal.glob("error*"):
+            path.unlink()  # it was of other estimates
+        if plan.method == "none":
+            return write_estimates(done, plan, None)
         estimates = postprocess.top_down(
             done.measurements,
             plan,
@@ -90,7 +105,7 @@ def estimate(
         )
         if report is not None:
             report(estimates)
-        done = write_estimates(done, estimates)
+        done = write_estimates(done, plan, estimates)
         del estimates  # it maps the files that go now
         shutil.rmtree(work)
     return done
@@ -103,7 +118,10 @@ def _resumable(folder: str | Path) -> Iterator[None]:
     try:
         yield
     except InfeasibleError as error:
-        raise InfeasibleError(f"{error}; {again}, with other constraints by --plan") from error
+        other = 'with other constraints by --plan, or without estimates by method = "none"'
+        raise Interrupted(f"{error}; {again}, {other}") from error
+    except CertificateError as error:
+        raise CertificateError(f"{error}; {again}, with other passes by --plan") from error
     except (OSError, MemoryError, BrokenExecutor, KeyboardInterrupt, Stopped) as error:
         what = str(error) or type(error).__name__
         raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error
@@ -123,7 +141,8 @@ def refuse_contradictions(plan: Plan) -> None:
     """Raise when the plan's files of public facts contradict each other, before anything is spent."""
     if plan.constraints and plan.crosswalk is not None:
         visited = [level for level in plan.levels if plan.at(level)]
-        read_facts(plan, plan.geography(), None, visited)
+        geography = plan.geography()
+        refuse_impossible_units(plan, geography, read_facts(plan, geography, None, visited))
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:

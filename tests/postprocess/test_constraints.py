@@ -167,11 +167,11 @@ def test_files_of_facts_are_checked(measured, tmp_path, text, message):
         read_facts(plan, plan.geography(), None, plan.levels)
 
 
-def test_a_missing_file_of_facts_is_named(measured):
-    _measurements, plan = measured(
-        more=CONSTRAINT.format(level="block", query="TOTAL", path="none.csv")
-    )
-    with pytest.raises(InputError, match="none.csv: "):
+def test_a_missing_file_of_facts_is_named(measured, tmp_path):
+    (tmp_path / "none.csv").write_text("block,at_least\n1000,1\n")
+    _, plan = measured(more=CONSTRAINT.format(level="block", query="TOTAL", path="none.csv"))
+    (tmp_path / "none.csv").unlink()
+    with pytest.raises(InputError, match=r"none\.csv: cannot be read as a CSV file"):
         read_facts(plan, plan.geography(), None, plan.levels)
 
 

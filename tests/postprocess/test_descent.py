@@ -195,6 +195,13 @@ def test_a_stopped_descent_goes_on_where_it_was(measured, tmp_path, monkeypatch)
     assert all((whole[level] == values).all() for level, values in arrays(estimates).items())
 
 
+def test_a_plan_that_measures_something_else_is_refused(measured):
+    measurements, _ = measured()
+    _, other = measured(('rho = "1"', 'rho = "2"'))
+    with pytest.raises(InputError, match="was measured under another plan; only \\[postprocess"):
+        postprocess.top_down(measurements, other)
+
+
 def test_work_of_another_plan_is_cleared_away(measured, tmp_path):
     measurements, plan = measured()
     work = tmp_path / "work"

@@ -381,6 +381,14 @@ def test_rows_do_not_make_it_cycle(case):
     assert residual(family, h) <= 1e-8
 
 
+@pytest.mark.parametrize("seed", [207, 1278, 1368, 1507, 1515, 1573])
+def test_where_block_pivots_cycle_single_ones_end(seed):
+    family, _ = random_family(np.random.default_rng([19, seed]), 3, 8, "parent", spread=2.0)
+    _, certificate = checked(family, interior_point(family)[0])
+    assert certificate.fallbacks == 0
+    assert certificate.iterations > 6
+
+
 def test_entries_that_tie_but_for_rounding_do_not_hang():
     # x₁ − 1 and x₂ differ in the last digit, so that dropping x₂ asks for it back.
     script = (

@@ -139,8 +139,13 @@ def test_no_other_rounding_within_rows_moves_less(root, keep, nested):
             at_work += moved(rounded, h) > moved(check(h, parent, totals), h) + 1e-9
         else:
             unmet += 1
-            with pytest.raises(InputError, match="no rounding of h, each entry up or down, meets"):
-                round_family(h, parent, totals, rows=rows)
+            try:
+                nearest = round_family(h, parent, totals, rows=rows)
+            except InputError as error:
+                assert "no table of whole numbers meets all its sums" in str(error)
+            else:
+                assert all(row.lower <= row.sum_of(nearest) <= row.upper for row in rows)
+                assert parent is None or (nearest.sum(axis=0) == parent).all()
     assert at_work > 3, "any rounding would do"
     assert not (nested and unmet), "nested rows can always be kept"
 
@@ -330,12 +335,19 @@ def test_half_integral_vertices_of_two_crossing_margins():
         parent, rows = vertex.sum(axis=0), kept_margins(vertex, CROSSING)
         # Favoured by the cost, the vertex is what a linear program returns.
         np.testing.assert_allclose(relaxed(1.0 - 2.0 * vertex, parent, rows), vertex, atol=1e-9)
-        # Only itself has its sums and no other entries: no rounding is whole.
-        with pytest.raises(InputError, match="no rounding of h, each entry up or down, meets all"):
-            round_family(vertex, parent, rows=rows)
+        # Only itself has its sums and no other entries: no rounding is whole, so entries move further.
         tables = whole_tables(parent, rows)
         if not tables:
+            with pytest.raises(InputError, match="no table of whole numbers meets all its sums"):
+                round_family(vertex, parent, rows=rows)
             continue
+        nearest = round_family(vertex, parent, rows=rows)
+        assert (nearest.sum(axis=0) == parent).all()
+        assert all(row.sum_of(nearest) == row.lower for row in rows)
+        assert moved(nearest, vertex) == pytest.approx(moved(np.array(tables), vertex).min())
+        none = np.zeros(vertex.shape, bool)
+        with pytest.raises(InputError, match="no table of whole numbers meets all its sums"):
+            round_family(vertex, parent, rows=rows, allowed=none)
         # Mixed with a little of whole tables, they become possible; a linear program would not do.
         beside_whole_ones += 1
         h = 0.9 * vertex + 0.1 * np.mean(tables, axis=0)
@@ -352,8 +364,9 @@ def test_the_half_integral_vertex_of_three_crossing_margins():
     vertex[0, [0b000, 0b011, 0b101, 0b110]] = 0.5
     rows = kept_margins(vertex, groups)
     assert {row.lower for row in rows} == {1.0}
-    with pytest.raises(InputError, match="no rounding of h, each entry up or down, meets all"):
-        round_family(vertex, None, rows=rows)
+    nearest = round_family(vertex, None, rows=rows)  # 000 and 111 have the margins, or such a pair
+    assert nearest.sum() == 2
+    assert all(row.sum_of(nearest) == row.lower for row in rows)
     # A little of everything: 000 and 111, say, keep the margins, and the best such pair is found.
     rng = np.random.default_rng(7)
     for _ in range(20):

@@ -186,7 +186,8 @@ def release(
     from countveil.schema.plan import Plan
 
     loaded = Plan.load(plan)
-    before = (to / "manifest.json").exists()
+    manifest = to / "manifest.json"
+    before = manifest.read_bytes() if manifest.exists() else None
     with showing.levels(quiet) as progress:
         done = pipeline.release(
             loaded,
@@ -206,13 +207,17 @@ def release(
                 "folder": str(to),
                 "release": done.manifest["release"],
                 "cost": done.manifest["cost"],
-                "released_before": before,
+                "released_before": before is not None,
                 "left": str(book.left()),
                 "files": list(done.manifest["files"]),
             }
         )
-    elif before:
+    elif before == manifest.read_bytes():
         print(f"{to}: was released already; nothing was charged or drawn")
+    elif before is not None:
+        print(
+            f"{to}: was measured already; its tables were made anew, nothing was charged or drawn"
+        )
     else:
         print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
 
@@ -242,7 +247,7 @@ def postprocess(
     if as_json:
         showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
     elif "estimates" not in done.manifest:
-        print(f'{out}: its plan asks for no estimates; name one that does: method = "top-down"')
+        print(f'{out}: the plan asks for no estimates; name one that does: method = "top-down"')
     else:
         from countveil.report import terminal
 

@@ -61,6 +61,9 @@ def take(
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
     for level in plan.levels:
         _refuse_large_families(counts, plan, level)
+    for path in plan.public_files.values():
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; a constraint of the plan names it")
     layout = f"{manifest.FORMAT}, parts of {_VALUES} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     with opened(folder, identity, counts.keyed_hash) as run:
@@ -163,6 +166,10 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
     with storage.replacing(run.folder / GEOGRAPHY) as temporary:
         write_crosswalk(temporary, counts.geography)
     files.append(GEOGRAPHY)
+    for name, path in plan.public_files.items():
+        storage.make_folder((run.folder / name).parent)
+        storage.write_bytes(run.folder / name, path.read_bytes())
+        files.append(name)
     for level in plan.levels:
         batches = _batches(counts, plan, level)
         if not batches:

@@ -22,12 +22,14 @@ from countveil.postprocess.bounds import (
 )
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.family import Limits
+from countveil.postprocess.feasibility import refuse_infeasible
 from countveil.postprocess.rows import Row
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
 _VALUES = 4_000_000  # counts held at a time
+_MANY = 5_000  # units of a level that are checked one by one before anything is spent
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -212,6 +214,29 @@ def _refuse_contradiction(geography: Geography, level: str, bounds: Bounds) -> N
             f"{bounds.lower[unit, cell]:,}, by its own bounds or those of its parts, and at most "
             f"{bounds.upper[unit, cell]:,}{more}; check invariants and constraints of that query"
         )
+
+
+def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, LevelFacts]) -> None:
+    """Refuse facts of several queries that no histogram of a single unit can meet at once.
+
+    Levels of many units are left to the descent: their bounds show in those of the levels above.
+    """
+    cells = np.flatnonzero(plan.possible)
+    for level, known in facts.items():
+        if len(known.bounds) < 2 or geography.units(level) > _MANY:
+            continue
+        for unit, code in enumerate(geography.geocodes(level).to_pylist()):
+            limits = known.limits(unit, unit + 1, cells, None)
+            refuse_infeasible(
+                None,
+                limits.totals,
+                limits.allowed,
+                limits.rows,
+                children=[code],
+                cell_names=lambda inside: f"{len(inside):,} cells",
+                parent_name=level,
+                cells=len(cells),
+            )
 
 
 def broken_facts(estimates: Estimates, measurements: Measurements) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from countveil import storage
+from countveil.errors import InputError
 from countveil.histograms import Histograms, roll_up, store
 from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
@@ -140,6 +141,7 @@ def top_down(
     it they lie in a temporary folder. `rng` serves unbiased rounding, the
     operating system's generator if not given.
     """
+    refuse_other_measurements(measurements.folder, plan, measurements.plan)
     if work is None:
         # Deleted when the descent ends; what is mapped from it lives as long as the result.
         with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
@@ -178,6 +180,15 @@ def top_down(
             certificates.append(combine(level, done))
     summed = _with_sums(levels, plan, geography, place)
     return Estimates(plan, geography, summed, tuple(certificates))
+
+
+def refuse_other_measurements(folder: Path, plan: Plan, measured: Plan) -> None:
+    """Refuse a plan that would have measured something else."""
+    if plan.measuring_digest != measured.measuring_digest:
+        raise InputError(
+            f"{folder}: was measured under another plan; only [postprocess], [[constraints]] and "
+            f"[[structural_zeros]] may differ"
+        )
 
 
 def _tasks(

@@ -153,7 +153,9 @@ def _one_pass(
         counts = round_unbiased(h, parent, limits.totals, rng=rng)
     else:
         aware = passes.rounding != "cells"
-        counts = round_family(h, parent, limits.totals, rows=limits.rows, total_aware=aware)
+        counts = round_family(
+            h, parent, limits.totals, allowed=limits.allowed, rows=limits.rows, total_aware=aware
+        )
     _check_whole(family, counts)
     return counts, certificate
 

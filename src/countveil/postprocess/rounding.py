@@ -24,6 +24,7 @@ def round_family(
     parent: ArrayLike | None,
     totals: ArrayLike | None = None,
     *,
+    allowed: NDArray[np.bool_] | None = None,
     rows: Sequence[Row] = (),
     total_aware: bool = False,
 ) -> IntArray:
@@ -32,7 +33,9 @@ def round_family(
     Kept are the parent's cells, `totals` and `rows`. `total_aware` rounds the children's totals first,
     as little as possible (the first of those that tie), and then the entries to fit them. Sums over
     cells alone are met by largest remainder, totals too by shortest paths, rows by HiGHS: as a linear
-    program where rows nest, whose vertices are whole, as an integer program where they cross.
+    program where rows nest, whose vertices are whole, as an integer program where they cross. Crossing
+    rows may leave no table of entries up or down; then it is the nearest of all tables, with 0 where
+    not `allowed`.
     """
     values, above, fixed = checked_table(h, parent, totals)
     whole, part = whole_and_part(values)
@@ -42,7 +45,12 @@ def round_family(
         plain = round_family(values, parent, totals, total_aware=total_aware)
         if largest_gap(rows, plain) == 0:
             return plain
-        return base + _program(part, ups, base, fixed, rows, total_aware)
+        if nested(rows):
+            return base + _program(part, ups, base, fixed, rows, total_aware)
+        try:
+            return base + _program(part, ups, base, fixed, rows, total_aware)
+        except InputError:
+            return _nearest_table(values, above, fixed, rows, allowed)
     up = _nearest(part) if ups is None else round_up(part, ups)
     if fixed is None and not total_aware:
         return base + up
@@ -152,6 +160,48 @@ def _program(
         limits.add(by_child, needed, needed)
     up[entries] = limits.least(1.0 - 2.0 * part.reshape(-1)[entries])
     return up.reshape(children, cells)
+
+
+def _nearest_table(
+    values: FloatArray,
+    parent: FloatArray | None,
+    totals: FloatArray | None,
+    rows: Sequence[Row],
+    allowed: NDArray[np.bool_] | None,
+) -> IntArray:
+    """Return the table of whole numbers that moves h least, entries going as far as they must."""
+    children, cells = values.shape
+    size = children * cells
+    entries = np.arange(size)
+    cell, child = entries % cells, entries // cells
+    ones = np.ones(size)
+    parts = [as_matrix(rows, children, cells)]
+    lower = [np.ceil([row.lower - _WHOLE for row in rows])]
+    upper = [np.floor([row.upper + _WHOLE for row in rows])]
+    for sums, where, count in ((parent, cell, cells), (totals, child, children)):
+        if sums is not None:
+            parts.append(sp.csr_array((ones, (where, entries)), shape=(count, size)))
+            lower.append(sums)
+            upper.append(sums)
+    nothing = sp.csr_array((sum(part.shape[0] for part in parts), 2 * size))
+    # x - above + below = h, and what is above or below costs what it is.
+    apart = sp.hstack([sp.eye_array(size), -sp.eye_array(size), sp.eye_array(size)])
+    matrix = sp.vstack([sp.hstack([sp.vstack(parts), nothing]), apart])
+    flat = values.reshape(-1)
+    highest = (
+        np.full(size, np.inf) if allowed is None else np.where(allowed.reshape(-1), np.inf, 0.0)
+    )
+    result = milp(
+        np.repeat([0.0, 1.0], [size, 2 * size]),
+        integrality=np.repeat([1, 0], [size, 2 * size]),
+        bounds=Bounds(0.0, np.concatenate([highest, np.full(2 * size, np.inf)])),
+        constraints=LinearConstraint(
+            matrix, np.concatenate([*lower, flat]), np.concatenate([*upper, flat])
+        ),
+    )
+    if result.x is None:
+        raise InputError("no table of whole numbers meets all its sums and bounds; widen a bound")
+    return np.asarray(np.rint(result.x[:size]), np.int64).reshape(children, cells)
 
 
 def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> FloatArray:

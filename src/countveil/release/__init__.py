@@ -1,6 +1,6 @@
 """WHAT IS PUBLISHED: read a release folder, add estimates to it, verify it, package it."""
 
-from countveil.release.estimates import is_current, refuse_other_measurements, write_estimates
+from countveil.release.estimates import is_current, write_estimates
 from countveil.release.folder import Release
 from countveil.release.verification import Verification
 
@@ -8,6 +8,5 @@ __all__ = [
     "Release",
     "Verification",
     "is_current",
-    "refuse_other_measurements",
     "write_estimates",
 ]

@@ -8,53 +8,49 @@ from pathlib import Path
 from typing import Any
 
 from countveil import storage
-from countveil.errors import InputError
 from countveil.measure import manifest
+from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import publish
 from countveil.release.folder import Release
 from countveil.schema.plan import Plan
 
 
-def write_estimates(release: Release, estimates: Estimates) -> Release:
-    """Write estimates, tables and public files into a release, in place of any it had."""
-    plan, folder = estimates.plan, release.folder
-    refuse_other_measurements(release, plan)
+def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -> Release:
+    """Write estimates, tables and public files into a release, in place of any it had.
+
+    With no estimates those it had are taken out; the plan then asks for none.
+    """
+    folder = release.folder
+    refuse_other_measurements(folder, plan, release.plan)
     public = {name: path.read_bytes() for name, path in plan.public_files.items()}
     kept = _measured(release)
     _write_manifest(release, release.plan, kept, None)
     for name in release.manifest["files"]:
         if name not in kept:
             (folder / name).unlink(missing_ok=True)
-    names = publish(estimates, folder)
+    names = [] if estimates is None else publish(estimates, folder)
     for name, content in public.items():
         storage.make_folder((folder / name).parent)
         storage.write_bytes(folder / name, content)
         names.append(name)
-    facts = {
-        "method": plan.method,
-        "certificate": [asdict(item) for item in estimates.certificate],
-        "tables": [table.name for table in plan.tables],
-        "microdata": plan.microdata,
-    }
+    facts = None
+    if estimates is not None:
+        facts = {
+            "method": plan.method,
+            "certificate": [asdict(item) for item in estimates.certificate],
+            "tables": [table.name for table in plan.tables],
+            "microdata": plan.microdata,
+        }
     _write_manifest(release, plan, [*kept, *names], facts)
     return Release.read(folder)
 
 
-def refuse_other_measurements(release: Release, plan: Plan) -> None:
-    """Refuse a plan that would have measured something else."""
-    if plan.measuring_digest != release.plan.measuring_digest:
-        raise InputError(
-            f"{release.folder}: was measured under another plan; only [postprocess], [[constraints]] "
-            f"and [[structural_zeros]] may differ"
-        )
-
-
 def is_current(release: Release, plan: Plan) -> bool:
-    """Whether the release holds the estimates this plan asks for, from the same public files."""
+    """Whether the release holds what this plan asks for, from the same public files."""
     files = release.manifest["files"]
     return (
-        "estimates" in release.manifest
+        ("estimates" in release.manifest) == (plan.method != "none")
         and release.manifest["plan_sha256"] == plan.digest
         and all(
             name in files and files[name]["sha256"] == storage.sha256(path)
