@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -169,13 +168,13 @@ def top_down(
             totals = None
             if looks_below(plan, level):
                 totals = measured_totals(measurements, plan, geography, visited, level)
-            tasks = list(_tasks(plan, geography, facts[level], totals, above, level))
-            stops = [task.stop for task in tasks]
-            batches = pool.map(tasks[len(done) :], large=geography.units(level) >= _MANY)
-            for number, batch in enumerate(batches, len(done)):
+            cut = _Cut.of(plan, geography, facts[level], totals, above, level)
+            left = range(len(done), len(cut.ranges))
+            large = geography.units(level) >= _MANY and len(left) > 1
+            for number, batch in zip(left, pool.map(map(cut.task, left), large=large), strict=True):
                 place.append(level, batch)
                 done.append(batch.certificate)
-                progress("estimating", level, stops[number], geography.units(level))
+                progress("estimating", level, cut.ranges[number][1], geography.units(level))
             levels[level] = place.read(level)
             certificates.append(combine(level, done))
     summed = _with_sums(levels, plan, geography, place)
@@ -191,42 +190,64 @@ def refuse_other_measurements(folder: Path, plan: Plan, measured: Plan) -> None:
         )
 
 
-def _tasks(
-    plan: Plan,
-    geography: Geography,
-    facts: LevelFacts,
-    totals: MeasuredTotals | None,
-    above: str | None,
-    level: str,
-) -> Iterator[Task]:
-    """Cut a level into tasks of whole families."""
-    units = geography.units(level)
-    scalars = sum(item.query.cells for item in plan.at(level))
-    most = max(1, min(_VALUES // scalars, math.ceil(units / _TASKS)))
-    if above is None:
-        # At the top each unit is on its own, unless public facts tie units together.
-        parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)
-        step = units if facts.groups else most
-        cuts = [(start, min(start + step, units)) for start in range(0, units, step)]
-    else:
-        parents = geography.ancestors(level, above)
-        cuts = geography.batches(level, most, above)
-    for start, stop in cuts:
-        held = parents[start:stop]
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cut:
+    """A level cut into ranges of whole families, and what its tasks take a part of."""
+
+    geography: Geography
+    facts: LevelFacts
+    totals: MeasuredTotals | None
+    above: str | None
+    level: str
+    parents: IntArray
+    ranges: list[tuple[int, int]]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        geography: Geography,
+        facts: LevelFacts,
+        totals: MeasuredTotals | None,
+        above: str | None,
+        level: str,
+    ) -> _Cut:
+        units = geography.units(level)
+        scalars = sum(item.query.cells for item in plan.at(level))
+        most = max(1, min(_VALUES // scalars, math.ceil(units / _TASKS)))
+        if above is None:
+            # At the top each unit is on its own, unless public facts tie units together.
+            parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)
+            step = units if facts.groups else most
+            ranges = [(start, min(start + step, units)) for start in range(0, units, step)]
+        else:
+            parents = geography.ancestors(level, above)
+            ranges = geography.batches(level, most, above)
+        return cls(geography, facts, totals, above, level, parents, ranges)
+
+    def task(self, number: int) -> Task:
+        """Return one task; what it holds is its own, so that it travels light."""
+        start, stop = self.ranges[number]
+        held = self.parents[start:stop]
         codes = None
-        if above is not None:
-            codes = geography.geocodes(above, int(held[0]), int(held[-1]) + 1)
-        yield Task(
-            level,
-            above,
+        if self.above is not None:
+            codes = _alone(self.geography.geocodes(self.above, int(held[0]), int(held[-1]) + 1))
+        return Task(
+            self.level,
+            self.above,
             start,
             stop,
             held,
-            facts.slice(start, stop),
-            None if totals is None else totals.slice(start, stop),
-            geography.geocodes(level, start, stop),
+            self.facts.slice(start, stop),
+            None if self.totals is None else self.totals.slice(start, stop),
+            _alone(self.geography.geocodes(self.level, start, stop)),
             codes,
         )
+
+
+def _alone(codes: pa.StringArray) -> pa.StringArray:
+    """Copy part of an array; a slice would be sent to a worker with all of the array."""
+    return codes.take(pa.array(np.arange(len(codes))))
 
 
 def _with_sums(

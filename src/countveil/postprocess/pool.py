@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -40,9 +40,9 @@ class Pool:
         if self._executor is not None:
             self._executor.shutdown(wait=error[0] is None, cancel_futures=True)
 
-    def map(self, tasks: Sequence[Any], *, large: bool) -> Iterator[Any]:
-        """Yield the results in the order of the tasks; `large` ones go to the processes."""
-        if self.workers == 1 or not large or len(tasks) == 1:
+    def map(self, tasks: Iterable[Any], *, large: bool) -> Iterator[Any]:
+        """Yield the results in the order of the tasks; many of them go to the processes."""
+        if self.workers == 1 or not large:
             for task in tasks:
                 yield self.job.run(task)
             return

@@ -130,11 +130,11 @@ def _certify(
     upper: FloatArray,
 ) -> Certificate:
     scale = max(1.0, total)
-    pull = (t - measured.estimate) / measured.variance
-    reduced = pull + theta
+    reduced = (t - measured.estimate) / measured.variance + theta
     # At an upper bound the gradient may point up; what is left there is taken by that bound.
     reduced = np.where(t >= upper, np.maximum(reduced, 0.0), reduced)
-    steep = max(float(np.abs(pull).max(initial=0.0)), abs(theta), 1e-300)
+    terms = np.maximum(np.abs(t), np.abs(measured.estimate)) / measured.variance
+    steep = max(float(terms.max(initial=0.0)), abs(theta), 1e-300)
     open_ = np.ones(t.shape, bool)
     residual = natural_residual(t - lower, reduced, open_, scale, steep)
     gap = abs(float(t.sum()) - total)
