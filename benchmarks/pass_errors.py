@@ -109,7 +109,7 @@ def _show_totals(errors: Errors, levels: Sequence[str], seeds: int) -> None:
             row.append(f"{error:.2f}{change}")
         rows.append(row)
     columns = ("passes", *levels)
-    show(f"Mean absolute error of TOTAL, {seeds} seeds, and its change from naive", columns, rows)
+    show(f"Mean absolute error of TOTAL, seeds: {seeds}, and its change from naive", columns, rows)
 
 
 def relative(errors: Errors, plan: Plan, variant: str, level: str) -> float:
@@ -137,7 +137,7 @@ def _show_queries(errors: Errors, plan: Plan, seeds: int) -> None:
     for query in (item.query.name for item in plan.at(plan.levels[-1])):
         cells = [(PRESET, level, query) for level in plan.levels]
         rows.append((query, *(f"{np.mean(errors[c]):.3f}" if c in errors else "" for c in cells)))
-    show(f"Mean absolute error of a cell, {PRESET}, {seeds} seeds", ("query", *plan.levels), rows)
+    show(f"Mean absolute error of a cell, {PRESET}, seeds: {seeds}", ("query", *plan.levels), rows)
 
 
 def _show_best(errors: Errors, plan: Plan) -> None:

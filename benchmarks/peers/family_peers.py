@@ -3,8 +3,8 @@
 A family is solved in three formulations. `blocks`: the matrix A of normal equations, dense, once for
 each child. `sums`: A is Σ_k w_k Q_kᵀQ_k, so with variables s_k = Q_k h the Hessian is diagonal and
 the constraints are sparse. `nested`: the same, each s_k summed from the coarsest finer one, not from
-h. Of all ways a peer offers, the one that is fastest at a few families, from the smallest to the
-largest of a level, is used for that level.
+h. All ways of a peer are tried at a few families of a level, from the smallest to the largest; those
+near the best solve all of them, and the fastest counts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _LONG = 0.5  # seconds after which a run is not repeated
 _TRIED = 6  # families of a level that every way is tried at
 _TIMES = 5
 _LEAST_PATIENCE = 5.0  # seconds
+_NEAR = 1.6  # times the least: what a few families leave open
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,20 +319,18 @@ def _answer(way: Way, families: list[dict[str, Any]], sender: Connection) -> Non
         sender.send(Attempt(best, h if finite else None, solved and finite))
 
 
-def fastest(peer: str, level: str, families: list[dict[str, Any]], limit: float) -> Way:
-    """Return the way of a peer that solves some families in the least time together."""
-    best, least = None, np.inf
+def promising(peer: str, level: str, families: list[dict[str, Any]], limit: float) -> list[Way]:
+    """Return the ways of a peer that solve some families in little more time than its best."""
+    taken: dict[Way, float] = {}
     for way in (way for way in ways() if way.peer == peer):
         # Whoever takes many times as long as the best so far need not end; others use the cores too.
+        least = min(taken.values(), default=np.inf)
         patience = min(limit, max(_LEAST_PATIENCE, _TIMES * least))
         results = attempt(way, families, patience, give_up=True)
-        seconds = sum(result.seconds if result.solved else np.inf for result in results)
-        note = f"{1e3 * seconds / len(families):,.1f} ms a family"
+        taken[way] = sum(result.seconds if result.solved else np.inf for result in results)
+        note = f"{1e3 * taken[way] / len(families):,.1f} ms a family"
         print(f"  {level}: {peer}, {way.name}: {note}", file=sys.stderr, flush=True)
-        if best is None or seconds < least:
-            best, least = way, seconds
-    assert best is not None
-    return best
+    return [way for way, seconds in taken.items() if seconds <= _NEAR * min(taken.values())]
 
 
 def main() -> None:
@@ -348,8 +347,11 @@ def main() -> None:
         spread = np.unique(np.linspace(0, len(here) - 1, _TRIED).round().astype(int))
         some = [families[here[place]] for place in spread]
         for peer in dict.fromkeys(way.peer for way in ways()):
-            best = fastest(peer, level, some, limit)
-            results = attempt(best, [families[number] for number in here], limit)
+            tried = [
+                (way, attempt(way, [families[number] for number in here], limit))
+                for way in promising(peer, level, some, limit)
+            ]
+            best, results = min(tried, key=lambda item: sum(each.seconds for each in item[1]))
             for number, result in zip(here, results, strict=True):
                 if result.h is not None:
                     answers[f"{peer}/{number}"] = result.h

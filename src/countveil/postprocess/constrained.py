@@ -17,6 +17,7 @@ from countveil.postprocess.rows import as_matrix
 _TOLERANCE = 1e-11
 _ROUNDING = 1e-14
 _PIVOTS = 12
+_REFINEMENTS = 50
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +61,11 @@ def solve_rows(problem: Problem) -> Solved:
         sp.csr_array(M),
         np.concatenate([values, lower[same], lower[low], upper[high]]),
     )
-    x, multipliers, iterations = _pivot(program, approach(program))
+    try:
+        x, multipliers, iterations = _pivot(program, approach(program), _softest(A))
+    except RuntimeError:  # a singular system: nothing is proved, and the certificate says so
+        nothing = np.zeros(b.shape)
+        return Solved(nothing, np.full(b.shape, np.inf), np.zeros(len(rows)), _PIVOTS)
     _, for_same, for_low, for_high = np.split(multipliers, np.cumsum(counts)[:-1])
     along = np.zeros(len(rows))
     along[same] = for_same
@@ -72,14 +77,20 @@ def solve_rows(problem: Problem) -> Solved:
     return Solved(h.reshape(b.shape), reduced.reshape(b.shape), along, iterations)
 
 
-def _pivot(p: Program, near: Point) -> tuple[FloatArray, FloatArray, int]:
+def _softest(A: FloatArray) -> float:
+    """Return the least curvature of A: one over it is how far multipliers may move entries."""
+    eigenvalues = np.linalg.eigvalsh(A)
+    return float(max(eigenvalues[0], 1e-12 * eigenvalues[-1]))
+
+
+def _pivot(p: Program, near: Point, softest: float) -> tuple[FloatArray, FloatArray, int]:
     """Solve with the entries that are not free at 0, and mend what was taken for the other."""
     x, multipliers, free = near.x, near.y, near.positive
     scale = max(1.0, float(np.abs(p.m).max(initial=0.0)))
     steps = 0
     while True:
         steps += 1
-        x, multipliers = _solve(p, free, x, multipliers)
+        x, multipliers = _solve(p, free, x, multipliers, softest)
         reduced = p.Q @ x - p.b - p.M.T @ multipliers
         steep = float(np.abs(p.b).max()) + float(np.abs(multipliers).max(initial=0.0))
         drop = free & ~(x >= -_TOLERANCE * scale)
@@ -104,7 +115,7 @@ def _sums(problem: Problem) -> tuple[sp.csr_array, FloatArray]:
 
 
 def _solve(
-    p: Program, free: NDArray[np.bool_], x: FloatArray, y: FloatArray
+    p: Program, free: NDArray[np.bool_], x: FloatArray, y: FloatArray, softest: float
 ) -> tuple[FloatArray, FloatArray]:
     """Minimise over the free entries, from x and multipliers y near by.
 
@@ -116,13 +127,15 @@ def _solve(
     exact = sp.csc_array(sp.block_array([[Q, -M.T], [M, corner]]))
     # Iterated regularisation: the damped system is solved again for what it leaves over, and that
     # converges to a solution of the exact one.
-    largest = max(float(p.Q.diagonal().max(initial=0.0)), 1e-300)
-    damping = np.repeat([1e-14 * largest, 1e-10 / largest], [len(inside), len(p.m)])
+    damping = np.repeat([1e-8 * softest, 1e-10 / softest], [len(inside), len(p.m)])
     factor = splu(sp.csc_matrix(exact + sp.diags_array(damping)))
     right = np.concatenate([p.b[inside], p.m])
     solution = np.concatenate([x[inside], y])
-    for _ in range(9):
-        solution += factor.solve(right - exact @ solution)
+    for _ in range(_REFINEMENTS):
+        change = factor.solve(right - exact @ solution)
+        solution += change
+        if (np.abs(change) <= 1e-15 * np.abs(solution).max(initial=0.0)).all():
+            break
     x = np.zeros(len(p.b))
     x[inside] = solution[: len(inside)]
     return x, solution[len(inside) :]
