@@ -64,6 +64,10 @@ def random_bounds(rng, around: float) -> tuple[float, float]:
     )
 
 
+def rows_of(*items: tuple[list[int], list[int], float, float]) -> list[Row]:
+    return [Row(np.array(some), np.array(few), lower, upper) for some, few, lower, upper in items]
+
+
 def checked(family: Family, objective: float | None = None, **options) -> tuple:
     """Solve, and hold the solution to its constraints, its objective and its certificate."""
     h, certificate = family.solve(**options)
@@ -188,6 +192,15 @@ def test_a_total_that_weighs_more_than_the_cells_with_rows(weight, sums):
             continue
         h, _ = checked(family)
         assert residual(family, h) <= 1e-8
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e4, 1e6])
+def test_a_row_on_a_total_that_weighs_more_than_the_cells(weight):
+    # The second child wants nobody and must have 3: its cells' own wishes, −11 and 2, say who.
+    b = weight * np.array([[17.0], [-9.0]]) + np.array([[14.0, 3.0], [-11.0, 2.0]])
+    rows = rows_of(([1], [0, 1], 3.0, 5.0))
+    h, _ = checked(Family(np.eye(2) + weight, b, np.array([4, 5]), rows=rows))
+    np.testing.assert_allclose(h, [[4, 2], [0, 3]], atol=1e-9)
 
 
 # Degenerate and awkward families.
@@ -338,10 +351,6 @@ def test_without_a_pivot_or_a_fallback_nothing_is_certified(monkeypatch):
 # Where block pivots cycle, and where a projection circles.
 
 
-def rows_of(*items: tuple[list[int], list[int], float, float]) -> list[Row]:
-    return [Row(np.array(some), np.array(few), lower, upper) for some, few, lower, upper in items]
-
-
 HARD = {
     "one row, parent and totals": Family(
         np.eye(4),
@@ -490,7 +499,7 @@ def test_a_row_held_on_its_wrong_side_is_not_certified(bounds, held, right, monk
     # Two children at 5 and 3; the first is bounded to 2, and the second held where the row ends.
     rows = rows_of(([0], [0], -np.inf, 2.0), ([1], [0], *bounds))
 
-    def pivot(program, near, softest):
+    def pivot(program, *_):
         x = np.zeros(len(program.b))
         x[:2] = 2.0, held
         gradient = (program.Q @ x - program.b)[:2]

@@ -87,6 +87,8 @@ def _checked(
     for name, array in (("A", gram), ("b", sides), ("parent", above), ("totals", fixed)):
         if not np.isfinite(array).all():
             raise InputError(f"{name} holds a value that is not a number or not finite")
+    if not np.allclose(gram, gram.T) or not (np.diag(gram) > 0).all():
+        raise InputError("A is not symmetric with a positive diagonal; it is a sum of squares")
     for name, array in (("parent", above), ("totals", fixed)):
         if (array < 0).any():
             raise InputError(f"{name} has a negative count; counts are 0 or more")

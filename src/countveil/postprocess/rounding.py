@@ -16,6 +16,7 @@ from countveil.postprocess.flow import meet_totals, round_totals, round_up
 from countveil.postprocess.rows import Row, as_matrix, largest_gap, nested
 
 _NONE = "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
+_CLOSE = 1e-3  # how far sums of h may be off; solutions are far nearer
 _WHOLE = 1e-7  # entries this close to a whole number are that number
 
 
@@ -108,7 +109,7 @@ def _wanted(parent: FloatArray | None, whole: FloatArray, part: FloatArray) -> I
     if parent is None:
         return None
     ups: IntArray = np.rint(parent - whole.sum(axis=0)).astype(np.int64)
-    if (ups < 0).any() or (ups > (part > 0).sum(axis=0)).any():
+    if (ups < 0).any() or (np.abs(part.sum(axis=0) - ups) > _CLOSE).any():
         raise InputError("h does not sum to its parent; solve the family first")
     return ups
 
@@ -195,6 +196,7 @@ def _nearest_table(
         np.repeat([0.0, 1.0], [size, 2 * size]),
         integrality=np.repeat([1, 0], [size, 2 * size]),
         bounds=Bounds(0.0, np.concatenate([highest, np.full(2 * size, np.inf)])),
+        options={"mip_rel_gap": 0.0},
         constraints=LinearConstraint(
             matrix, np.concatenate([*lower, flat]), np.concatenate([*upper, flat])
         ),
@@ -241,6 +243,7 @@ class _Limits:
             cost,
             integrality=np.repeat([int(self.whole), 0], [count, extra]),
             bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, extra])),
+            options={"mip_rel_gap": 0.0},
             constraints=LinearConstraint(
                 sp.vstack(matrices), np.concatenate(lower), np.concatenate(upper)
             ),

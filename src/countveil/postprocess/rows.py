@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
 
 
@@ -22,6 +23,12 @@ class Row:
     lower: float
     upper: float
     what: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.lower < np.inf and self.upper > -np.inf):  # written so that NaN fails
+            raise InputError(
+                f"a row is bounded by {self.lower} and {self.upper}; bounds are numbers"
+            )
 
     def sum_of(self, h: FloatArray | IntArray) -> float:
         """Return what the row sums to."""
