@@ -227,6 +227,6 @@ def _show_nation(work: Work, blocks: int, rehearsal: dict[str, float], small: in
     show(
         f"The nation, {NATION.blocks:,} blocks: time {NATION.blocks / blocks:,.1f} times as long; "
         f"memory by what {blocks:,} blocks took more than {small:,}",
-        ("stage", "hours", "processor hours", "GB, measured", "GB, at most", "KB a block"),
+        ("stage", "hours", "processor hours", "GB, measured", "GB, if linear", "KB a block"),
         rows,
     )

@@ -137,11 +137,16 @@ def _growth(options: argparse.Namespace, folder: Path) -> None:
     time_met, memory_met = (max(per) <= _MOST_GROWTH * per[0] for per in (cost, memory))
     print(
         f"  Targets: a block takes at most {_MOST_GROWTH} times what it takes at the smallest size. "
-        f"Processor time: {max(cost) / cost[0]:.2f}: {verdict(time_met)}; memory: "
-        f"{max(memory) / memory[0]:.2f}: {verdict(memory_met)}."
+        f"Processor time: {_range(cost)}: {verdict(time_met)}; memory: {_range(memory)}: "
+        f"{verdict(memory_met)}. Below 1, what every run takes is shared by more blocks."
     )
     if not (time_met and memory_met):
         raise Missed("the cost of a block grows with the number of blocks")
+
+
+def _range(per_block: list[float]) -> str:
+    relative = [value / per_block[0] for value in per_block]
+    return f"{min(relative):.2f} to {max(relative):.2f}"
 
 
 def _error(options: argparse.Namespace, folder: Path) -> None:

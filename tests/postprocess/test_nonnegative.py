@@ -395,7 +395,7 @@ def test_rows_do_not_make_it_cycle(case):
     assert residual(family, h) <= 1e-8
 
 
-@pytest.mark.parametrize("seed", [207, 1278, 1368, 1507, 1515, 1573])
+@pytest.mark.parametrize("seed", [207, 350, 423, 608, 1278, 1365])
 def test_where_block_pivots_cycle_single_ones_end(seed):
     family, _ = random_family(np.random.default_rng([19, seed]), 3, 8, "parent", spread=2.0)
     _, certificate = checked(family, interior_point(family)[0])
@@ -579,7 +579,7 @@ def test_what_is_not_finite_is_refused(name, bad):
         ({"A": np.eye(3)}, r"b has shape \(3, 2\) and A \(3, 3\); b is children × cells, A cells"),
         ({"A": np.ones((2, 1))}, r"b has shape \(3, 2\) and A \(2, 1\)"),
         ({"A": np.ones(2)}, r"b has shape \(3, 2\) and A \(2,\)"),
-        ({"b": np.ones(2)}, r"b has shape \(2,\) and A \(2, 2\)"),
+        ({"b": np.ones(2)}, r"b has shape \(2,\); b is children × cells"),
         ({"parent": [6.0]}, r"parent has shape \(1,\); it must have \(2,\)"),
         ({"parent": 6.0}, r"parent has shape \(\); it must have \(2,\)"),
         ({"parent": []}, r"parent has shape \(0,\); it must have \(2,\)"),

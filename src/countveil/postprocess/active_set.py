@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.gram import Gram, diagonal, multiply
 from countveil.postprocess.union_find import root_of
 
 # One file, long as it is: Numba's cache sees a change in the file of a kernel, not in what it calls.
@@ -59,33 +60,15 @@ def _solve(M: FloatArray, sides: FloatArray) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _free_cells(free: Any, c: int) -> IntArray:
-    """Return the free cells of a child."""
-    cells = free.shape[1]
-    found = np.empty(cells, np.int64)
-    k = 0
-    for j in range(cells):
-        if free[c, j]:
-            found[k] = j
-            k += 1
-    return found[:k]
-
-
-@njit(cache=True, nogil=True)
-def _taken(A: FloatArray, free: IntArray, size: int) -> FloatArray:
-    M = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            M[i, j] = A[free[i], free[j]]
-    return M
-
-
-@njit(cache=True, nogil=True)
-def _inverse_of(A: FloatArray, free: IntArray, size: int) -> Any:
-    M = _taken(A, free, size)
-    if size > _SMALL or not _invert(M, size):
-        return _solve(_taken(A, free, size), np.eye(size))
-    return M
+def _inverse(M: FloatArray) -> Any:
+    """Return the inverse of a symmetric positive matrix; M is not kept."""
+    size = len(M)
+    if size <= _SMALL:
+        kept = M.copy()
+        if _invert(M, size):
+            return M
+        M = kept
+    return np.ascontiguousarray(_solve(M, np.eye(size)))
 
 
 @njit(cache=True, nogil=True)
@@ -140,126 +123,324 @@ def _balance(
 
 
 @njit(cache=True, nogil=True)
-def _solve_prices(S: FloatArray, right: FloatArray, free: Any, fixed: bool) -> Any:
-    """Solve S λ = right; with fixed totals S is singular, once for each part of the free graph."""
+def _free_cells(gram: Gram, free: Any) -> Any:
+    """List the free cells of each child, block after block; return them and where each list begins."""
     children, cells = free.shape
-    sides = right.copy().reshape(cells, 1)
-    if not fixed:
-        return _solve(S, sides)[:, 0]
+    blocks = len(gram.offsets)
+    first = np.empty(children * blocks + 1, np.int64)
+    listed = np.empty(children * cells, np.int64)
+    n = 0
+    for c in range(children):
+        for k in range(blocks):
+            first[c * blocks + k] = n
+            for i in range(gram.starts[k], gram.starts[k + 1]):
+                if free[c, gram.order[i]]:
+                    listed[n] = gram.order[i]
+                    n += 1
+    first[children * blocks] = n
+    return listed[:n], first
+
+
+@njit(cache=True, nogil=True)
+def _row_count(gram: Gram, fixed: bool) -> int:
+    """Return how many rows a child has: the sums across blocks, and last its total where fixed."""
+    return len(gram.weights) + (1 if fixed else 0)
+
+
+@njit(cache=True, nogil=True)
+def _sum_up(gram: Gram, cell: int, value: float, fixed: bool, rows: FloatArray) -> None:
+    """Add the value of a cell to the rows it counts in."""
+    for t in range(gram.sums.shape[1]):
+        if gram.sums[cell, t] >= 0:
+            rows[gram.sums[cell, t]] += value
+    if fixed:
+        rows[len(rows) - 1] += value
+
+
+@njit(cache=True, nogil=True)
+def _spread(gram: Gram, cell: int, rows: FloatArray, fixed: bool) -> float:
+    """Return what the rows of a cell hold together."""
+    value = rows[len(rows) - 1] if fixed else 0.0
+    for t in range(gram.sums.shape[1]):
+        if gram.sums[cell, t] >= 0:
+            value += rows[gram.sums[cell, t]]
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _row_responses(
+    gram: Gram, F: IntArray, P: FloatArray, at: int, fixed: bool, Y: FloatArray
+) -> None:
+    """Write P Rᵀ for the free cells F of a block into Y: how each answers a push on each row."""
+    size = len(F)
+    for i in range(size):
+        Y[i] = 0.0
+        for j in range(size):
+            _sum_up(gram, F[j], P[at + i * size + j], fixed, Y[i])
+
+
+@njit(cache=True, nogil=True)
+def _factor(gram: Gram, free: Any, summed: bool, fixed: bool) -> Any:
+    """Prepare to solve with the entries not free at 0 and no sign asked of the others.
+
+    With P_c the inverse of A's blocks over the free cells of child c and R its rows,
+    h_c = P_c (b_c + λ + Rᵀz_c), and the sums ask for
+        Σ_c P_c λ + Σ_c P_cRᵀ z_c = parent − Σ_c P_c b_c
+        R P_c λ + (Ω + R P_cRᵀ) z_c = t_c − R P_c b_c
+    where Ω is one over the weights of rows, 0 for a fixed total. Where rows are few, λ is taken out
+    first, block by block; where children are many, z_c, child by child. What is left is inverted.
+    """
+    children, cells = free.shape
+    blocks, rows = len(gram.offsets), _row_count(gram, fixed)
+    listed, first = _free_cells(gram, free)
+    at = np.empty(children * blocks + 1, np.int64)
+    used, widest = 0, 0
+    for n in range(children * blocks):
+        at[n] = used
+        used += (first[n + 1] - first[n]) ** 2
+    for c in range(children):
+        widest = max(widest, first[(c + 1) * blocks] - first[c * blocks])
+    at[children * blocks] = used
+    P = np.empty(used)
+    place = np.empty(cells, np.int64)  # of a cell within its block
+    for k in range(blocks):
+        for i in range(gram.starts[k], gram.starts[k + 1]):
+            place[gram.order[i]] = i - gram.starts[k]
+    rows_first = summed and not (rows == 0 or (blocks > 1 and children * rows <= cells))
+    inner = np.zeros((children, rows, rows))
+    S = np.zeros((cells, cells) if rows_first else (0, 0))
+    middle = np.zeros(len(gram.values) if summed and not rows_first else 0)
+    Y = np.empty((widest, rows))
+    for c in range(children):
+        begin = first[c * blocks]
+        for k in range(blocks):
+            n = c * blocks + k
+            F = listed[first[n] : first[n + 1]]
+            size, full = len(F), gram.starts[k + 1] - gram.starts[k]
+            M = np.empty((size, size))
+            for i in range(size):
+                for j in range(size):
+                    M[i, j] = gram.values[gram.offsets[k] + place[F[i]] * full + place[F[j]]]
+            M = _inverse(M)
+            for i in range(size):
+                for j in range(size):
+                    P[at[n] + i * size + j] = M[i, j]
+                    if rows_first:
+                        S[F[i], F[j]] += M[i, j]
+                    elif summed:
+                        middle[gram.offsets[k] + place[F[i]] * full + place[F[j]]] += M[i, j]
+            if rows > 0:
+                here = Y[first[n] - begin : first[n + 1] - begin]
+                _row_responses(gram, F, P, at[n], fixed, here)
+                for i in range(size):
+                    for t in range(gram.sums.shape[1]):
+                        if gram.sums[F[i], t] >= 0:
+                            inner[c, gram.sums[F[i], t]] += here[i]
+                    if fixed:
+                        inner[c, rows - 1] += here[i]
+        if rows == 0:
+            continue
+        for a in range(len(gram.weights)):
+            for b in range(len(gram.weights)):
+                inner[c, a, b] += gram.inverse[a, b]
+        F = listed[begin : first[(c + 1) * blocks]]
+        if fixed and len(F) == 0:
+            inner[c, rows - 1, rows - 1] = 1.0
+        if rows_first or not summed:
+            inner[c] = _inverse(inner[c].copy())
+        if rows_first:
+            mine = Y[: len(F)]
+            taken = np.dot(np.dot(mine, inner[c]), mine.T)
+            for i in range(len(F)):
+                for j in range(len(F)):
+                    S[F[i], F[j]] -= taken[i, j]
+    if rows_first:
+        if fixed:
+            _tie(S, free, 0)
+        S = _inverse(S)
+    elif summed:
+        S = _rows_left(gram, free, fixed, listed, first, P, at, place, middle, inner)
+    return listed, first, P, at, rows_first, middle, inner, S
+
+
+@njit(cache=True, nogil=True)
+def _rows_left(
+    gram: Gram,
+    free: Any,
+    fixed: bool,
+    listed: IntArray,
+    first: IntArray,
+    P: FloatArray,
+    at: IntArray,
+    place: IntArray,
+    middle: FloatArray,
+    inner: FloatArray,
+) -> Any:
+    """Invert Σ_c P_c in each block, in place, take λ out of the rows, and invert what is left."""
+    children, rows = len(free), _row_count(gram, fixed)
+    blocks = len(gram.offsets)
+    T = np.zeros((children * rows, children * rows))
+    for c in range(children):
+        T[c * rows : (c + 1) * rows, c * rows : (c + 1) * rows] = inner[c]
+    for k in range(blocks):
+        full = gram.starts[k + 1] - gram.starts[k]
+        begin, end = gram.offsets[k], gram.offsets[k] + full * full
+        C = _inverse(middle[begin:end].copy().reshape(full, full))
+        middle[begin:end] = C.copy().reshape(full * full)
+        if rows == 0:
+            continue
+        answers = np.zeros((full, children * rows))
+        for c in range(children):
+            n = c * blocks + k
+            F = listed[first[n] : first[n + 1]]
+            Y = np.empty((len(F), rows))
+            _row_responses(gram, F, P, at[n], fixed, Y)
+            for i in range(len(F)):
+                answers[place[F[i]], c * rows : (c + 1) * rows] = Y[i]
+        T -= np.dot(answers.T, np.dot(C, answers))
+    if rows == 0:
+        return T
+    if fixed:
+        _tie(T, free, rows)
+    return _inverse(T)
+
+
+@njit(cache=True, nogil=True)
+def _tie(M: FloatArray, free: Any, rows: int) -> None:
+    """Make M regular: with fixed totals it is singular, once for each part of the free graph.
+
+    M is over cells if `rows` is 0; else over the rows of each child, of which the last is its total.
+    """
+    children, cells = free.shape
     above = np.empty(children + cells, np.int64)
     _components(free, above)
     size = np.zeros(children + cells)
     weight = 0.0
-    for j in range(cells):
-        size[above[children + j]] += 1.0
-        weight += S[j, j] / cells
-    M = S.copy()
-    for i in range(cells):
-        for j in range(cells):
-            if above[children + i] == above[children + j]:
-                M[i, j] += (weight if weight > 0.0 else 1.0) / size[above[children + i]]
-    return _solve(M, sides)[:, 0]
+    nodes = children if rows > 0 else cells
+    for n in range(nodes):
+        size[above[n if rows > 0 else children + n]] += 1.0
+        index = n * rows + rows - 1 if rows > 0 else n
+        weight += M[index, index] / nodes
+    weight = weight if weight > 0.0 else 1.0
+    for n in range(nodes):
+        for m in range(nodes):
+            one = above[n if rows > 0 else children + n]
+            other = above[m if rows > 0 else children + m]
+            if one == other:
+                i = n * rows + rows - 1 if rows > 0 else n
+                j = m * rows + rows - 1 if rows > 0 else m
+                M[i, j] += weight / size[one]
+
+
+@njit(cache=True, nogil=True)
+def _respond(
+    gram: Gram, factor: Any, x: FloatArray, lam: FloatArray, z: FloatArray, fixed: bool
+) -> FloatArray:
+    """Return P_c (x_c + λ + Rᵀz_c) for each child."""
+    listed, first, P, at = factor[0], factor[1], factor[2], factor[3]
+    blocks = len(gram.offsets)
+    h = np.zeros(x.shape)
+    rows = z.shape[1]
+    pushed = np.empty(x.shape[1])
+    for c in range(len(x)):
+        for k in range(blocks):
+            n = c * blocks + k
+            F = listed[first[n] : first[n + 1]]
+            size = len(F)
+            for j in range(size):
+                pushed[j] = x[c, F[j]] + lam[F[j]]
+                if rows > 0:
+                    pushed[j] += _spread(gram, F[j], z[c], fixed)
+            for i in range(size):
+                total = 0.0
+                for j in range(size):
+                    total += P[at[n] + i * size + j] * pushed[j]
+                h[c, F[i]] = total
+    return h
+
+
+@njit(cache=True, nogil=True)
+def _row_sums(gram: Gram, h: FloatArray, rows: int, fixed: bool) -> FloatArray:
+    """Return R h_c for each child."""
+    sums = np.zeros((len(h), rows))
+    for c in range(len(h)):
+        for j in range(h.shape[1] if rows > 0 else 0):
+            if h[c, j] != 0.0:
+                _sum_up(gram, j, h[c, j], fixed, sums[c])
+    return sums
+
+
+@njit(cache=True, nogil=True)
+def _in_blocks(gram: Gram, C: FloatArray, x: FloatArray) -> FloatArray:
+    """Multiply by a matrix that is zero outside the blocks."""
+    product = np.zeros(len(x))
+    for k in range(len(gram.offsets)):
+        begin, size = gram.starts[k], gram.starts[k + 1] - gram.starts[k]
+        for i in range(size):
+            total = 0.0
+            for j in range(size):
+                total += C[gram.offsets[k] + i * size + j] * x[gram.order[begin + j]]
+            product[gram.order[begin + i]] = total
+    return product
 
 
 @njit(cache=True, nogil=True)
 def _solve_free(
-    A: FloatArray, b: FloatArray, parent: FloatArray, totals: FloatArray, free: Any
+    gram: Gram, factor: Any, b: FloatArray, parent: FloatArray, totals: FloatArray
 ) -> Any:
-    """Solve with the entries not free at 0 and no sign asked of the others; return h, λ, μ.
-
-    With P_c the inverse of A over the free cells of child c, h_c = P_c (b_c + λ + μ_c); the sums
-    give Σ_c P_c λ = parent − Σ_c P_c b_c, and a fixed total takes its own direction out of P_c.
-    """
+    """Solve with what `_factor` prepared; return h, λ, μ."""
+    rows_first, middle, inner, S = factor[4], factor[5], factor[6], factor[7]
     children, cells = b.shape
     summed, fixed = len(parent) > 0, len(totals) > 0
-    h = np.zeros((children, cells))
-    lam, mu = np.zeros(cells), np.zeros(children)
-    y, P1 = np.zeros((children, cells)), np.zeros((children, cells))
-    weight = np.zeros(children)
-    S, right = np.zeros((len(parent), len(parent))), parent.copy()
-    used = 0
-    for c in range(children):
-        k = len(_free_cells(free, c))
-        used += k * k if k <= _SMALL else 0
-    kept = np.empty(used)
-    used = 0
-    for c in range(children):
-        F = _free_cells(free, c)
-        k = len(F)
-        if k == 0:
-            continue
-        if summed or k <= _SMALL:
-            P = _inverse_of(A, F, k)
-            for i in range(k):
-                for j in range(k):
-                    y[c, i] += P[i, j] * b[c, F[j]]
-                    P1[c, i] += P[i, j]
-        else:
-            sides = np.empty((k, 2))
-            for i in range(k):
-                sides[i, 0], sides[i, 1] = b[c, F[i]], 1.0
-            P = _taken(A, F, k)
-            solved = _solve(P, sides)
-            for i in range(k):
-                y[c, i], P1[c, i] = solved[i, 0], solved[i, 1]
-        gap = totals[c] if fixed else 0.0
-        for i in range(k):
-            weight[c] += P1[c, i]
-            gap -= y[c, i] if fixed else 0.0
-        gap /= weight[c]
-        if summed:
-            for i in range(k):
-                right[F[i]] -= y[c, i] + gap * P1[c, i]
-                share = P1[c, i] / weight[c] if fixed else 0.0
-                for j in range(k):
-                    S[F[i], F[j]] += P[i, j] - share * P1[c, j]
-        if k <= _SMALL:
-            for i in range(k):
-                for j in range(k):
-                    kept[used] = P[i, j]
-                    used += 1
+    rows = _row_count(gram, fixed)
+    lam, z = np.zeros(cells), np.zeros((children, rows))
+    h = _respond(gram, factor, b, lam, z, fixed)
+    left = -_row_sums(gram, h, rows, fixed)
+    for c in range(len(totals)):
+        left[c, rows - 1] += (
+            totals[c]
+            if factor[1][c * len(gram.offsets)] < factor[1][(c + 1) * len(gram.offsets)]
+            else 0.0
+        )
     if summed:
-        lam = _solve_prices(S, right, free, fixed)
-    used = 0
-    for c in range(children):
-        F = _free_cells(free, c)
-        k = len(F)
-        if k == 0:
-            continue
-        if fixed:
-            mu[c] = totals[c]
-            for i in range(k):
-                mu[c] -= y[c, i] + P1[c, i] * lam[F[i]]
-            mu[c] /= weight[c]
-        if k <= _SMALL:
-            for i in range(k):
-                total = y[c, i] + mu[c] * P1[c, i]
-                for j in range(k):
-                    total += kept[used] * lam[F[j]]
-                    used += 1
-                h[c, F[i]] = total
+        over = parent.copy()
+        for c in range(children):
+            over -= h[c]
+        nothing = np.zeros((children, cells))
+        if rows_first:
+            for c in range(children):
+                z[c] = np.dot(inner[c], left[c])
+            for answer in _respond(gram, factor, nothing, lam, z, fixed):
+                over -= answer
+            lam = np.dot(S, over)
+            z[:] = 0.0
+            left -= _row_sums(gram, _respond(gram, factor, nothing, lam, z, fixed), rows, fixed)
         else:
-            sides = np.empty((k, 1))
-            for i in range(k):
-                sides[i, 0] = b[c, F[i]] + lam[F[i]] + mu[c]
-            solved = _solve(_taken(A, F, k), sides)
-            for i in range(k):
-                h[c, F[i]] = solved[i, 0]
+            lam = _in_blocks(gram, middle, over)
+            if rows > 0:
+                answers = _respond(gram, factor, nothing, lam, z, fixed)
+                left -= _row_sums(gram, answers, rows, fixed)
+                z = np.dot(S, left.copy().reshape(children * rows)).reshape(children, rows)
+                lam[:] = 0.0
+                for answer in _respond(gram, factor, nothing, lam, z, fixed):
+                    over -= answer
+                lam = _in_blocks(gram, middle, over)
+    if rows_first or not summed:
+        for c in range(children if rows > 0 else 0):
+            z[c] = np.dot(inner[c], left[c])
+    h = _respond(gram, factor, b, lam, z, fixed)
+    mu = z[:, rows - 1].copy() if fixed else np.zeros(children)
     return h, lam, mu
 
 
 @njit(cache=True, nogil=True)
-def _reduced(A: FloatArray, b: FloatArray, h: FloatArray, lam: FloatArray, mu: FloatArray) -> Any:
+def _reduced(gram: Gram, b: FloatArray, h: FloatArray, lam: FloatArray, mu: FloatArray) -> Any:
     """Return A h − b − λ − μ."""
+    gradient = multiply(gram, h)
     children, cells = b.shape
-    gradient = np.empty((children, cells))
     for c in range(children):
         for j in range(cells):
-            gradient[c, j] = -b[c, j] - lam[j] - mu[c]
-        for i in range(cells):
-            if h[c, i] != 0.0:
-                for j in range(cells):
-                    gradient[c, j] += A[i, j] * h[c, i]
+            gradient[c, j] -= b[c, j] + lam[j] + mu[c]
     return gradient
 
 
@@ -277,7 +458,8 @@ def _take_off(sums: FloatArray, sides: FloatArray, h: FloatArray) -> None:
 
 @njit(cache=True, nogil=True)
 def _refine(
-    A: FloatArray,
+    gram: Gram,
+    factor: Any,
     b: FloatArray,
     parent: FloatArray,
     totals: FloatArray,
@@ -287,13 +469,13 @@ def _refine(
     mu: FloatArray,
 ) -> float:
     """Correct a solution in place by what it leaves over; return the largest correction."""
-    left = _reduced(A, b, h, lam, mu)
+    left = _reduced(gram, b, h, lam, mu)
     for c in range(len(left)):
         for j in range(len(lam)):
             left[c, j] = -left[c, j] if free[c, j] else 0.0
     sums, sides = parent.copy(), totals.copy()
     _take_off(sums, sides, h)
-    dh, dlam, dmu = _solve_free(A, left, sums, sides, free)
+    dh, dlam, dmu = _solve_free(gram, factor, left, sums, sides)
     largest = 0.0
     for c in range(len(left)):
         mu[c] += dmu[c]
@@ -358,7 +540,7 @@ def _cover(free: Any, allowed: Any, price: FloatArray, summed: bool, totals: Flo
 
 @njit(cache=True, nogil=True)
 def pivot(
-    A: FloatArray,
+    gram: Gram,
     b: FloatArray,
     parent: FloatArray,
     totals: FloatArray,
@@ -387,20 +569,22 @@ def pivot(
         scale = max(scale, totals[c])
     h = np.zeros((children, cells))
     lam, mu = np.zeros(cells), np.zeros(children)
+    steepness = diagonal(gram)
     fewest, patience = children * cells + 1, _PATIENCE
     for iteration in range(1, most + 1):
         _cover(free, allowed, gradient, summed, totals)
         if fixed and summed:
             _balance(free, allowed, parent, totals, gradient)
-        h, lam, mu = _solve_free(A, b, parent, totals, free)
-        gradient = _reduced(A, b, h, lam, mu)
+        factor = _factor(gram, free, summed, fixed)
+        h, lam, mu = _solve_free(gram, factor, b, parent, totals)
+        gradient = _reduced(gram, b, h, lam, mu)
         for _ in range(3):  # with weights far apart, what a solution leaves over shows it
             if _left_over(gradient, free, b, lam, mu) <= 1e-13 and (
                 _gap(h, parent, totals) <= 0.1 * _TOLERANCE * scale
             ):
                 break
-            _refine(A, b, parent, totals, free, h, lam, mu)
-            gradient = _reduced(A, b, h, lam, mu)
+            _refine(gram, factor, b, parent, totals, free, h, lam, mu)
+            gradient = _reduced(gram, b, h, lam, mu)
         changes, last_c, last_j = 0, 0, 0
         wrong = np.zeros((children, cells), np.bool_)
         for c in range(children):
@@ -418,13 +602,13 @@ def pivot(
                 if free[c, j]:
                     wrong[c, j] = not h[c, j] >= -_TOLERANCE * scale
                 elif allowed[c, j]:
-                    near = _TOLERANCE * scale * A[j, j] + _ROUNDING * steep
+                    near = _TOLERANCE * scale * steepness[j] + _ROUNDING * steep
                     wrong[c, j] = not gradient[c, j] >= -near
                 if wrong[c, j]:
                     changes, last_c, last_j = changes + 1, c, j
         if changes == 0:
             for _ in range(4):
-                if not _refine(A, b, parent, totals, free, h, lam, mu) > 1e-13 * scale:
+                if not _refine(gram, factor, b, parent, totals, free, h, lam, mu) > 1e-13 * scale:
                     break
             return h, lam, mu, iteration, True
         patience = _PATIENCE if changes < fewest else patience - 1

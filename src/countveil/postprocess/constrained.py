@@ -32,7 +32,7 @@ class Solved:
 
 def solve_rows(problem: Problem) -> Solved:
     """Solve a family with rows; each bound of a row gets a slack entry that is 0 where it holds."""
-    A, b, rows = problem.A, problem.b, problem.rows
+    A, b, rows = problem.matrix(), problem.b, problem.rows
     children, cells = b.shape
     inside = np.flatnonzero(problem.allowed.reshape(-1))
     matrix = as_matrix(rows, children, cells)[:, inside]

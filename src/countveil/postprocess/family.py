@@ -14,10 +14,11 @@ from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.certificate import Certificate, chain
 from countveil.postprocess.dependent import round_unbiased
 from countveil.postprocess.feasibility import refuse_infeasible
+from countveil.postprocess.gram import Squares
 from countveil.postprocess.least_squares import (
     merge,
-    normal_equations,
-    pull,
+    pulled,
+    right_sides,
     rough_totals,
     tells_apart,
 )
@@ -137,14 +138,15 @@ def _one_pass(
         parent_name=family.name,
         cells=len(family.cells),
     )
-    A, b = normal_equations(family.places, family.weights, family.values)
+    squares = Squares(family.places, family.weights)
+    b = right_sides(family.places, family.weights, family.values)
     if not tells_apart(family.places):
         rough = rough_totals(family.places, family.weights, family.values)
         if limits.totals is not None:
             rough = limits.totals.astype(float)
-        pull(A, b, family.weights, None if parent is None else parent.astype(float), rough)
+        squares, b = pulled(squares, b, None if parent is None else parent.astype(float), rough)
     h, certificate = solve_family(
-        A, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
+        squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
     _refuse_unproven(family, certificate)
     if passes.rounding == "unbiased" and not limits.rows:

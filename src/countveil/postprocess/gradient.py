@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from countveil.numerics import FloatArray
+from countveil.postprocess.gram import Gram, diagonal, largest_sum, multiply
 
 
 @njit(cache=True, nogil=True)
@@ -36,34 +37,69 @@ def project(x: FloatArray, parent: FloatArray, allowed: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def descend(
-    A: FloatArray, b: FloatArray, parent: FloatArray, allowed: Any, steps: int
-) -> FloatArray:
-    """Take accelerated projected-gradient steps (Beck and Teboulle 2009) from an even split."""
-    children, cells = b.shape
-    # Entries of A are sums of positive weights, so its largest row sum bounds its eigenvalues.
-    steepest = 0.0
-    for i in range(cells):
-        total = 0.0
+def _keep_totals(x: FloatArray, move: FloatArray, totals: FloatArray, allowed: Any) -> None:
+    """Shift what each child's positive entries move by, so that they come to its total."""
+    children, cells = x.shape
+    for c in range(children):
+        count, missing = 0, totals[c]
         for j in range(cells):
-            total += abs(A[i, j])
-        steepest = max(steepest, total)
-    step = 1.0 / steepest
+            missing -= x[c, j]
+            if x[c, j] > 0.0:
+                count += 1
+                missing += move[c, j]
+        for j in range(cells):
+            move[c, j] -= missing / max(count, 1)
+
+
+@njit(cache=True, nogil=True)
+def descend(
+    gram: Gram, b: FloatArray, parent: FloatArray, totals: FloatArray, allowed: Any, steps: int
+) -> FloatArray:
+    """Take accelerated projected-gradient steps (Beck and Teboulle 2009; O'Donoghue and Candès 2015).
+
+    Sums are exact; totals, where given, are only aimed at.
+    """
+    children, cells = b.shape
+    step, steepness = 1.0 / largest_sum(gram), diagonal(gram)
+    summed, fixed = len(parent) > 0, len(totals) > 0
     x = np.empty((children, cells))
+    together = max(totals.sum(), 1e-300) if fixed else 1.0
     for c in range(children):
         for j in range(cells):
-            x[c, j] = b[c, j] / A[j, j]
-    project(x, parent, allowed)
+            if fixed:  # as if children were alike
+                x[c, j] = totals[c] * (parent[j] / together if summed else 1.0 / cells)
+            else:
+                x[c, j] = b[c, j] / steepness[j]
+    _project(x, parent, allowed)
     ahead, momentum = x.copy(), 1.0
     for _ in range(steps):
-        new = np.dot(ahead, A)
+        move = multiply(gram, ahead)
         for c in range(children):
             for j in range(cells):
-                new[c, j] = ahead[c, j] - step * (new[c, j] - b[c, j])
-        project(new, parent, allowed)
+                move[c, j] = step * (move[c, j] - b[c, j])
+        if fixed:
+            _keep_totals(ahead, move, totals, allowed)
+        new = ahead - move
+        _project(new, parent, allowed)
+        uphill = 0.0
+        for c in range(children):
+            for j in range(cells):
+                uphill += (ahead[c, j] - new[c, j]) * (new[c, j] - x[c, j])
+        momentum = 1.0 if uphill > 0.0 else momentum
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
         for c in range(children):
             for j in range(cells):
                 ahead[c, j] = new[c, j] + (momentum - 1.0) / following * (new[c, j] - x[c, j])
         x, momentum = new, following
     return x
+
+
+@njit(cache=True, nogil=True)
+def _project(x: FloatArray, parent: FloatArray, allowed: Any) -> None:
+    """Project onto the parent's sums, or where there is no parent onto what is not negative."""
+    if len(parent) > 0:
+        project(x, parent, allowed)
+        return
+    for c in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[c, j] = max(x[c, j], 0.0) if allowed[c, j] else 0.0

@@ -1,4 +1,4 @@
-"""What a level's measurements say of the cells of a family: the normal equations A h = b."""
+"""What a level's measurements say of the cells of a family: the sides of A h = b."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numba import njit
 
 from countveil.measure.measurement import Measurements
 from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.gram import Squares
 from countveil.schema.workload import Query
 
 # Where no query tells two cells apart, this much of the smallest weight pulls a child towards its
@@ -44,23 +45,17 @@ class Observations:
 
 
 @njit(cache=True, nogil=True)
-def normal_equations(places: IntArray, weights: FloatArray, values: Any) -> Any:
-    """Return A = Σ_k w_k Q_kᵀQ_k and, a row per child, b = Σ_k w_k Q_kᵀ m_k."""
+def right_sides(places: IntArray, weights: FloatArray, values: Any) -> FloatArray:
+    """Return, a row per child, b = Σ_k w_k Q_kᵀ m_k."""
     queries, cells = places.shape
     children = values.shape[0]
-    A = np.zeros((cells, cells))
     b = np.zeros((children, cells))
-    for k in range(queries):
-        for i in range(cells):
-            place = places[k, i]
-            if place < 0:
-                continue
+    for c in range(children):
+        for k in range(queries):
             for j in range(cells):
-                if places[k, j] == place:
-                    A[i, j] += weights[k]
-            for c in range(children):
-                b[c, i] += weights[k] * values[c, place]
-    return A, b
+                if places[k, j] >= 0:
+                    b[c, j] += weights[k] * values[c, places[k, j]]
+    return b
 
 
 def merge(places: IntArray, group: IntArray, groups: int) -> tuple[IntArray, IntArray]:
@@ -82,15 +77,18 @@ def tells_apart(places: IntArray) -> bool:
     return any((row >= 0).all() and len(np.unique(row)) == cells for row in places[::-1])
 
 
-def pull(
-    A: FloatArray, b: FloatArray, weights: FloatArray, parent: FloatArray | None, totals: FloatArray
-) -> None:
+def pulled(
+    squares: Squares, b: FloatArray, parent: FloatArray | None, totals: FloatArray
+) -> tuple[Squares, FloatArray]:
     """Pull children towards their share of the parent, where measurements leave them undecided."""
+    places, weights = squares.places, squares.weights
     weight = _PULL * weights.min(initial=1.0 if len(weights) == 0 else np.inf)
-    A[np.diag_indices_from(A)] += weight
+    each = places.max(initial=-1) + 1 + np.arange(places.shape[1])  # a query of every cell
+    squares = Squares(np.vstack([places, each]), np.append(weights, weight))
     if parent is not None:
         shares = np.maximum(totals, 0.0) + 1.0
-        b += weight * np.outer(shares / shares.sum(), parent)
+        b = b + weight * np.outer(shares / shares.sum(), parent)
+    return squares, b
 
 
 def rough_totals(places: IntArray, weights: FloatArray, values: Any) -> FloatArray:

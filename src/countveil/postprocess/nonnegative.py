@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from countveil.postprocess.active_set import pivot
 from countveil.postprocess.certificate import Certificate, natural_residual, row_residual
 from countveil.postprocess.constrained import solve_rows
 from countveil.postprocess.gradient import descend
+from countveil.postprocess.gram import Gram, Squares, diagonal, largest_sum, multiply, part, whole
 from countveil.postprocess.problem import Problem
 from countveil.postprocess.rows import Row, largest_gap
 from countveil.postprocess.splitting import split
@@ -22,12 +24,14 @@ from countveil.postprocess.splitting import split
 _PIVOTS = 120
 _ROUNDS = 3  # of the fallback, each with four times the steps of the one before
 _STEPS = 200
+_STEPS_PER_ROOT = 8.0  # gradient steps before the active set, by the root of the conditioning
+_MOST_STEPS = 50
 
 Solution = tuple[FloatArray, FloatArray, int, bool]
 
 
 def solve_family(
-    A: ArrayLike,
+    A: ArrayLike | Squares,
     b: ArrayLike,
     parent: ArrayLike | None,
     totals: ArrayLike | None = None,
@@ -38,44 +42,68 @@ def solve_family(
 ) -> tuple[FloatArray, Certificate]:
     """Return the h ≥ 0 that minimises Σ_c ½ h_cᵀA h_c − b_cᵀh_c with Σ_c h_c = parent, certified.
 
-    `b` has a row per child. `parent` None is a root: nothing to add up to. `totals` fixes the sum of
+    `A` is a matrix, or the squares that add up to it: faster. `b` has a row per child.
+    `parent` None is a root: nothing to add up to. `totals` fixes the sum of
     each child, `allowed` is False where a child's cell must be 0, `rows` bound other sums.
     `pivots` limits the active set before the fallback; 0 forces the fallback.
     """
-    A, b, parent_, totals_, allowed_ = _checked(A, b, parent, totals, allowed)
+    b, parent_, totals_, allowed_ = _checked(b, parent, totals, allowed)
     # Cells that the parent does not have are zero in every child.
     kept = parent_ > 0 if len(parent_) else np.ones(b.shape[1], bool)
-    inner = [row.within(kept) for row in rows]
-    problem = Problem(
-        np.ascontiguousarray(A[np.ix_(kept, kept)]),
-        np.ascontiguousarray(b[:, kept]),
-        parent_[kept] if len(parent_) else parent_,
-        totals_,
-        np.ascontiguousarray(allowed_[:, kept]),
-        inner,
-    )
+    known = 0.0
+    if isinstance(A, Squares) and len(totals_):
+        A, weight = A.without_totals()
+        known = 0.5 * weight * float((totals_**2).sum())
+    gram = _gram(A, b.shape, kept)
+    if not kept.all():
+        b, allowed_ = np.ascontiguousarray(b[:, kept]), np.ascontiguousarray(allowed_[:, kept])
+        parent_, rows = parent_[kept], [row.within(kept) for row in rows]
+    problem = Problem(gram, b, parent_, totals_, allowed_, rows)
     solved, certificate = _solve(problem, pivots)
-    h = np.zeros(b.shape)
+    certificate = replace(certificate, objective=certificate.objective + known)
+    if kept.all():
+        return solved, certificate
+    h = np.zeros((len(b), len(kept)))
     h[:, kept] = solved
     return h, certificate
 
 
+def _gram(A: ArrayLike | Squares, shape: tuple[int, ...], kept: NDArray[np.bool_]) -> Gram:
+    """Check A and return it over the cells kept."""
+    if isinstance(A, Squares):
+        if A.places.shape != (len(A.weights), shape[1]):
+            raise InputError(
+                f"b has shape {shape} and the squares {A.places.shape}, with {len(A.weights)} weights;"
+                f" b is children × cells, squares are queries × cells, each query with a weight"
+            )
+        if not (A.weights > 0).all() or not np.isfinite(A.weights).all():
+            raise InputError("a weight of the squares is not a positive number")
+        return part(A if kept.all() else A.within(kept), shape[0])
+    gram = np.asarray(A, float)
+    if gram.shape != (shape[1], shape[1]):
+        raise InputError(
+            f"b has shape {shape} and A {gram.shape}; b is children × cells, A cells × cells"
+        )
+    if not np.isfinite(gram).all():
+        raise InputError("A holds a value that is not a number or not finite")
+    if not np.allclose(gram, gram.T) or not (np.diag(gram) > 0).all():
+        raise InputError("A is not symmetric with a positive diagonal; it is a sum of squares")
+    return whole(gram[np.ix_(kept, kept)])
+
+
 def _checked(
-    A: ArrayLike,
     b: ArrayLike,
     parent: ArrayLike | None,
     totals: ArrayLike | None,
     allowed: ArrayLike | None,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
-    gram, sides = np.asarray(A, float), np.asarray(b, float)
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+    sides = np.ascontiguousarray(b, float)
     above = np.empty(0) if parent is None else np.asarray(parent, float)
     fixed = np.empty(0) if totals is None else np.asarray(totals, float)
-    if sides.ndim != 2 or gram.shape != (sides.shape[1], sides.shape[1]):
-        raise InputError(
-            f"b has shape {sides.shape} and A {gram.shape}; b is children × cells, A cells × cells"
-        )
+    if sides.ndim != 2:
+        raise InputError(f"b has shape {sides.shape}; b is children × cells")
     children, cells = sides.shape
-    open_ = np.ones(sides.shape, bool) if allowed is None else np.asarray(allowed, bool)
+    open_ = np.ones(sides.shape, bool) if allowed is None else np.ascontiguousarray(allowed, bool)
     for name, array, shape in (
         ("parent", above, (cells,)),
         ("totals", fixed, (children,)),
@@ -84,11 +112,9 @@ def _checked(
         given = name == "allowed" or (parent if name == "parent" else totals) is not None
         if given and array.shape != shape:
             raise InputError(f"{name} has shape {array.shape}; it must have {shape}")
-    for name, array in (("A", gram), ("b", sides), ("parent", above), ("totals", fixed)):
+    for name, array in (("b", sides), ("parent", above), ("totals", fixed)):
         if not np.isfinite(array).all():
             raise InputError(f"{name} holds a value that is not a number or not finite")
-    if not np.allclose(gram, gram.T) or not (np.diag(gram) > 0).all():
-        raise InputError("A is not symmetric with a positive diagonal; it is a sum of squares")
     for name, array in (("parent", above), ("totals", fixed)):
         if (array < 0).any():
             raise InputError(f"{name} has a negative count; counts are 0 or more")
@@ -96,7 +122,7 @@ def _checked(
         raise InputError(
             f"the totals sum to {fixed.sum():g} and the parent to {above.sum():g}; they must agree"
         )
-    return gram, sides, above, fixed, open_
+    return sides, above, fixed, open_
 
 
 def _solve(problem: Problem, pivots: int) -> tuple[FloatArray, Certificate]:
@@ -144,23 +170,27 @@ def _with_rows(problem: Problem, iterations: int, fallbacks: int) -> tuple[Float
 
 
 def _start(problem: Problem) -> FloatArray:
-    """Take as many gradient steps as the conditioning asks for, 15 at the most."""
+    """Take as many gradient steps as the conditioning asks for."""
     if not len(problem.parent):
-        return np.where(problem.allowed, np.maximum(problem.b / np.diag(problem.A), 0.0), 0.0)
-    stretch = float(np.abs(problem.A).sum(axis=1).max() / np.diag(problem.A).min())
-    steps = min(15, math.ceil(math.sqrt(stretch) * 2))
-    return np.asarray(descend(problem.A, problem.b, problem.parent, problem.allowed, steps))
+        steepness = diagonal(problem.gram)
+        return np.where(problem.allowed, np.maximum(problem.b / steepness, 0.0), 0.0)
+    stretch = largest_sum(problem.gram) / diagonal(problem.gram).min()
+    steps = min(_MOST_STEPS, math.ceil(_STEPS_PER_ROOT * (math.sqrt(stretch) - 0.5)))
+    start: FloatArray = descend(
+        problem.gram, problem.b, problem.parent, problem.totals, problem.allowed, steps
+    )
+    return start
 
 
 def _pivot(problem: Problem, start: FloatArray, most: int) -> Solution:
     try:
         h, lam, mu, iterations, ended = pivot(
-            problem.A, problem.b, problem.parent, problem.totals, problem.allowed, start, most
+            problem.gram, problem.b, problem.parent, problem.totals, problem.allowed, start, most
         )
     except np.linalg.LinAlgError:
         return start, np.full(start.shape, np.inf), most, False
     h = np.where(h > 0.0, h, np.minimum(h, 0.0))
-    reduced = h @ problem.A - problem.b - lam - mu[:, None]
+    reduced = multiply(problem.gram, h) - problem.b - lam - mu[:, None]
     return np.maximum(h, 0.0) if ended else h, reduced, iterations, ended
 
 
@@ -175,7 +205,7 @@ def _certify(
     rows: bool = True,
 ) -> Certificate:
     """Measure a solution; `along` are the multipliers of the rows, where they were brought in."""
-    pull = h @ problem.A
+    pull = multiply(problem.gram, h)
     steep = max(float(np.abs(pull).max(initial=0.0)), float(np.abs(problem.b).max(initial=0.0)))
     steep = steep or 1.0
     residual = natural_residual(h, reduced, problem.allowed, problem.scale, steep)

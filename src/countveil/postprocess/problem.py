@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.numerics import FloatArray
+from countveil.postprocess.gram import Gram, dense
 from countveil.postprocess.rows import Row
 
 
@@ -19,12 +20,16 @@ class Problem:
     h is 0 where not allowed. An empty parent or empty totals ask for nothing. `rows` bound other sums.
     """
 
-    A: FloatArray
+    gram: Gram
     b: FloatArray
     parent: FloatArray
     totals: FloatArray
     allowed: NDArray[np.bool_]
     rows: Sequence[Row] = ()
+
+    def matrix(self) -> FloatArray:
+        """Return A multiplied out."""
+        return dense(self.gram)
 
     @property
     def scale(self) -> float:

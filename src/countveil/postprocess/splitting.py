@@ -22,7 +22,7 @@ def split(problem: Problem, steps: int) -> FloatArray:
     Rows are left out. All children and all copies share one Cholesky factor of A + ρ K I, K the
     number of copies.
     """
-    A, b = problem.A, problem.b
+    A, b = problem.matrix(), problem.b
     projections = _projections(problem)
     weight = len(projections)
     eigenvalues = scipy.linalg.eigvalsh(A)
