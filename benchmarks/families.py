@@ -17,6 +17,7 @@ from countveil.numerics import Array, FloatArray, IntArray
 from countveil.postprocess import Certificate, descent
 from countveil.postprocess import family as passing
 from countveil.postprocess.family import Family
+from countveil.postprocess.gram import Squares, multiplied_out
 from countveil.randomness import BitSource
 from countveil.schema.geography import Geography
 from countveil.schema.passes import Passes
@@ -66,9 +67,9 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
     level_below = dict(pairwise(plan.levels))
     last: list[tuple[Any, ...]] = [()]
 
-    def noted(A: Any, b: Any, parent: Any, totals: Any = None, **others: Any) -> Any:
-        last[0] = (A, b, parent, totals)
-        return postprocess.solve_family(A, b, parent, totals, **others)
+    def noted(squares: Squares, b: Any, parent: Any, totals: Any = None, **others: Any) -> Any:
+        last[0] = (squares, b, parent, totals)
+        return postprocess.solve_family(squares, b, parent, totals, **others)
 
     def caught(
         family: Family, passes: Passes, *, rng: BitSource | None = None
@@ -80,7 +81,7 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
             parents = 1 if family.parent is None else geography.units(above)
             spread = max(1, parents // most)
             if families[level] % spread == 0 and families[level] // spread < most:
-                problems.append(_problem(level, family, *last[0]))
+                problems.append(_problem(level, *last[0]))
             families[level] += 1
         return solved
 
@@ -92,15 +93,15 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
     return Caught(problems, dict(families))
 
 
-def _problem(level: str, family: Family, A: Any, b: Any, parent: Any, totals: Any) -> Problem:
+def _problem(level: str, squares: Squares, b: Any, parent: Any, totals: Any) -> Problem:
     return Problem(
         level,
-        A,
+        multiplied_out(squares.places, squares.weights),
         b,
         None if parent is None else parent.astype(float),
         None if totals is None else totals.astype(float),
-        family.places,
-        family.weights,
+        squares.places,
+        squares.weights,
     )
 
 

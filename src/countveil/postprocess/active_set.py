@@ -551,8 +551,8 @@ def pivot(
     """Solve by a primal-dual active set from the positive entries of `start`.
 
     min Σ_c ½ h_cᵀA h_c − b_cᵀh_c,  h ≥ 0,  h = 0 where not allowed,  Σ_c h_c = parent (unless that is
-    empty),  1ᵀh_c = totals_c (unless that is empty). Returns h, the multipliers λ of the parent's
-    cells and μ of the totals, the iterations, and whether it ended: ended is optimal.
+    empty),  1ᵀh_c = totals_c (unless that is empty). Returns h, A h − b less the multipliers of the
+    sums, the iterations, and whether it ended: ended is optimal.
     """
     children, cells = b.shape
     summed, fixed = len(parent) > 0, len(totals) > 0
@@ -610,7 +610,8 @@ def pivot(
             for _ in range(4):
                 if not _refine(gram, factor, b, parent, totals, free, h, lam, mu) > 1e-13 * scale:
                     break
-            return h, lam, mu, iteration, True
+            h = np.maximum(h, 0.0)
+            return h, _reduced(gram, b, h, lam, mu), iteration, True
         patience = _PATIENCE if changes < fewest else patience - 1
         fewest = min(fewest, changes)
         if patience > 0:
@@ -619,4 +620,4 @@ def pivot(
                     free[c, j] = free[c, j] != wrong[c, j]
         else:  # block steps may cycle; the last entry alone cannot (Murty 1974, Júdice and Pires 1994)
             free[last_c, last_j] = not free[last_c, last_j]
-    return h, lam, mu, most, False
+    return h, gradient, most, False

@@ -60,7 +60,8 @@ def solve_family(
         parent_, rows = parent_[kept], [row.within(kept) for row in rows]
     problem = Problem(gram, b, parent_, totals_, allowed_, rows)
     solved, certificate = _solve(problem, pivots)
-    certificate = replace(certificate, objective=certificate.objective + known)
+    if known:
+        certificate = replace(certificate, objective=certificate.objective + known)
     if kept.all():
         return solved, certificate
     h = np.zeros((len(b), len(kept)))
@@ -184,14 +185,12 @@ def _start(problem: Problem) -> FloatArray:
 
 def _pivot(problem: Problem, start: FloatArray, most: int) -> Solution:
     try:
-        h, lam, mu, iterations, ended = pivot(
+        solution: Solution = pivot(
             problem.gram, problem.b, problem.parent, problem.totals, problem.allowed, start, most
         )
     except np.linalg.LinAlgError:
         return start, np.full(start.shape, np.inf), most, False
-    h = np.where(h > 0.0, h, np.minimum(h, 0.0))
-    reduced = multiply(problem.gram, h) - problem.b - lam - mu[:, None]
-    return np.maximum(h, 0.0) if ended else h, reduced, iterations, ended
+    return solution
 
 
 def _certify(
@@ -206,8 +205,7 @@ def _certify(
 ) -> Certificate:
     """Measure a solution; `along` are the multipliers of the rows, where they were brought in."""
     pull = multiply(problem.gram, h)
-    steep = max(float(np.abs(pull).max(initial=0.0)), float(np.abs(problem.b).max(initial=0.0)))
-    steep = steep or 1.0
+    steep = max(float(np.abs(x).max(initial=0.0)) for x in (pull, problem.b)) or 1.0
     residual = natural_residual(h, reduced, problem.allowed, problem.scale, steep)
     gaps: list[Any] = [0.0]
     if len(problem.parent):
