@@ -184,6 +184,14 @@ def test_a_certificate_that_does_not_hold_fails_verification(out):
         Release.read(out).verify()
 
 
+def test_a_stated_gap_beyond_the_limit_fails_verification(out):
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["estimates"]["certificate"][0]["consistency_gap"] = 5.0
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(VerificationError, match="certificate of the estimates is not complete"):
+        Release.read(out).verify()
+
+
 def test_a_stop_while_estimating_keeps_the_measurements(plan, monkeypatch):
     def stopped(*arguments, **options):
         raise KeyboardInterrupt
@@ -224,6 +232,106 @@ def test_constraints_travel_with_the_release(plan, tmp_path):
     (out / "manifest.json").write_text(json.dumps(manifest))
     pipeline.estimate(out)  # from the folder alone
     Release.read(out).verify()
+
+
+def full(*arguments, **options):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_stop_while_publishing_leaves_the_facts(plan, monkeypatch):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    out = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    (plan.parent / "facts.csv").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("countveil.release.estimates.publish", full)
+        with pytest.raises(Interrupted, match="`countveil postprocess .*` goes on"):
+            pipeline.estimate(out)
+    pipeline.estimate(out)  # it does
+    Release.read(out).verify(plan.parent / "ledger.sqlite")
+
+
+def test_facts_of_a_plan_that_was_given_up_leave_nothing(plan, monkeypatch):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
+    (plan.parent / "more.csv").write_text("area,AGE,at_most\nA1,old,100\n")
+    before = plan.read_text() + CONSTRAINT
+    plan.write_text(before)
+    out = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    plan.write_text(before + CONSTRAINT.replace("facts", "more"))
+    with monkeypatch.context() as patch:
+        patch.setattr("countveil.release.estimates.manifest.list_files", full)
+        with pytest.raises(Interrupted):
+            pipeline.estimate(out, Plan.load(plan))
+    plan.write_text(before)
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    Release.read(out).verify(plan.parent / "ledger.sqlite")
+    assert [path.name for path in (out / "constraints").iterdir()] == ["00-path.csv"]
+
+
+def test_changed_facts_make_the_estimates_anew(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    out = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,1\n")
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    table = Release.read(out).estimates.table("area", "AGE").to_pandas()
+    assert table.set_index(["geocode", "AGE"]).loc[("A3", "young"), "estimate"] == 1
+
+
+@pytest.mark.parametrize("name", ["measurements/area.parquet", "constraints/00-path.csv"])
+@pytest.mark.parametrize("how", ["gone", "cut short"])
+def test_nothing_is_estimated_from_what_is_not_as_released(plan, name, how):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    out = plan.parent / "out"
+    pipeline.release(Plan.load(plan), to=out, rng=Secure())
+    content = (out / name).read_bytes()
+    (out / name).unlink()
+    if how == "cut short":
+        (out / name).write_bytes(content[:-3])
+    ran = run("postprocess", out, "--quiet")
+    assert ran.status == 2
+    assert f"{name} {'is listed in' if how == 'gone' else 'changed since'}" in ran.err
+
+
+@pytest.mark.parametrize("key", ["release", "measurements", "levels", "files"])
+def test_a_manifest_without_its_parts_is_refused(out, key):
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest[key]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    ran = run("postprocess", out, "--quiet")
+    assert ran.status == 2, ran.err
+    assert f"manifest.json lacks or garbles '{key}'" in ran.err
+
+
+def test_estimates_that_cannot_be_replaced_keep_their_error_report(out, plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
+    other = plan.with_name("other.toml")
+    other.write_text(plan.read_text() + CONSTRAINT)
+    with pytest.raises(Interrupted):
+        pipeline.estimate(out, Plan.load(other))
+    assert (out.parent / "out-internal" / "error-report.md").exists()
+    Release.read(out).verify()
+
+
+def test_a_number_of_thousands_of_digits_is_refused(plan):
+    (plan.parent / "facts.csv").write_text(f"area,AGE,at_least\nA3,young,{'9' * 5000}\n")
+    plan.write_text(plan.read_text() + CONSTRAINT)
+    ran = run("check", plan)
+    assert ran.status == 2
+    assert "at_least = '99999999999999999999'; it is a whole number of 0 or more" in ran.err
+
+
+def test_a_fact_beside_a_structural_zero_is_refused_before_anything_is_spent(plan):
+    (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,5\n")
+    zero = '[[structural_zeros]]\ncells = { AGE = ["young"] }\nreason = "nobody"\n'
+    plan.write_text(plan.read_text() + zero + CONSTRAINT)
+    with pytest.raises(InfeasibleError, match="no cell is open to them"):
+        pipeline.release(Plan.load(plan), to=plan.parent / "out", rng=Secure())
+    assert not (plan.parent / "ledger.sqlite").exists()
 
 
 def test_contradictions_are_refused_before_anything_is_spent(plan):

@@ -58,10 +58,20 @@ def store(entries: Iterable[Entries], units: int, folder: Path) -> Histograms:
                 seen = np.bincount(unit - unit[0])
                 per_unit[unit[0] + 1 :][: len(seen)] += seen
             cell_file.write(cell.astype(np.int32).tobytes())
-            count_file.write(count.astype(np.int32).tobytes())
+            count_file.write(narrowed(count).tobytes())
         offsets = np.cumsum(per_unit)
         offsets.setflags(write=False)
         return Histograms(offsets, mapped(cell_file), mapped(count_file))
+
+
+def narrowed(counts: IntArray) -> NDArray[np.int32]:
+    """Return counts in 32 bits; refuse those that do not fit."""
+    if len(counts) and int(counts.max()) >= 2**31:
+        raise OverflowError(
+            f"a cell would hold {int(counts.max()):,} people; counts stay below {2**31:,}: noise may "
+            f"be far too large for the counts, so raise the budget of the levels that are measured"
+        )
+    return counts.astype(np.int32)
 
 
 def roll_up(below: Histograms, parents: IntArray, cells: int) -> Iterator[Entries]:

@@ -26,7 +26,7 @@ from countveil.measure.run import LOCK, internal_of
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
-from countveil.release import Release, is_current, write_estimates
+from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
@@ -81,6 +81,8 @@ def estimate(
     estimates before they are published.
     """
     done = Release.read(folder)
+    if again:
+        refuse_damaged(done, facts=plan is None)
     plan = done.plan if plan is None else plan
     internal = internal_of(Path(folder))
     if not again and is_current(done, plan):
@@ -90,9 +92,8 @@ def estimate(
     storage.make_folder(internal, 0o700)
     work = internal / "estimates"
     with _resumable(folder), storage.held(internal / LOCK):
-        for path in internal.glob("error*"):
-            path.unlink()  # it was of other estimates
         if plan.method == "none":
+            _forget_errors(internal)
             return write_estimates(done, plan, None)
         estimates = postprocess.top_down(
             done.measurements,
@@ -103,12 +104,19 @@ def estimate(
             rng=rng if rng is not None and rng.reproducible else None,
             progress=progress,
         )
+        _forget_errors(internal)
         if report is not None:
             report(estimates)
         done = write_estimates(done, plan, estimates)
         del estimates  # it maps the files that go now
         shutil.rmtree(work)
     return done
+
+
+def _forget_errors(internal: Path) -> None:
+    """Take away the error report: it is of estimates that are about to be replaced."""
+    for path in internal.glob("error*"):
+        path.unlink()
 
 
 @contextmanager
@@ -122,7 +130,14 @@ def _resumable(folder: str | Path) -> Iterator[None]:
         raise Interrupted(f"{error}; {again}, {other}") from error
     except CertificateError as error:
         raise CertificateError(f"{error}; {again}, with other passes by --plan") from error
-    except (OSError, MemoryError, BrokenExecutor, KeyboardInterrupt, Stopped) as error:
+    except (
+        OSError,
+        MemoryError,
+        OverflowError,
+        BrokenExecutor,
+        KeyboardInterrupt,
+        Stopped,
+    ) as error:
         what = str(error) or type(error).__name__
         raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error
 
@@ -140,9 +155,8 @@ def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> No
 def refuse_contradictions(plan: Plan) -> None:
     """Raise when the plan's files of public facts contradict each other, before anything is spent."""
     if plan.constraints and plan.crosswalk is not None:
-        visited = [level for level in plan.levels if plan.at(level)]
         geography = plan.geography()
-        refuse_impossible_units(plan, geography, read_facts(plan, geography, None, visited))
+        refuse_impossible_units(plan, geography, read_facts(plan, geography, None))
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:

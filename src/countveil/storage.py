@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,16 @@ def sweep(folder: Path) -> None:
     """Delete temporary files that a killed run left in a folder; they are never read."""
     for path in folder.glob(f"{_TEMPORARY}*"):
         path.unlink(missing_ok=True)
+
+
+def keep_only(folder: Path, names: Iterable[str]) -> None:
+    """Delete the files of a folder but those named; then the folder, if it is empty."""
+    kept = set(names)
+    for path in folder.glob("*"):
+        if path.name not in kept and path.is_file():
+            path.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from countveil import postprocess
 from countveil.errors import InfeasibleError, InputError, PlanError
+from countveil.histograms import roll_up, store
 from countveil.postprocess import nonnegative
 from countveil.postprocess.constraints import broken_facts, read_facts
 
@@ -131,7 +132,7 @@ def test_facts_that_contradict_each_other_are_named_before_anything_is_spent(mea
         "tract 100: TOTAL must be at least 120, by its own bounds or those of its parts, and at m"
     )
     with pytest.raises(InfeasibleError, match=wanted):
-        read_facts(plan, plan.geography(), None, plan.levels)
+        read_facts(plan, plan.geography(), None)
 
 
 def test_facts_that_the_estimates_cannot_meet_are_named(measured, tmp_path):
@@ -164,7 +165,7 @@ def test_files_of_facts_are_checked(measured, tmp_path, text, message):
         more=CONSTRAINT.format(level="block", query="TOTAL", path="facts.csv")
     )
     with pytest.raises(InputError, match=message):
-        read_facts(plan, plan.geography(), None, plan.levels)
+        read_facts(plan, plan.geography(), None)
 
 
 def test_a_missing_file_of_facts_is_named(measured, tmp_path):
@@ -172,7 +173,7 @@ def test_a_missing_file_of_facts_is_named(measured, tmp_path):
     _, plan = measured(more=CONSTRAINT.format(level="block", query="TOTAL", path="none.csv"))
     (tmp_path / "none.csv").unlink()
     with pytest.raises(InputError, match=r"none\.csv: cannot be read as a CSV file"):
-        read_facts(plan, plan.geography(), None, plan.levels)
+        read_facts(plan, plan.geography(), None)
 
 
 def test_groups_lie_in_one_parent_and_have_members(measured, tmp_path):
@@ -182,15 +183,138 @@ def test_groups_lie_in_one_parent_and_have_members(measured, tmp_path):
     (tmp_path / "members.csv").write_text("group,tract\nnorth,100\nnorth,110\n")
     _measurements, plan = measured(more=more)
     with pytest.raises(InputError, match="group 'north' has units of more than one county"):
-        read_facts(plan, plan.geography(), None, plan.levels)
+        read_facts(plan, plan.geography(), None)
     (tmp_path / "members.csv").write_text("group,tract\nsouth,100\n")
     with pytest.raises(InputError, match="lists no tract of group 'north'; list its units"):
-        read_facts(plan, plan.geography(), None, plan.levels)
+        read_facts(plan, plan.geography(), None)
+
+
+GROUPS = CONSTRAINT.replace("reason", 'members = "members.csv"\nreason')
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("group,at_least,at_most\nnorth,80,20\n", "must be at least 80 and at most 20"),
+        (
+            "group,exactly\nnorth,80\n",
+            "TOTAL of group north, of tract: must be at least 80 and at m",
+        ),
+    ],
+)
+def test_groups_that_contradict_their_members_are_named_before_anything_is_spent(
+    measured, tmp_path, facts, message
+):
+    (tmp_path / "towns.csv").write_text(facts)
+    (tmp_path / "members.csv").write_text("group,tract\nnorth,100\nnorth,101\n")
+    (tmp_path / "most.csv").write_text("tract,at_most\n100,30\n101,30\n")
+    more = GROUPS.format(level="tract", query="TOTAL", path="towns.csv")
+    more += CONSTRAINT.format(level="tract", query="TOTAL", path="most.csv")
+    _, plan = measured(more=more)
+    with pytest.raises(InfeasibleError, match=message):
+        read_facts(plan, plan.geography(), None)
+
+
+def test_a_group_may_lie_across_units_of_a_level_without_a_budget(measured, tmp_path):
+    """Its bounds say nothing simple of those units: they are neither lost nor put on one of them."""
+    shares = ('county = "1/4"\ntract = "1/4"', 'county = "0"\ntract = "1/2"')
+    (tmp_path / "towns.csv").write_text("group,exactly\nmiddle,700\n")
+    (tmp_path / "members.csv").write_text("group,tract\nmiddle,102\nmiddle,110\n")
+    (tmp_path / "most.csv").write_text("county,at_most\n10,800\n11,900\n")
+    more = GROUPS.format(level="tract", query="TOTAL", path="towns.csv")
+    more += CONSTRAINT.format(level="county", query="TOTAL", path="most.csv")
+    measurements, plan = measured(shares, more=more)
+    estimates = postprocess.top_down(measurements, plan)
+    tracts = counted(estimates, "tract", "TOTAL")[:, 0]
+    assert tracts[2] + tracts[3] == 700
+    counties = counted(estimates, "county", "TOTAL")[:, 0]
+    assert counties[0] <= 800
+    assert counties[1] <= 900
+    assert broken_facts(estimates, measurements) == ""
+
+
+def test_a_lower_bound_of_a_group_leaves_room_above(measured, tmp_path):
+    """Overlapping or not, what a group needs its parent must have."""
+    (tmp_path / "towns.csv").write_text("group,at_least\nnorth,3000\n")
+    (tmp_path / "members.csv").write_text("group,tract\nnorth,100\nnorth,101\n")
+    (tmp_path / "least.csv").write_text("tract,at_least\n100,10\n102,50\n")
+    more = GROUPS.format(level="tract", query="TOTAL", path="towns.csv")
+    more += CONSTRAINT.format(level="tract", query="TOTAL", path="least.csv")
+    measurements, plan = measured(more=more)
+    facts = read_facts(plan, plan.geography(), None)
+    # Tracts 100 and 101 count once, as the group, beside tract 102.
+    assert facts["county"].bounds[0].lower[:, 0].tolist() == [3050, 0]
+    estimates = postprocess.top_down(measurements, plan)
+    assert counted(estimates, "tract", "TOTAL")[:2, 0].sum() >= 3000
+    assert counted(estimates, "county", "TOTAL")[0, 0] >= 3050
+
+
+def test_two_queries_of_the_total_are_both_held(measured, tmp_path):
+    recode = '[recodes.ALL]\nof = "RACE"\ngroups = { all = ["a", "b", "c"] }\n'
+    (tmp_path / "a.csv").write_text("county,exactly\n10,700\n11,800\n")
+    (tmp_path / "b.csv").write_text("county,ALL,exactly\n10,all,700\n11,all,790\n")
+    more = CONSTRAINT.format(level="county", query="TOTAL", path="a.csv")
+    more += CONSTRAINT.format(level="county", query="ALL", path="b.csv")
+    measurements, plan = measured(("[recodes.SHARED]", recode + "[recodes.SHARED]"), more=more)
+    with pytest.raises(InfeasibleError, match="in ALL = all: short by 10 people"):
+        postprocess.top_down(measurements, plan)
+
+
+def test_cells_that_several_facts_empty_are_all_empty(measured, tmp_path):
+    (tmp_path / "a.csv").write_text("tract,KIND,exactly\n100,prison,0\n")
+    (tmp_path / "b.csv").write_text("tract,RACE,exactly\n100,c,0\n")
+    more = CONSTRAINT.format(level="tract", query="KIND", path="a.csv")
+    more += CONSTRAINT.format(level="tract", query="RACE", path="b.csv")
+    for seed in range(4):
+        estimates = postprocess.top_down(
+            *measured(('rho = "1"', 'rho = "1/100"'), more=more, seed=seed)
+        )
+        assert counted(estimates, "tract", "KIND")[0, 1] == 0
+        assert counted(estimates, "tract", "RACE")[0, 2] == 0
+
+
+def test_a_broken_sum_of_a_group_is_found(measured, tmp_path):
+    (tmp_path / "towns.csv").write_text("group,exactly\nnorth,500\n")
+    (tmp_path / "members.csv").write_text("group,tract\nnorth,100\nnorth,101\n")
+    more = GROUPS.format(level="tract", query="TOTAL", path="towns.csv")
+    measurements, plan = measured(more=more)
+    estimates = postprocess.top_down(measurements, plan)
+    assert broken_facts(estimates, measurements) == ""
+    (tmp_path / "towns.csv").write_text("group,exactly\nnorth,501\n")
+    assert broken_facts(estimates, measurements) == "TOTAL of group north"
+
+
+def test_an_empty_parent_has_empty_children_whatever_the_passes(measured, tmp_path):
+    (tmp_path / "a.csv").write_text("county,exactly\n11,0\n")
+    fact = CONSTRAINT.format(level="county", query="TOTAL", path="a.csv")
+    for passes in ("passes = []", 'passes = ["TOTAL"]', 'passes = ["TOTAL"]\nlook_below = true'):
+        for rounding in ("cells", "totals", "unbiased"):
+            how = f'[postprocess.levels.tract]\n{passes}\nrounding = "{rounding}"\n'
+            estimates = postprocess.top_down(*measured(more=fact + how))
+            assert counted(estimates, "tract", "TOTAL")[3:, 0].tolist() == [0, 0, 0]
+            assert estimates.consistency_gap() == 0
+
+
+def test_noise_next_to_none_does_not_drown_other_queries(measured):
+    budget = ('rho = "1"', 'rho = "2000"')
+    estimates = postprocess.top_down(*measured(budget))
+    assert all(item.holds for item in estimates.certificate)
+
+
+def test_counts_that_do_not_fit_are_refused_not_wrapped(tmp_path):
+    below = store([(np.arange(3), np.zeros(3, int), np.full(3, 2**30))], 3, tmp_path)
+    above = roll_up(below, np.zeros(3, int), 1)
+    with pytest.raises(OverflowError, match="would hold 3,221,225,472 people; counts stay below"):
+        store(above, 1, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (
+            INVARIANT.format(level="county", query="TOTAL") * 2,
+            "invariants.1: TOTAL of county is listed twice; list it once",
+        ),
         (ZERO.replace("nursing", "hotel"), "cells.KIND: no category 'hotel'; choose from home"),
         (ZERO.replace("KIND", "SORT"), "cells.SORT: no such attribute; choose from KIND, AGE"),
         (

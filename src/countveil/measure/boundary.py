@@ -26,7 +26,7 @@ from countveil.numerics import IntArray
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
 from countveil.schema.geography import write_crosswalk
-from countveil.schema.plan import GEOGRAPHY, Plan
+from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY, Plan
 from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
 
@@ -170,6 +170,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         storage.make_folder((run.folder / name).parent)
         storage.write_bytes(run.folder / name, path.read_bytes())
         files.append(name)
+    storage.keep_only(run.folder / CONSTRAINTS, [Path(name).name for name in plan.public_files])
     for level in plan.levels:
         batches = _batches(counts, plan, level)
         if not batches:

@@ -17,11 +17,11 @@ from countveil.numerics import IntArray
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.geography import Geography
-from countveil.schema.public_facts import Constraint
+from countveil.schema.public_facts import BOUNDS, Constraint
 from countveil.schema.workload import TOTAL, Query
 
 UNBOUNDED = 2**31 - 1
-_BOUNDS = ("at_least", "at_most", "exactly")
+_DIGITS = 10  # of a number below UNBOUNDED
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,7 +118,7 @@ def _read_csv(path: Path, needed: Sequence[str], *, bounds: bool = True) -> pa.T
     """Read a file of public facts as text; every message names it."""
     try:
         header, delimiter = read_header(path)
-        allowed = (*needed, *(_BOUNDS if bounds else ()))
+        allowed = (*needed, *(BOUNDS if bounds else ()))
         for name in needed:
             if name not in header:
                 raise InputError(f"{path}: no column {name!r}; it needs {', '.join(needed)}")
@@ -127,8 +127,8 @@ def _read_csv(path: Path, needed: Sequence[str], *, bounds: bool = True) -> pa.T
                 raise InputError(
                     f"{path}: column {name!r} is not known; choose from {listed(allowed)}"
                 )
-        if bounds and not set(_BOUNDS) & set(header):
-            raise InputError(f"{path}: no column of {', '.join(_BOUNDS)}; give a bound")
+        if bounds and not set(BOUNDS) & set(header):
+            raise InputError(f"{path}: no column of {', '.join(BOUNDS)}; give a bound")
         return pa.csv.read_csv(
             path,
             parse_options=pa.csv.ParseOptions(delimiter=delimiter),
@@ -162,7 +162,7 @@ def _cells_and_bounds(item: Constraint, table: pa.Table) -> tuple[IntArray, IntA
         cell = cell * len(categories) + position
     lower = np.zeros(table.num_rows, np.int64)
     upper = np.full(table.num_rows, UNBOUNDED, np.int64)
-    for name in _BOUNDS:
+    for name in BOUNDS:
         if name not in table.column_names:
             continue
         numbers, given = _whole_numbers(item.path, name, table[name].to_pylist())
@@ -180,10 +180,11 @@ def _whole_numbers(
     for row, text in enumerate(texts):
         if text == "":
             continue
-        if not text.isascii() or not text.isdigit() or int(text) >= UNBOUNDED:
+        digits = text.isascii() and text.isdigit() and len(text.lstrip("0")) <= _DIGITS
+        if not digits or int(text) >= UNBOUNDED:
             raise InputError(
-                f"{path}: row {row + 1}: {name} = {text!r}; it is a whole number of 0 or more, below "
-                f"{UNBOUNDED:,}"
+                f"{path}: row {row + 1}: {name} = {text[:20]!r}; it is a whole number of 0 or more, "
+                f"below {UNBOUNDED:,}"
             )
         numbers[row], given[row] = int(text), True
     return numbers, given

@@ -12,6 +12,7 @@ from countveil.numerics import FloatArray
 from countveil.postprocess.rows import Row
 
 LARGEST_RESIDUAL = 1e-9
+LARGEST_GAP = 1e-6  # people
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,7 @@ class Certificate:
     @property
     def holds(self) -> bool:
         """Whether the solution is optimal and consistent as far as double precision goes."""
-        # Written so that NaN fails.
-        return (
-            self.kkt_residual <= LARGEST_RESIDUAL and self.consistency_gap <= LARGEST_RESIDUAL * 1e3
-        )
+        return _within_limits(self.kkt_residual, self.consistency_gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,15 @@ class LevelCertificate:
     iterations: int
     most_iterations: int
     fallbacks: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every solution of the level is optimal and consistent."""
+        return _within_limits(self.kkt_residual, self.consistency_gap)
+
+
+def _within_limits(residual: float, gap: float) -> bool:
+    return residual <= LARGEST_RESIDUAL and gap <= LARGEST_GAP  # NaN fails
 
 
 def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:

@@ -55,7 +55,8 @@ class LevelFacts:
         rows: list[Row] = []
         for bound in self.bounds:
             lower, upper = bound.lower[start:stop], bound.upper[start:stop]
-            if bound.query.cells == 1 and bound.query.complete and (lower == upper).all():
+            one = bound.query.cells == 1 and bound.query.complete
+            if totals is None and one and (lower == upper).all():
                 totals = lower[:, 0].astype(np.int64)
                 continue
             group = bound.query.cell_of[cells]
@@ -83,14 +84,15 @@ class LevelFacts:
 
 
 def read_facts(
-    plan: Plan, geography: Geography, measurements: Measurements | None, visited: Sequence[str]
+    plan: Plan, geography: Geography, measurements: Measurements | None
 ) -> dict[str, LevelFacts]:
-    """Return the public facts of every visited level; refuse facts that contradict each other.
+    """Return the public facts of every measured level; refuse facts that contradict each other.
 
     Bounds of lower levels add up to bounds of the levels above, so that no parent is fixed at what
-    its children cannot meet. A level that is not visited hands its bounds on to the next one below, as
+    its children cannot meet. A level that is not measured hands its bounds on to the next one below, as
     sums over groups of siblings. Without measurements only the plan's files are read.
     """
+    visited = plan.measured_levels
     facts = {level: LevelFacts() for level in visited}
     queries = [item.query for item in plan.invariants] + [item.query for item in plan.constraints]
     groups: dict[str, list[GroupBound]] = {level: [] for level in plan.levels}
@@ -109,6 +111,7 @@ def read_facts(
                 summed = None
                 continue
             _refuse_contradiction(geography, level, bounds)
+            _refuse_contradictory_groups(level, bounds, here)
             _add(facts, plan, geography, visited, level, bounds, here)
             if index > 0:
                 parents = geography.parents[index]
@@ -181,7 +184,10 @@ def _tightest(found: Sequence[Bounds]) -> Bounds | None:
 
 
 def _add_up(bounds: Bounds, groups: Sequence[GroupBound], parents: IntArray, units: int) -> Bounds:
-    """Add up the bounds of children into bounds of their parents; a group counts as one child."""
+    """Add up the bounds of children into bounds of their parents; a group counts as one child.
+
+    Groups that overlap, or lie in more than one parent, say nothing simple about the sum.
+    """
     lower, upper = bounds.lower.astype(np.int64), bounds.upper.astype(np.int64)
     low, high = (
         np.zeros((units, lower.shape[1]), np.int64),
@@ -190,8 +196,8 @@ def _add_up(bounds: Bounds, groups: Sequence[GroupBound], parents: IntArray, uni
     taken = np.zeros(lower.shape, bool)
     for group in groups:
         where = (group.units, group.cell)
-        if taken[where].any():
-            continue  # overlapping groups say nothing simple about the sum
+        if taken[where].any() or len(np.unique(parents[group.units])) > 1:
+            continue
         taken[where] = True
         parent = parents[group.units[0]], group.cell
         low[parent] += max(group.lower, int(bounds.lower[where].sum(dtype=np.int64)))
@@ -216,6 +222,19 @@ def _refuse_contradiction(geography: Geography, level: str, bounds: Bounds) -> N
         )
 
 
+def _refuse_contradictory_groups(level: str, bounds: Bounds, groups: Sequence[GroupBound]) -> None:
+    """Refuse a group whose bounds contradict each other or those of its members."""
+    for group in groups:
+        where = (group.units, group.cell)
+        lower = max(group.lower, int(bounds.lower[where].sum(dtype=np.int64)))
+        upper = min(group.upper, int(bounds.upper[where].sum(dtype=np.int64)))
+        if lower > upper:
+            raise InfeasibleError(
+                f"{group.name}, of {level}: must be at least {lower:,} and at most {upper:,}, by its "
+                f"own bounds or those of its members; check the constraints of that query"
+            )
+
+
 def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, LevelFacts]) -> None:
     """Refuse facts of several queries that no histogram of a single unit can meet at once.
 
@@ -223,7 +242,8 @@ def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, L
     """
     cells = np.flatnonzero(plan.possible)
     for level, known in facts.items():
-        if len(known.bounds) < 2 or geography.units(level) > _MANY:
+        alone = len(known.bounds) < 2 and plan.possible.all()
+        if alone or not known.bounds or geography.units(level) > _MANY:
             continue
         for unit, code in enumerate(geography.geocodes(level).to_pylist()):
             limits = known.limits(unit, unit + 1, cells, None)
@@ -242,7 +262,7 @@ def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, L
 def broken_facts(estimates: Estimates, measurements: Measurements) -> str:
     """Name a public fact that estimates break; an empty text where they keep them all."""
     plan, geography = estimates.plan, estimates.geography
-    facts = read_facts(plan, geography, measurements, list(estimates.levels))
+    facts = read_facts(plan, geography, measurements)
     for level, known in facts.items():
         for bounds in known.bounds:
             step = max(1, _VALUES // bounds.query.cells)

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from countveil import storage
 from countveil.errors import InputError
-from countveil.histograms import Histograms, roll_up, store
+from countveil.histograms import Histograms, narrowed, roll_up, store
 from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
 from countveil.measure.measurement import FOLDER, Measurements
@@ -97,7 +97,7 @@ class Job:
             child, cell = np.nonzero(solved)
             lengths[first:last] = np.bincount(child, minlength=last - first)
             cells.append(support[cell].astype(np.int32))
-            counts.append(solved[child, cell].astype(np.int32))
+            counts.append(narrowed(solved[child, cell]))
             certificates.append(one_family(task.level, certificate))
         return Batch(
             lengths,
@@ -153,11 +153,11 @@ def top_down(
                 rng=rng,
                 progress=progress,
             )
-    visited = [level for level in plan.levels if plan.at(level)]
+    visited = plan.measured_levels
     geography = plan.geography() if geography is None else geography
     place = Workplace(Path(work))
     place.begin(_identity(measurements, plan, geography))
-    facts = read_facts(plan, geography, measurements, visited)
+    facts = read_facts(plan, geography, measurements)
     job = Job(measurements, plan, place.folder, rng)
     levels: dict[str, Histograms] = {}
     certificates = []
@@ -278,8 +278,7 @@ def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> d
         "release": stated["release"],
         "measurements": {
             level: stated["files"][f"{FOLDER}/{level}.parquet"]["sha256"]
-            for level in plan.levels
-            if plan.at(level)
+            for level in plan.measured_levels
         },
         "plan": plan.digest,
         "places": places.hexdigest(),

@@ -72,6 +72,8 @@ def solve(
                 continue  # known
             coarse, group = _merged(family, query.cell_of[family.cells])
             coarse = replace(coarse, limits=_limits_of_groups(limits, group, len(coarse.cells)))
+            if not len(coarse.cells):
+                continue  # nobody to tell apart
             if query.name == TOTAL and family.totals is not None and family.parent is not None:
                 counts, certificate = _totals_pass(coarse, family.totals)
             elif len(coarse.places):

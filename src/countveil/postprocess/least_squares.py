@@ -16,6 +16,8 @@ from countveil.schema.workload import Query
 # Where no query tells two cells apart, this much of the smallest weight pulls a child towards its
 # share of the parent: enough to make the solution one, too little to compete with a measurement.
 _PULL = 1e-3
+# Noise below this is none, for whole numbers; its weight would drown those of all other queries.
+_LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,7 +35,7 @@ class Observations:
         sizes = [query.cells for query in queries]
         offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
         variances = [measurements.mechanisms[level, query.name].variance for query in queries]
-        return cls(queries, offsets, 1.0 / np.array(variances, float))
+        return cls(queries, offsets, 1.0 / np.maximum(variances, _LEAST_VARIANCE))
 
     def scalars_of(self, cells: IntArray) -> IntArray:
         """Return which scalar of each query counts each cell, -1 where it is left out."""

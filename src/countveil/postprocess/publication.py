@@ -29,7 +29,7 @@ FOLDER = "estimates"
 
 def publish(estimates: Estimates, folder: Path) -> list[str]:
     """Write estimates, tables and microdata into a release folder; return the names of the files."""
-    _clear(folder)
+    clear(folder)
     storage.make_folder(folder / FOLDER)
     names = []
     for level in estimates.levels:
@@ -48,8 +48,7 @@ def read_estimates(
     certificate: tuple[LevelCertificate, ...],
 ) -> Estimates:
     """Read published estimates back; refuse files that are not this plan's."""
-    measured = [level for level in plan.levels if plan.at(level)]
-    levels = plan.levels[: plan.levels.index(measured[-1]) + 1]
+    levels = plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
     # Histograms lie in files without a name: the folder is done with when they are mapped.
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
         histograms = {
@@ -63,7 +62,7 @@ def read_estimates(
     return Estimates(plan, geography, histograms, certificate)
 
 
-def _clear(folder: Path) -> None:
+def clear(folder: Path) -> None:
     """Take away what an earlier publication left, whole or not."""
     ours = ((FOLDER, ".parquet"), (table_files.FOLDER, ".parquet", ".csv", ".md"))
     for name, *suffixes in ours:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,7 @@ def looks_below(plan: Plan, level: str) -> bool:
 
 
 def measured_totals(
-    measurements: Measurements, plan: Plan, geography: Geography, visited: list[str], level: str
+    measurements: Measurements, plan: Plan, geography: Geography, visited: Sequence[str], level: str
 ) -> MeasuredTotals | None:
     """Return what a level and those below it, as far as they look below, measured of its totals.
 

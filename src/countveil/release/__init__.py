@@ -2,11 +2,12 @@
 
 from countveil.release.estimates import is_current, write_estimates
 from countveil.release.folder import Release
-from countveil.release.verification import Verification
+from countveil.release.verification import Verification, refuse_damaged
 
 __all__ = [
     "Release",
     "Verification",
     "is_current",
+    "refuse_damaged",
     "write_estimates",
 ]

@@ -11,9 +11,11 @@ from countveil import storage
 from countveil.measure import manifest
 from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
-from countveil.postprocess.publication import publish
+from countveil.postprocess.publication import clear, publish
 from countveil.release.folder import Release
-from countveil.schema.plan import Plan
+from countveil.schema.plan import CONSTRAINTS, Plan
+
+_LATER = ("estimates/", "tables/", f"{CONSTRAINTS}/", "microdata")  # not written by the door
 
 
 def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -> Release:
@@ -24,12 +26,16 @@ def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -
     folder = release.folder
     refuse_other_measurements(folder, plan, release.plan)
     public = {name: path.read_bytes() for name, path in plan.public_files.items()}
-    kept = _measured(release)
-    _write_manifest(release, release.plan, kept, None)
-    for name in release.manifest["files"]:
-        if name not in kept:
-            (folder / name).unlink(missing_ok=True)
-    names = [] if estimates is None else publish(estimates, folder)
+    listed = release.manifest["files"]
+    measured = {name: facts for name, facts in listed.items() if not name.startswith(_LATER)}
+    before = {name: facts for name, facts in listed.items() if name.startswith(f"{CONSTRAINTS}/")}
+    # A run that stops before the last manifest leaves a release without estimates, facts and all.
+    _write_manifest(release, release.plan, {**measured, **before}, None)
+    names = []
+    if estimates is None:
+        clear(folder)
+    else:
+        names = publish(estimates, folder)
     for name, content in public.items():
         storage.make_folder((folder / name).parent)
         storage.write_bytes(folder / name, content)
@@ -42,7 +48,8 @@ def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -
             "tables": [table.name for table in plan.tables],
             "microdata": plan.microdata,
         }
-    _write_manifest(release, plan, [*kept, *names], facts)
+    _write_manifest(release, plan, {**measured, **manifest.list_files(folder, names)}, facts)
+    storage.keep_only(folder / CONSTRAINTS, [Path(name).name for name in public])
     return Release.read(folder)
 
 
@@ -59,22 +66,14 @@ def is_current(release: Release, plan: Plan) -> bool:
     )
 
 
-def _measured(release: Release) -> list[str]:
-    """Return the files that the door wrote: those never change."""
-    later = ("estimates/", "tables/", "constraints/", "microdata")
-    return [name for name in release.manifest["files"] if not name.startswith(later)]
-
-
 def _write_manifest(
-    release: Release, plan: Plan, names: list[str], estimates: dict[str, Any] | None
+    release: Release, plan: Plan, files: dict[str, Any], estimates: dict[str, Any] | None
 ) -> None:
     """Write the manifest again for these files; hashes of what the door wrote are kept, not made."""
     old = json.loads((release.folder / manifest.NAME).read_bytes())
-    document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest}
+    document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest, "files": files}
     document.pop("estimates", None)
-    known = {name: old["files"][name] for name in _measured(release)}
-    new = [name for name in names if name not in known]
     if estimates is not None:
         document["estimates"] = estimates
-    document["files"] = {**known, **manifest.list_files(Path(release.folder), new)}
+        document["files"] = document.pop("files")  # stays last
     storage.write_json(release.folder / manifest.NAME, document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,10 +15,11 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.measure import manifest
-from countveil.measure.measurement import LAYOUT, path_of
+from countveil.measure.measurement import FOLDER, INVARIANTS, LAYOUT, path_of
 from countveil.postprocess.certificate import LARGEST_RESIDUAL
 from countveil.postprocess.constraints import broken_facts
 from countveil.privacy.ledger import Ledger
+from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY
 
 if TYPE_CHECKING:
     from countveil.release.folder import Release
@@ -30,12 +32,31 @@ class Verification:
     checks: tuple[str, ...]
 
 
+def refuse_damaged(release: Release, *, facts: bool) -> None:
+    """Refuse to estimate from what is not as released: measurements, places, `facts` if they count."""
+    with _translated(release):
+        for name in ("release", "measurements", "levels", "files"):
+            if not release.manifest[name]:
+                raise KeyError(name)
+        for name, stated in release.manifest["files"].items():
+            first = name.split("/")[0]
+            if first in (FOLDER, INVARIANTS, GEOGRAPHY) or (facts and first == CONSTRAINTS):
+                _check_hash(release, name, stated)
+
+
 def verify(
     release: Release, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
 ) -> Verification:
     """Check a release, and its charge if a ledger is named; raise on a fault."""
-    try:
+    with _translated(release):
         return Verification(tuple(_checks(release, ledger, simulation)))
+
+
+@contextmanager
+def _translated(release: Release) -> Iterator[None]:
+    """Say of anything a damaged release trips over that it is damaged."""
+    try:
+        yield
     except (KeyError, TypeError, AttributeError) as error:
         raise VerificationError(
             f"{release.folder}: {manifest.NAME} lacks or garbles {error}"
@@ -75,12 +96,16 @@ def _check_files(release: Release) -> str:
         if path.is_file() and name not in listed and name != manifest.NAME:
             _fail(release, f"{name} is not listed in the manifest; take it out before publishing")
     for name, facts in listed.items():
-        path = release.folder / name
-        if not path.resolve().is_relative_to(release.folder.resolve()) or not path.is_file():
-            _fail(release, f"{name} is listed in the manifest and not there")
-        if storage.sha256(path) != facts["sha256"]:
-            _fail(release, f"{name} changed since it was released; its hash differs")
+        _check_hash(release, name, facts)
     return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
+
+
+def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
+    path = release.folder / name
+    if not path.resolve().is_relative_to(release.folder.resolve()) or not path.is_file():
+        _fail(release, f"{name} is listed in the manifest and not there")
+    if storage.sha256(path) != stated["sha256"]:
+        _fail(release, f"{name} changed since it was released; its hash differs")
 
 
 def _check_costs(release: Release) -> str:
@@ -136,10 +161,7 @@ def _check_estimates(release: Release) -> str:
     if plan.method != "none" and "estimates" not in release.manifest:
         _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     stated = {item.level: item for item in release.certificate}
-    measured = [level for level in plan.levels if plan.at(level)]
-    if list(stated) != measured or not all(
-        item.kkt_residual <= LARGEST_RESIDUAL for item in stated.values()
-    ):
+    if tuple(stated) != plan.measured_levels or not all(item.holds for item in stated.values()):
         _fail(release, "the certificate of the estimates is not complete, or does not hold")
     estimates = release.estimates
     if estimates.consistency_gap() != 0:

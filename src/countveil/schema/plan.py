@@ -94,8 +94,12 @@ class Plan:
     @property
     def judged_level(self) -> str:
         """Where the plan's risk is held against its limit: the lowest measured level if not said."""
-        measured = [level for level in self.levels if self.at(level)]
-        return self.intruder.level or measured[-1]
+        return self.intruder.level or self.measured_levels[-1]
+
+    @property
+    def measured_levels(self) -> tuple[str, ...]:
+        """The levels that have a budget, from the top."""
+        return tuple(level for level in self.levels if self.at(level))
 
     def at(self, level: str) -> tuple[Allocation, ...]:
         """Return what is measured at a level."""

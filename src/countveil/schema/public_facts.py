@@ -14,6 +14,8 @@ from countveil.schema.attributes import listed
 from countveil.schema.plan_file import PlanFile
 from countveil.schema.workload import Neighbors, Query, Schema
 
+BOUNDS = ("at_least", "at_most", "exactly")
+
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
@@ -39,7 +41,7 @@ def read_invariants(
     checked: PlanFile, schema: Schema, levels: tuple[str, ...], neighbors: Neighbors
 ) -> tuple[Invariant, ...]:
     """Resolve the invariants of a plan."""
-    invariants = []
+    invariants: list[Invariant] = []
     for number, item in enumerate(checked.invariants):
         where = f"invariants.{number}"
         if item.level not in levels:
@@ -52,6 +54,8 @@ def read_invariants(
                 f'and the guarantee would be empty: choose neighbors = "change-one", or drop the '
                 f"invariant"
             )
+        if any(other.level == item.level and other.query is query for other in invariants):
+            raise PlanError(f"{where}: {item.query} of {item.level} is listed twice; list it once")
         invariants.append(Invariant(item.level, query, item.reason))
     return tuple(invariants)
 
@@ -65,10 +69,20 @@ def read_constraints(
         where = f"constraints.{number}"
         if item.level not in levels:
             raise PlanError(f"{where}.level: no level {item.level!r}; choose from {listed(levels)}")
+        query = query_named(schema, item.query, where)
+        columns = [
+            item.level if item.members is None else "group",
+            *(name for name, _ in query.labels),
+        ]
+        if (item.members is not None and item.level == "group") or set(columns) & set(BOUNDS):
+            raise PlanError(
+                f"{where}: its files have the columns group, {', '.join(BOUNDS)}, so a level or "
+                f"attribute of that name cannot be told apart; rename it"
+            )
         constraints.append(
             Constraint(
                 item.level,
-                query_named(schema, item.query, where),
+                query,
                 folder / item.path,
                 None if item.members is None else folder / item.members,
                 item.reason,
