@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from countveil.errors import InputError
+from countveil.numerics import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Intruder:
     """He knows everyone in a cell but his target, who is there with probability `prior`.
 
-    `known` is the count without the target; the target would add `rows` to it.
+    `known` is the count without the target; the target would add `rows` to it. Where he does not know
+    all others, `others` has his probabilities that 0, 1, 2, … people beyond `known` are there.
     """
 
     prior: float
     known: int = 0
     rows: int = 1
+    others: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         if isinstance(self.prior, bool) or not 0 < self.prior < 1:
@@ -26,8 +31,45 @@ class Intruder:
             raise InputError(f"known: {self.known} is not allowed; it is a whole number, 0 or more")
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise InputError(f"rows: {self.rows} is not allowed; it is a whole number, 1 or more")
+        others = np.asarray(self.others, float)
+        proper = others.ndim == 1 and len(others) and np.isfinite(others).all()
+        if not proper or (others < 0).any() or not math.isclose(others.sum(), 1.0, rel_tol=1e-9):
+            raise InputError(
+                "others: his probabilities of 0, 1, 2, … more people must not be negative and sum to 1"
+            )
+        object.__setattr__(self, "others", tuple(float(p) for p in others))
+
+    @classmethod
+    def knowing_all_but(
+        cls, count: int, *, prior: float, known: int = 0, probability: float = 0.5
+    ) -> Intruder:
+        """Return one who is unsure of `count` others, each there with a probability (002, § 6)."""
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InputError(f"count: {count} is not allowed; it is a whole number, 0 or more")
+        if not 0 <= probability <= 1:
+            raise InputError(f"probability: {probability} is not allowed; it is between 0 and 1")
+        law = np.ones(1)
+        for _ in range(count):
+            law = np.convolve(law, [1 - probability, probability])
+        return cls(prior=prior, known=known, others=tuple(law / law.sum()))
 
     @property
     def log_odds(self) -> float:
         """Log prior/(1 - prior)."""
         return math.log(self.prior) - math.log1p(-self.prior)
+
+    @property
+    def certain(self) -> bool:
+        """Whether he knows all others."""
+        return len(self.others) == 1
+
+    @property
+    def log_others(self) -> FloatArray:
+        """The log of his probabilities of 0, 1, 2, … more people."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.array(self.others)), np.float64)
+
+    def counts(self, *, there: bool) -> FloatArray:
+        """Return the counts that he thinks possible, with his target or without."""
+        first = self.known + (self.rows if there else 0)
+        return np.arange(first, first + len(self.others), dtype=np.float64)

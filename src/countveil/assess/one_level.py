@@ -29,7 +29,7 @@ def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Ris
     e = np.asarray(observed, np.float64) - intruder.known - intruder.rows
     if not np.isfinite(e).all():
         raise InputError("observed: not a finite number; a released count is a whole number")
-    value = _sigmoid(intruder.log_odds + noise.loss_at(e, intruder.rows))
+    value = sigmoid(intruder.log_odds + noise.loss_at(e, intruder.rows))
     return Risk("posterior", _plain(value), posterior=_plain(value))
 
 
@@ -49,7 +49,7 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     if not laws:
         return Risk("marginal risk", 1.0, posterior=intruder.prior)
     losses, weights = joint_loss(laws, intruder.rows)
-    after = float((weights * _sigmoid(intruder.log_odds + losses)).sum())
+    after = float((weights * sigmoid(intruder.log_odds + losses)).sum())
     return Risk("marginal risk", after / intruder.prior, posterior=after)
 
 
@@ -105,7 +105,8 @@ def _at_least(noise: Law, e: float, shift: int, whole: bool) -> float:
     return float(noise.survival(e + shift - 1 if whole else e + shift))
 
 
-def _sigmoid(log_odds: FloatArray) -> FloatArray:
+def sigmoid(log_odds: FloatArray) -> FloatArray:
+    """Return the probability of these log-odds."""
     return np.exp(-np.logaddexp(0, -log_odds))
 
 

@@ -12,10 +12,13 @@ from countveil.numerics import FloatArray
 class Risk:
     """A number or an array of them, what it measures, and who may read it.
 
-    Anything computed from confidential counts is internal; the public report will not print it.
+    `error` says how far the value may be off, where it is not to the last digit: a bound on what was
+    left out of a sum, or the standard error of a simulation. Anything computed from confidential
+    counts is internal; the public report will not print it.
     """
 
     measure: str
     value: float | FloatArray
     posterior: float | FloatArray | None = None
+    error: float | None = None
     audience: Literal["public", "internal"] = "public"

@@ -1,0 +1,150 @@
+"""Odds so near to even that doubles cannot tell: decided in as many digits as it takes.
+
+Ties are real: with rational parameters two hypotheses can be equally likely to the last digit, or
+differ by 1e-44.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from countveil.assess.intruder import Intruder
+from countveil.assess.level import Level
+from countveil.assess.parent_prior import Exactly, Flat, UpTo
+from countveil.assess.summed_noise import Addition
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+
+_DIGITS = (60, 120, 240)
+_GUARD = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Where the odds are near even: e = x1* - known - rows, x2* and y1*."""
+
+    e: float
+    parent: float
+    sibling_sum: float
+
+
+def resolved(tie: Tie, low: Level, high: Level, intruder: Intruder, siblings: Addition) -> int:
+    """Return 1 if the target is likelier there, -1 if not, 0 if neither within 240 digits.
+
+    Laws and priors other than discrete Gaussian, flat and known ones are not resolved: 0.
+    """
+    noises = (low.noise, high.noise)
+    if not all(isinstance(noise, DiscreteGaussian) for noise in noises):
+        return 0
+    if not isinstance(low.prior, Flat | UpTo | Exactly):
+        return 0
+    for digits in _DIGITS:
+        with localcontext(Context(prec=digits + _GUARD, Emin=-(10**9), Emax=10**9)):
+            there = _evidence(tie, low, high, intruder, siblings, True, digits)
+            away = _evidence(tie, low, high, intruder, siblings, False, digits)
+            if there == away == 0:
+                return 0
+            if abs(there - away) > max(there, away) * Decimal(10) ** -digits:
+                return 1 if there > away else -1
+    return 0
+
+
+def _evidence(
+    tie: Tie,
+    low: Level,
+    high: Level,
+    intruder: Intruder,
+    siblings: Addition,
+    there: bool,
+    digits: int,
+) -> Decimal:
+    """Return prior × g1 × Σ_y g2 h prior(x2 | x1), but for factors that both hypotheses share."""
+    assert isinstance(low.noise, DiscreteGaussian)
+    assert isinstance(high.noise, DiscreteGaussian)
+    rate, above = 1 / (2 * low.noise.sigma2), 1 / (2 * high.noise.sigma2)
+    count = intruder.known + (intruder.rows if there else 0)
+    prior = Fraction(intruder.prior)
+    observed = int(tie.e) + intruder.known + intruder.rows
+    total = Decimal(0)
+    centre = round(tie.parent) - count
+    # Terms fall off from the centres; enough of them for the digits asked for.
+    reach = math.ceil(math.sqrt((digits + 10) * math.log(10) * 2 * float(high.noise.sigma2))) + 2
+    wide = low.noise.sigma2 * max(low.siblings, 1)
+    spread = math.ceil(math.sqrt((digits + 10) * math.log(10) * 2 * float(wide))) + 2
+    first = max(0, min(centre - reach, round(tie.sibling_sum) - spread))
+    last = max(centre + reach, round(tie.sibling_sum) + spread, first)
+    if low.siblings == 0:
+        first = last = 0
+    for y in range(first, last + 1):
+        weight = _prior_weight(low, count, y)
+        if weight == 0:
+            continue
+        term = _exp(-above * (round(tie.parent) - count - y) ** 2) * weight
+        if low.siblings:
+            term *= _sum_weight(low, round(tie.sibling_sum) - y, siblings, digits)
+        total += term
+    return total * _exp(-rate * (observed - count) ** 2) * _ratio(prior if there else 1 - prior)
+
+
+def _prior_weight(low: Level, count: int, y: int) -> Decimal:
+    if isinstance(low.prior, Exactly):
+        return Decimal(int(count + y == low.prior.count))
+    if isinstance(low.prior, UpTo):
+        if count + y > low.prior.most:
+            return Decimal(0)
+        return 1 / Decimal(low.prior.most - count + 1) if low.prior.normalised else Decimal(1)
+    return Decimal(1)
+
+
+def _sum_weight(low: Level, noise: int, siblings: Addition, digits: int) -> Decimal:
+    assert isinstance(low.noise, DiscreteGaussian)
+    if siblings == "gaussian" or low.siblings == 1:
+        return _exp(-Fraction(noise * noise) / (2 * low.noise.sigma2 * low.siblings))
+    return _convolved(low.noise.sigma2, low.siblings, digits).get(abs(noise), Decimal(0))
+
+
+@lru_cache(maxsize=8)
+def _convolved(sigma2: Fraction, count: int, digits: int) -> dict[int, Decimal]:
+    """Return the weights of a sum of discrete Gaussians, from exact integers of enough digits."""
+    scale = 10 ** (digits + _GUARD)
+    reach = math.ceil(math.sqrt((digits + 20) * math.log(10) * 2 * float(sigma2))) + 2
+    with localcontext(Context(prec=digits + 2 * _GUARD)):
+        weights = [
+            int(_exp(-Fraction(k * k) / (2 * sigma2)) * scale) for k in range(-reach, reach + 1)
+        ]
+    power = np.array(weights, object)
+    result, left = np.array([1], object), count
+    while left:
+        if left & 1:
+            result = _product(result, power, scale)
+        left >>= 1
+        if left:
+            power = _product(power, power, scale)
+    middle = len(result) // 2
+    return {k: Decimal(int(result[middle + k])) for k in range(middle + 1)}
+
+
+def _product(a: np.ndarray, b: np.ndarray, scale: int) -> np.ndarray:
+    """Multiply two polynomials by one long multiplication (Kronecker), and cut off digits."""
+    if len(a) == 1:
+        return b * int(a[0])
+    bits = (2 * max(int(a.max()), int(b.max()), scale)).bit_length() * 2 + len(a).bit_length()
+    packed = [sum(int(x) << (bits * i) for i, x in enumerate(item)) for item in (a, b)]
+    both, mask = packed[0] * packed[1], (1 << bits) - 1
+    out = [(both >> (bits * i)) & mask for i in range(len(a) + len(b) - 1)]
+    top = max(out)
+    shrink = max(1, top // (scale * scale))
+    return np.array([x // shrink for x in out], object)
+
+
+def _exp(x: Fraction) -> Decimal:
+    return _ratio(x).exp()
+
+
+def _ratio(x: Fraction) -> Decimal:
+    return Decimal(x.numerator) / Decimal(x.denominator)

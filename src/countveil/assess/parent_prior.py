@@ -1,0 +1,161 @@
+"""What the intruder believes of a parent's count, given the child's, before he sees anything."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.special import gammaln
+
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray
+
+
+class ParentPrior(Protocol):
+    """The prior of a parent's count given one child's; it falls off from its mode (log-concave)."""
+
+    @property
+    def last(self) -> float:
+        """The largest count the parent can have; infinite if there is none."""
+        ...
+
+    @property
+    def smooth(self) -> bool:
+        """Whether its logarithm is a polynomial, so that sums over wide ranges may be thinned."""
+        ...
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return the log of the prior of `parent`, at least `child`; it need not sum to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Every parent's count from the child's on is as likely: (24) of 002, improper."""
+
+    last = math.inf
+    smooth = True
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return 0."""
+        return np.zeros(np.broadcast(parent, child).shape)
+
+
+FLAT = Flat()
+
+
+@dataclass(frozen=True, slots=True)
+class UpTo:
+    """Every parent's count from the child's up to `most` is as likely (S4.2).
+
+    Normalised, each of them has 1/(most - child + 1); otherwise the same weight for every child.
+    """
+
+    most: int
+    normalised: bool = True
+    smooth = False
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self.most, "most")
+
+    @property
+    def last(self) -> float:
+        """The largest count."""
+        return float(self.most)
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return minus the log of how many counts are possible."""
+        room = np.maximum(self.most - np.asarray(child, float) + 1, 1.0)
+        weight = -np.log(room) if self.normalised else np.zeros_like(room)
+        return np.where(np.asarray(parent) <= self.most, weight, -np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """He knows the parent's count (section S4; an invariant, too)."""
+
+    count: int
+    smooth = False
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self.count, "count")
+
+    @property
+    def last(self) -> float:
+        """That count."""
+        return float(self.count)
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return 0 there and minus infinity elsewhere."""
+        parent, child = np.broadcast_arrays(parent, child)
+        return np.where(parent == self.count, 0.0, -np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingsPoisson:
+    """The siblings together have a Poisson number of people."""
+
+    mean: float
+    last = math.inf
+    smooth = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean < math.inf:
+            raise InputError(f"mean: {self.mean} is not allowed; it must be above 0 and finite")
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return the log of the Poisson probability of the siblings' count."""
+        y = np.asarray(parent, float) - child
+        return np.asarray(y * math.log(self.mean) - self.mean - gammaln(y + 1))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pmf:
+    """Any probabilities of 0, 1, 2, … people, for the siblings together or for the parent.
+
+    Of the parent: given the child's count, smaller counts are impossible and the rest is scaled up.
+    """
+
+    probabilities: Array
+    of: Literal["siblings", "parent"] = "siblings"
+    smooth = False
+
+    def __post_init__(self) -> None:
+        p = np.array(self.probabilities, float)
+        if p.ndim != 1 or not len(p) or not np.isfinite(p).all() or (p < 0).any() or p.sum() <= 0:
+            raise InputError(
+                "probabilities: they must be a list of finite numbers, none negative, some above 0"
+            )
+        if self.of not in ("siblings", "parent"):
+            raise InputError(f'of: {self.of!r} is not known; choose "siblings" or "parent"')
+        p /= p.sum()
+        p.setflags(write=False)
+        object.__setattr__(self, "probabilities", p)
+
+    @property
+    def last(self) -> float:
+        """The largest count of the parent, for a pmf of the parent."""
+        return float(len(self.probabilities) - 1) if self.of == "parent" else math.inf
+
+    def log_weight(self, parent: Array, child: Array) -> FloatArray:
+        """Return the log of the probability."""
+        p = self.probabilities
+        parent, child = np.broadcast_arrays(np.asarray(parent, float), np.asarray(child, float))
+        with np.errstate(divide="ignore"):
+            if self.of == "siblings":
+                return np.log(_looked_up(p, parent - child))
+            beyond = np.append(np.cumsum(p[::-1])[::-1], 0.0)
+            room = beyond[np.clip(child, 0, len(p)).astype(np.int64)]
+            return np.log(_looked_up(p, parent)) - np.log(np.where(room > 0, room, 1.0))
+
+
+def _looked_up(p: FloatArray, at: FloatArray) -> FloatArray:
+    inside = (at >= 0) & (at < len(p))
+    return np.where(inside, p[np.where(inside, at, 0).astype(np.int64)], 0.0)
+
+
+def _refuse_negative(count: int, name: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise InputError(f"{name}: {count} is not allowed; it is a whole number, 0 or more")

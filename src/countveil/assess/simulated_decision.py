@@ -1,0 +1,104 @@
+"""Many levels: what is above is simulated, the lowest count is summed exactly (Rao and Blackwell)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from countveil.assess.chain import Step, message
+from countveil.assess.intruder import Intruder
+from countveil.assess.level import Level
+from countveil.assess.one_level import Ties, sigmoid
+from countveil.assess.risk import Risk
+from countveil.assess.two_levels import first_yes, half_width, probability_from
+from countveil.errors import InputError
+from countveil.numerics import FloatArray, IntArray
+from countveil.randomness import BitSource
+
+
+def correct_decision(
+    levels: Sequence[Level],
+    truth: Sequence[int],
+    intruder: Intruder,
+    ties: Ties,
+    added: FloatArray,
+) -> Risk:
+    """Return how often he decides rightly, given draws of the log-odds that the levels above add."""
+    present = truth[0] != intruder.known
+    shift = 0 if present else intruder.rows
+    log_odds = intruder.log_odds + added
+    first = first_yes(levels[0], log_odds, intruder.rows)
+    yes = probability_from(levels[0], first, shift)
+    before = first - 1
+    with np.errstate(invalid="ignore"):
+        loss = levels[0].noise.loss_at(before, intruder.rows)
+        even = np.abs(log_odds + loss) <= 1e-12 * (np.abs(log_odds) + np.abs(loss) + 1)
+    tied = np.where(even, probability_from(levels[0], before, shift) - yes, 0.0)
+    yes = yes + {"yes": 1.0, "no": 0.0, "split": 0.5}[ties] * tied
+    right = yes if present else 1 - yes
+    value, error = _mean(right)
+    return Risk("correct decision", value, error=error)
+
+
+def expected_posterior(
+    levels: Sequence[Level], truth: Sequence[int], intruder: Intruder, added: FloatArray
+) -> Risk:
+    """Return his posterior on average, given draws of the log-odds that the levels above add."""
+    shift = 0 if truth[0] != intruder.known else intruder.rows
+    width = half_width(levels[0].noise)
+    step = max(1, math.floor(math.sqrt(levels[0].noise.variance) / 80))
+    noise = np.arange(-width, width + 1, step)
+    weights = np.exp(levels[0].noise.log_pmf(noise))
+    losses = levels[0].noise.loss_at(noise - shift, intruder.rows)
+    each = sigmoid(intruder.log_odds + added[:, None] + losses) @ (weights / weights.sum())
+    value, error = _mean(each)
+    return Risk("posterior", value, posterior=value, error=error)
+
+
+def log_odds_above(
+    levels: Sequence[Level],
+    truth: Sequence[int],
+    intruder: Intruder,
+    steps_of: Callable[[Sequence[int], Sequence[int]], Sequence[Step]],
+    draws: int,
+    rng: BitSource,
+) -> FloatArray:
+    """Draw what is released above the lowest count, and return the log-odds that each draw adds."""
+    if draws < 2:
+        raise InputError(
+            f"draws: {draws} is not allowed; at least 2 are needed for a standard error"
+        )
+    sums, observed = [], []
+    for number, level in enumerate(levels):
+        if number:
+            observed.append(truth[number] + level.noise.sample(draws, rng=rng))
+        if number < len(levels) - 1:
+            sums.append(truth[number + 1] - truth[number] + _summed(level, draws, rng))
+    points = np.concatenate([intruder.counts(there=True), intruder.counts(there=False)])
+    seen: dict[tuple[int, ...], float] = {}
+    added = np.empty(draws)
+    for draw, key in enumerate(zip(*map(_ints, observed), *map(_ints, sums), strict=True)):
+        if key not in seen:
+            above, below = key[: len(observed)], key[len(observed) :]
+            found = message(steps_of(above, below), points)
+            seen[key] = float(found.log_values[0] - found.log_values[1])
+        added[draw] = seen[key]
+    return added
+
+
+def _summed(level: Level, draws: int, rng: BitSource) -> IntArray:
+    if level.siblings == 0:
+        return np.zeros(draws, np.int64)
+    noise: IntArray = level.noise.sample(draws * level.siblings, rng=rng)
+    summed: IntArray = noise.reshape(draws, level.siblings).sum(axis=1)
+    return summed
+
+
+def _ints(values: IntArray) -> list[int]:
+    return [int(value) for value in values]
+
+
+def _mean(each: FloatArray) -> tuple[float, float]:
+    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each)))
