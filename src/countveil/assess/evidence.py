@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from countveil.assess.summed_noise import SummedNoise
 from countveil.mechanisms.continuous import Gaussian
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-from countveil.mechanisms.law import Law
+from countveil.mechanisms.law import Law, Mechanism
 from countveil.numerics import FloatArray
 
 _SMOOTH_FROM = 3  # sigma² from which the lattice is invisible: exp(-1.5 pi² sigma²) < 1e-19
 _NEGLIGIBLE = 1e-20
 _MOST_POINTS = 500_000
 _BIN = 1e-4
+_DEVIATIONS = 9.0  # beyond lies less than 1e-18 of a Gaussian
+_MOST_LATTICE = 4_000  # points of a loss on one side; a wider law is thinned
 
 
 def joint_loss(laws: Sequence[Law], rows: int = 1) -> tuple[FloatArray, FloatArray]:
@@ -38,6 +42,42 @@ def joint_loss(laws: Sequence[Law], rows: int = 1) -> tuple[FloatArray, FloatArr
         pooled = Gaussian(math.sqrt(1 / (2 * rate)))
         losses, weights = _convolved(losses, weights, *pooled.privacy_loss(rows))
     return losses, weights
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LatticeLoss:
+    """The summed loss of integer noises: where it can be, and how likely."""
+
+    points: FloatArray
+    weights: FloatArray
+
+
+def lattice_loss(laws: Sequence[tuple[Mechanism, int]], rows: int = 1) -> LatticeLoss:
+    """Return the law of the loss of noisy counts, each noise with its number of cells, on the lattice.
+
+    Unlike `joint_loss` it keeps every jump, which decisions depend on. Where points become too many
+    they are put on a fine grid: by then the jumps are too small to be seen.
+    """
+    losses, weights = np.zeros(1), np.ones(1)
+    ordered = sorted(laws, key=lambda item: item[0].variance)
+    for noise, cells in ordered:
+        for _ in range(1 if isinstance(noise, DiscreteGaussian) else cells):
+            losses, weights = _convolved(losses, weights, *_one_lattice(noise, cells, rows))
+    return LatticeLoss(losses, weights / weights.sum())
+
+
+def _one_lattice(noise: Mechanism, cells: int, rows: int) -> tuple[FloatArray, FloatArray]:
+    """Return the loss of one count; of several discrete Gaussian ones at once, as it is linear."""
+    if not isinstance(noise, DiscreteGaussian):
+        return noise.privacy_loss(rows)
+    law = SummedNoise(noise, cells)
+    reach = math.ceil(_DEVIATIONS * math.sqrt(law.variance)) + 2
+    step = max(1, reach // _MOST_LATTICE)
+    e = step * np.arange(-(reach // step), reach // step + 1, dtype=np.float64)
+    weights = np.exp(law.log_pmf(e))
+    # loss = rate rows (2 e + rows) for one count; the shifts of all counts add up.
+    losses = float(1 / (2 * noise.sigma2)) * rows * (2 * e + cells * rows)
+    return losses, weights / weights.sum()
 
 
 def _convolved(

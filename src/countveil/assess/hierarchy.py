@@ -18,9 +18,9 @@ from scipy.special import logsumexp
 
 from countveil.assess import paper_sampler, simulated_decision, two_levels
 from countveil.assess.chain import Evidence, Step, marginal, message
+from countveil.assess.decision import Ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
-from countveil.assess.one_level import Ties, sigmoid
 from countveil.assess.one_level import correct_decision as decision_from_one_level
 from countveil.assess.parent_prior import Flat
 from countveil.assess.risk import Risk

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.evidence import joint_loss
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
+from countveil.assess.unsure import Lattice, lattice
 from countveil.errors import InputError
 from countveil.mechanisms.law import Law, Mechanism
 from countveil.numerics import Array, FloatArray
-
-Ties = Literal["split", "yes", "no"]
 
 _FARTHEST = 2.0**62
 _ROUNDING = 8 * np.finfo(float).eps
@@ -24,12 +23,17 @@ _ROUNDING = 8 * np.finfo(float).eps
 def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Risk:
     """Return the probability he gives to his target being counted, after seeing `observed`.
 
-    He knows all others in the cell; he sees the noisy count; the number is (10) of 002.
+    He knows all others in the cell, or has probabilities of how many there are; he sees the noisy
+    count; the number is (10) of 002.
     """
-    e = np.asarray(observed, np.float64) - intruder.known - intruder.rows
-    if not np.isfinite(e).all():
+    seen = np.asarray(observed, np.float64)
+    if not np.isfinite(seen).all():
         raise InputError("observed: not a finite number; a released count is a whole number")
-    value = sigmoid(intruder.log_odds + noise.loss_at(e, intruder.rows))
+    if intruder.certain:
+        e = seen - intruder.known - intruder.rows
+        value = sigmoid(intruder.log_odds + noise.loss_at(e, intruder.rows))
+    else:
+        value = sigmoid(intruder.log_odds + Lattice.log_ratio(noise, intruder, seen))
     return Risk("posterior", _plain(value), posterior=_plain(value))
 
 
@@ -48,35 +52,90 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     laws = [noise] if isinstance(noise, Law) else list(noise)
     if not laws:
         return Risk("marginal risk", 1.0, posterior=intruder.prior)
-    losses, weights = joint_loss(laws, intruder.rows)
-    after = float((weights * sigmoid(intruder.log_odds + losses)).sum())
+    if not intruder.certain:
+        grid = lattice(_only(laws), intruder)
+        after = float(grid.there @ sigmoid(intruder.log_odds + grid.log_odds))
+    else:
+        losses, weights = joint_loss(laws, intruder.rows)
+        after = float((weights * sigmoid(intruder.log_odds + losses)).sum())
     return Risk("marginal risk", after / intruder.prior, posterior=after)
 
 
-def correct_decision(
-    noise: Law, *, intruder: Intruder, ties: Ties = "split", present: bool = True
-) -> Risk:
-    """Return the probability that he decides rightly under 0-1 loss, (19) of 002.
+def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = True) -> Risk:
+    """Return how often the release will put R' above a limit (002, section 4.2.1).
 
-    He decides for the more probable of "there" and "not there"; `ties` says what he does when they
-    are equal; `present` whether his target is there.
+    He knows all others; he will see the noisy count; the number is the probability that his posterior
+    passes `above` times his prior, while his target is there or, if not `present`, is not.
     """
-    if ties not in ("split", "yes", "no"):
-        raise InputError(f'ties: {ties!r} is not known; choose "split", "yes" or "no"')
-    prior = intruder.log_odds
+    if not above > 0:
+        raise InputError(f"above: {above} is not allowed; a ratio is above 0")
+    if above * intruder.prior >= 1:
+        return Risk("exceedance", 0.0)
+    limit = math.log(above * intruder.prior) - math.log1p(-above * intruder.prior)
+    if not intruder.certain:
+        grid = lattice(noise, intruder)
+        weights = grid.there if present else grid.away
+        return Risk("exceedance", float(weights[intruder.log_odds + grid.log_odds > limit].sum()))
+    whole = isinstance(noise, Mechanism)
+
+    def passes(e: float) -> bool:
+        loss = float(noise.loss_at(e, intruder.rows))
+        return _sign(intruder.log_odds - limit, loss) > 0
+
+    shift = 0 if present else intruder.rows
+    return Risk("exceedance", _at_least(noise, _first(passes, whole), shift, whole))
+
+
+def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, targets: int) -> Risk:
+    """Return in how many of so many independent cells R' will pass a limit, on average."""
+    chance = exceedance(noise, above=above, intruder=intruder)
+    return Risk("expected exceedances", targets * float(chance.value))
+
+
+def correct_decision(
+    noise: Law,
+    *,
+    intruder: Intruder,
+    ties: Ties = "split",
+    present: bool = True,
+    losses: Losses = EVEN,
+) -> Risk:
+    """Return the probability that he decides rightly, (19) of 002.
+
+    He says "there" where that has the smaller expected loss, under 0-1 loss where it is the more
+    probable; `ties` says what he does when they are equal; `present` whether his target is there.
+    """
+    tied = share_of_ties(ties)
+    if not intruder.certain:
+        grid = lattice(noise, intruder)
+        weights = grid.there if present else grid.away
+        odds = intruder.log_odds + grid.log_odds - losses.bias
+        says_yes = float(weights @ np.where(odds > 0, 1.0, np.where(odds == 0, tied, 0.0)))
+        return Risk("correct decision", says_yes if present else 1 - says_yes)
+    prior = intruder.log_odds - losses.bias
 
     def verdict(e: float) -> int:
-        loss = float(noise.loss_at(e, intruder.rows))
-        odds = prior + loss
-        return 0 if abs(odds) <= _ROUNDING * (abs(prior) + abs(loss)) else (1 if odds > 0 else -1)
+        return _sign(prior, float(noise.loss_at(e, intruder.rows)))
 
     whole = isinstance(noise, Mechanism)
     # In terms of e = released - known - rows: the noise if he is there, noise - rows if not.
     shift = 0 if present else intruder.rows
     yes = _at_least(noise, _first(lambda e: verdict(e) > 0, whole), shift, whole)
     yes_or_tie = _at_least(noise, _first(lambda e: verdict(e) >= 0, whole), shift, whole)
-    says_yes = {"yes": yes_or_tie, "no": yes, "split": (yes + yes_or_tie) / 2}[ties]
+    says_yes = tied * yes_or_tie + (1 - tied) * yes
     return Risk("correct decision", says_yes if present else 1 - says_yes)
+
+
+def _sign(prior: float, loss: float) -> int:
+    """Return the sign of prior + loss; 0 where they cancel but for rounding."""
+    odds = prior + loss
+    return 0 if abs(odds) <= _ROUNDING * (abs(prior) + abs(loss)) else (1 if odds > 0 else -1)
+
+
+def _only(laws: Sequence[Law]) -> Law:
+    if len(laws) != 1:
+        raise InputError("others: an intruder who does not know all others is judged by one count")
+    return laws[0]
 
 
 def _first(holds: Callable[[float], bool], whole: bool) -> float:
@@ -103,11 +162,6 @@ def _at_least(noise: Law, e: float, shift: int, whole: bool) -> float:
     if math.isinf(e):
         return 1.0 if e < 0 else 0.0
     return float(noise.survival(e + shift - 1 if whole else e + shift))
-
-
-def sigmoid(log_odds: FloatArray) -> FloatArray:
-    """Return the probability of these log-odds."""
-    return np.exp(-np.logaddexp(0, -log_odds))
 
 
 def _plain(value: FloatArray) -> float | FloatArray:

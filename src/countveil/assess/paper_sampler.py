@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
+from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
-from countveil.assess.one_level import sigmoid
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import SummedNoise
 from countveil.assess.two_levels import half_width

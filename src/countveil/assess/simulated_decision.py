@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from countveil.assess.chain import Step, message
+from countveil.assess.decision import Ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
-from countveil.assess.one_level import Ties, sigmoid
 from countveil.assess.risk import Risk
 from countveil.assess.two_levels import first_yes, half_width, probability_from
 from countveil.errors import InputError

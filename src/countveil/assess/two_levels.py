@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 from countveil.assess.chain import end_weights
+from countveil.assess.decision import Ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.near_ties import Tie, resolved
-from countveil.assess.one_level import Ties, sigmoid
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition, SummedNoise
 from countveil.errors import InputError

@@ -1,0 +1,359 @@
+"""Attacks on a plan: all queries of a level at once, and the levels above, on one person.
+
+At the lowest level the intruder knows everyone else, so of every query only the cells that his
+hypotheses tell apart inform him: the noisy counts that would hold his target under one and not under the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
+from countveil.assess.evidence import lattice_loss
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.measure.strategy import mechanism_for
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.law import Mechanism
+from countveil.numerics import FloatArray, IntArray
+from countveil.randomness import BitSource
+from countveil.schema.plan import Plan
+
+Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole record"]
+
+PRESENCE: tuple[Attack, ...] = ("presence", "response", "honesty")
+"""Attacks on one cell (S1.2): was he counted, did he respond, did he report the truth."""
+
+_EXACT = 1e15  # the weight of a count published as it is, relative to the largest other one
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cells of the full table that the hypotheses put the target in: his own, and the other's.
+
+    Without `other` he is in his cell or nowhere.
+    """
+
+    cell: int
+    other: int | None = None
+
+
+def effective_rho(
+    plan: Plan,
+    *,
+    attack: Attack,
+    level: str | None = None,
+    attribute: str | None = None,
+    categories: tuple[str, str] | None = None,
+    siblings: Mapping[str, int] | None = None,
+    invariants: bool = True,
+) -> Risk:
+    """Return the rho of a single count that would tell as much as all queries do, where counts are large.
+
+    He knows everyone else in a unit of `level`, the lowest measured one if not said; he sees all its
+    queries: Σ_q rho_q ‖A_q v‖², rho_q = 1/(2 sigma_q²), v his cell, or his cell less the other one. With
+    `siblings`, how many a unit has at each level below the top, he sees the levels above too, and what
+    the plan publishes as counted, unless `invariants` is False. Of several possible targets the worst is
+    taken.
+    """
+    level = plan.judged_level if level is None else level
+    targets = _targets(plan, attack, attribute, categories)
+    worst = max(_rho(plan, level, target, siblings, invariants) for target in targets)
+    return Risk("effective rho", worst)
+
+
+def marginal_risk(
+    plan: Plan,
+    *,
+    attack: Attack,
+    prior: float,
+    level: str | None = None,
+    attribute: str | None = None,
+    categories: tuple[str, str] | None = None,
+) -> Risk:
+    """Return the expected posterior over prior of an attack with all queries of a level, exactly.
+
+    He knows everyone else in the unit; he sees all its queries; the number is R of (15) for them
+    together, for the worst of the targets.
+    """
+    who = Intruder(prior=prior, rows=plan.rows_per_person)
+    level = plan.judged_level if level is None else level
+    posteriors = []
+    for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
+        loss = lattice_loss(laws, who.rows)
+        posteriors.append(float(loss.weights @ sigmoid(who.log_odds + loss.points)))
+    after = max(posteriors)
+    return Risk("marginal risk", after / prior, posterior=after)
+
+
+def correct_decision(
+    plan: Plan,
+    *,
+    attack: Attack,
+    prior: float,
+    level: str | None = None,
+    attribute: str | None = None,
+    categories: tuple[str, str] | None = None,
+    ties: Ties = "split",
+    losses: Losses = EVEN,
+) -> Risk:
+    """Return the probability of a correct decision with all queries of a level, on the lattice.
+
+    He knows everyone else in the unit; he sees all its queries; his target is as his first hypothesis
+    says. Of several possible targets the one he is right about most often is taken.
+    """
+    who = Intruder(prior=prior, rows=plan.rows_per_person)
+    level = plan.judged_level if level is None else level
+    tied, chances = share_of_ties(ties), []
+    for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
+        loss = lattice_loss(laws, who.rows)
+        odds = who.log_odds - losses.bias + loss.points
+        even = np.abs(odds) <= 1e-12 * (abs(who.log_odds) + np.abs(loss.points) + 1e-300)
+        yes = np.where(even, tied, (odds > 0).astype(float))
+        chances.append(float(loss.weights @ yes))
+    return Risk("correct decision", max(chances))
+
+
+def among(
+    plan: Plan,
+    *,
+    cells: Sequence[int],
+    prior: Sequence[float],
+    level: str | None = None,
+    truth: int = 0,
+    draws: int = 20_000,
+    rng: BitSource,
+) -> tuple[Risk, Risk]:
+    """Return expected posterior and probability of a correct decision among two or more cells.
+
+    He knows everyone else in the unit, and that his target is in one of `cells` of the full table; he
+    sees all queries of the level; the numbers are those of the cell at `truth`, by simulation, with
+    standard errors.
+    """
+    level = plan.judged_level if level is None else level
+    belief = np.asarray(prior, float)
+    if len(cells) < 2 or len(belief) != len(cells) or (belief <= 0).any():
+        raise InputError("cells: give two or more, and a prior above 0 for each")
+    if not 0 <= truth < len(cells):
+        raise InputError(
+            f"truth: {truth} is not allowed; it is a number from 0 to {len(cells) - 1}"
+        )
+    rows = plan.rows_per_person
+    log_odds = np.tile(np.log(belief / belief.sum()), (draws, 1))
+    for item in plan.at(level):
+        noise, place = mechanism_for(item), item.query.cell_of[np.asarray(cells)]
+        for cell in np.unique(place[place >= 0]):
+            here = place == cell
+            noisy = noise.sample(draws, rng=rng).astype(float) + (rows if here[truth] else 0)
+            log_there, log_away = noise.log_pmf(noisy - rows), noise.log_pmf(noisy)
+            log_odds += np.where(here, (log_there - log_away)[:, None], 0.0)
+    log_odds -= log_odds.max(axis=1, keepdims=True)
+    weights = np.exp(log_odds)
+    posterior = weights / weights.sum(axis=1, keepdims=True)
+    best = posterior == posterior.max(axis=1, keepdims=True)
+    right = best[:, truth] / best.sum(axis=1)
+    return (
+        _simulated("posterior", posterior[:, truth]),
+        _simulated("correct decision", right),
+    )
+
+
+def _simulated(measure: str, each: FloatArray) -> Risk:
+    error = float(each.std(ddof=1) / np.sqrt(len(each)))
+    return Risk(measure, float(each.mean()), error=error)
+
+
+def _targets(
+    plan: Plan, attack: Attack, attribute: str | None, categories: tuple[str, str] | None
+) -> list[Target]:
+    """Return the kinds of targets an attack may have: one for each choice that queries tell apart."""
+    schema = plan.schema
+    names = [item.name for item in schema.attributes]
+    if attack in PRESENCE:
+        if attribute is not None:
+            raise InputError(
+                f"attribute: an attack on {attack} is not about an attribute; leave it out"
+            )
+        choices = [_kinds(plan, name) for name in names]
+        return [Target(_cell(plan, chosen)) for chosen in product(*choices)]
+    if attack == "unknown attribute":
+        if attribute not in names:
+            raise InputError(
+                f"attribute: no attribute {attribute!r}; choose from {', '.join(names) or 'none'}"
+            )
+        changed = [attribute]
+    elif attack == "whole record":
+        changed = names
+    else:
+        raise InputError(
+            f"attack: {attack!r} is not known; choose presence, response, honesty, unknown attribute "
+            f"or whole record"
+        )
+    if not changed or all(len(item.categories) < 2 for item in schema.attributes):
+        raise InputError(f"attack: {attack!r} needs an attribute of two categories or more")
+    pairs: list[list[tuple[int, int]]] = []
+    for item in schema.attributes:
+        if item.name not in changed or len(item.categories) < 2:
+            pairs.append([(kind, kind) for kind in _kinds(plan, item.name)])
+        elif categories is not None and item.name == attribute:
+            pairs.append([_numbers(item.name, item.categories, categories)])
+        else:
+            pairs.append(_pairs(plan, item.name))
+    return [
+        Target(_cell(plan, [a for a, _ in chosen]), _cell(plan, [b for _, b in chosen]))
+        for chosen in product(*pairs)
+    ]
+
+
+def _signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
+    """Return how recodes and structural zeros see each category of an attribute."""
+    attribute = next(item for item in plan.schema.attributes if item.name == name)
+    groups = [recode.group_of(attribute) for recode in plan.schema.recodes if recode.of == name]
+    return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
+
+
+def _kinds(plan: Plan, name: str) -> list[int]:
+    """Return one category for each way that recodes see categories."""
+    first: dict[tuple[int, ...], int] = {}
+    for number, signature in enumerate(_signatures(plan, name)):
+        first.setdefault(signature, number)
+    return list(first.values())
+
+
+def _pairs(plan: Plan, name: str) -> list[tuple[int, int]]:
+    """Return one pair of categories for each way that recodes see two of them."""
+    signatures = _signatures(plan, name)
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
+    for a, b in product(range(len(signatures)), repeat=2):
+        if a != b:
+            found.setdefault((signatures[a], signatures[b]), (a, b))
+    return list(found.values())
+
+
+def _numbers(name: str, known: Sequence[str], given: tuple[str, str]) -> tuple[int, int]:
+    for category in given:
+        if category not in known:
+            raise InputError(
+                f"categories: no category {category!r} of {name}; choose from {', '.join(known)}"
+            )
+    if given[0] == given[1]:
+        raise InputError(f"categories: {given[0]!r} is given twice; name two")
+    return known.index(given[0]), known.index(given[1])
+
+
+def _cell(plan: Plan, chosen: Sequence[int]) -> int:
+    return int(np.ravel_multi_index(tuple(chosen), plan.schema.shape)) if len(chosen) else 0
+
+
+def _places(plan: Plan, level: str, target: Target) -> list[tuple[Mechanism, int]]:
+    """Return the noise of every query that tells the hypotheses apart, and in how many cells."""
+    found = []
+    for item in plan.at(level):
+        own = item.query.cell_of[target.cell]
+        other = -1 if target.other is None else item.query.cell_of[target.other]
+        cells = 0 if own == other else int(own >= 0) + int(other >= 0)
+        if cells:
+            found.append((mechanism_for(item), cells))
+    return found
+
+
+def _distinct_laws(
+    plan: Plan, level: str, targets: Sequence[Target]
+) -> list[tuple[tuple[Mechanism, int], ...]]:
+    return list(dict.fromkeys(tuple(_places(plan, level, target)) for target in targets))
+
+
+def _rho(
+    plan: Plan,
+    level: str,
+    target: Target,
+    siblings: Mapping[str, int] | None,
+    invariants: bool,
+) -> float:
+    rows = plan.rows_per_person
+    if siblings is None:
+        return rows**2 * sum(cells * _rate(noise) for noise, cells in _places(plan, level, target))
+    classes, sizes, v = _classes(plan, target)
+    first = plan.levels.index(level)
+    precision: FloatArray | None = None
+    for name in plan.levels[: first + 1]:
+        own = _precision(plan, name, classes, sizes, invariants)
+        if precision is None:
+            precision = own
+            continue
+        precision = own + _parallel(precision, own / _count(siblings, name))
+    assert precision is not None
+    return float(rows**2 * (v @ precision @ v))
+
+
+def _count(siblings: Mapping[str, int], level: str) -> int:
+    if level not in siblings or siblings[level] < 1:
+        raise InputError(f"siblings: give how many a unit of {level} has, 1 or more")
+    return siblings[level]
+
+
+def _rate(noise: Mechanism) -> float:
+    if not isinstance(noise, DiscreteGaussian):
+        raise InputError(f"effective rho is that of Gaussian noise, not of {noise.name}")
+    return float(1 / (2 * noise.sigma2))
+
+
+def _classes(plan: Plan, target: Target) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Gather cells that neither queries nor the target tell apart: their class, sizes, and v.
+
+    Queries are marginals, so within classes cells can change places and nothing changes: precisions
+    act on one value a class, here in coordinates of unit length.
+    """
+    shape = plan.schema.shape
+    marked = [np.unravel_index(target.cell, shape)]
+    if target.other is not None:
+        marked.append(np.unravel_index(target.other, shape))
+    labels = np.zeros(shape, np.int64)
+    for axis, attribute in enumerate(plan.schema.attributes):
+        keys: dict[tuple[object, ...], int] = {}
+        number = []
+        for k, signature in enumerate(_signatures(plan, attribute.name)):
+            key = (*signature, *(int(where[axis]) == k for where in marked))
+            number.append(keys.setdefault(key, len(keys)))
+        along = np.array(number).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        labels = labels * len(keys) + along
+    classes = np.unique(labels.reshape(-1), return_inverse=True)[1]
+    sizes = np.bincount(classes).astype(float)
+    v = np.zeros(len(sizes))
+    v[classes[target.cell]] = 1.0
+    if target.other is not None:
+        v[classes[target.other]] -= 1.0
+    return classes, sizes, v
+
+
+def _precision(
+    plan: Plan, level: str, classes: IntArray, sizes: FloatArray, invariants: bool
+) -> FloatArray:
+    """Return Σ_q rho_q A_qᵀA_q on the classes; what is published as counted weighs without limit."""
+    total = np.zeros((len(sizes), len(sizes)))
+    weighed = [(item.query, _rate(mechanism_for(item))) for item in plan.at(level)]
+    if invariants:
+        largest = max((_rate(mechanism_for(item)) for item in plan.allocations), default=1.0)
+        weighed += [
+            (item.query, _EXACT * largest) for item in plan.invariants if item.level == level
+        ]
+    for query, weight in weighed:
+        counted = query.cell_of >= 0
+        rows = np.zeros((query.cells, len(sizes)))
+        shares = 1 / np.sqrt(sizes[classes[counted]])
+        np.add.at(rows, (query.cell_of[counted], classes[counted]), shares)
+        total += weight * rows.T @ rows
+    return total
+
+
+def _parallel(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return (a⁻¹ + b⁻¹)⁻¹, also where they are singular: a (a + b)⁺ b."""
+    both: FloatArray = a @ np.linalg.pinv(a + b, hermitian=True) @ b
+    return (both + both.T) / 2

@@ -1,0 +1,57 @@
+"""How the intruder decides: by expected loss, with a rule for ties."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from countveil.errors import InputError
+from countveil.numerics import FloatArray
+
+Ties = Literal["split", "yes", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What it costs him to say "there" wrongly, and "not there" wrongly; 1 and 1 is 0-1 loss."""
+
+    false_yes: float = 1.0
+    false_no: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("false_yes", "false_no"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not 0 < value < math.inf:
+                raise InputError(f"{name}: {value} is not allowed; a loss is above 0 and finite")
+
+    @property
+    def bias(self) -> float:
+        """The log-odds from which on he says "there"."""
+        return math.log(self.false_yes) - math.log(self.false_no)
+
+
+EVEN = Losses()
+
+
+def decide(posterior: float, *, losses: Losses = EVEN, ties: Ties = "split") -> float:
+    """Return how often he says "there" at this posterior: 1, 0, or what `ties` says at even loss."""
+    if not 0 <= posterior <= 1:
+        raise InputError(f"posterior: {posterior} is not allowed; it is between 0 and 1")
+    yes, no = posterior * losses.false_no, (1 - posterior) * losses.false_yes
+    return share_of_ties(ties) if yes == no else float(yes > no)
+
+
+def share_of_ties(ties: Ties) -> float:
+    """Return how often he says "there" when both have the same expected loss."""
+    shares = {"split": 0.5, "yes": 1.0, "no": 0.0}
+    if ties not in shares:
+        raise InputError(f'ties: {ties!r} is not known; choose "split", "yes" or "no"')
+    return shares[ties]
+
+
+def sigmoid(log_odds: FloatArray) -> FloatArray:
+    """Return the probability of these log-odds."""
+    return np.exp(-np.logaddexp(0, -log_odds))
