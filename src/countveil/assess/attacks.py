@@ -1,8 +1,7 @@
 """Attacks on a plan: all queries of a level at once, and the levels above, on one person.
 
 At the lowest level the intruder knows everyone else, so of every query only the cells that his
-hypotheses tell apart inform him: the noisy counts that would hold his target under one and not under the
-other.
+hypotheses tell apart inform him: those that would hold his target under one and not under the other.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ def effective_rho(
     siblings: Mapping[str, int] | None = None,
     invariants: bool = True,
 ) -> Risk:
-    """Return the rho of a single count that would tell as much as all queries do, where counts are large.
+    """Return the rho of one count that would tell as much as all queries, where counts are large.
 
     He knows everyone else in a unit of `level`, the lowest measured one if not said; he sees all its
-    queries: Σ_q rho_q ‖A_q v‖², rho_q = 1/(2 sigma_q²), v his cell, or his cell less the other one. With
-    `siblings`, how many a unit has at each level below the top, he sees the levels above too, and what
-    the plan publishes as counted, unless `invariants` is False. Of several possible targets the worst is
-    taken.
+    queries: Σ_q rho_q ‖A_q v‖², rho_q = 1/(2 sigma_q²), v his cell, or his cell less the other one.
+    With `siblings`, how many a unit has at each level below the top, he sees the levels above too, and
+    what the plan publishes as counted, unless `invariants` is False. Of several possible targets the
+    worst is taken.
     """
     level = plan.judged_level if level is None else level
     targets = _targets(plan, attack, attribute, categories)

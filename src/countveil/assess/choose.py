@@ -1,0 +1,227 @@
+"""The largest budget that keeps a risk below a limit; rounded down, so that it does keep it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from countveil.assess.decision import Ties
+from countveil.assess.intruder import Intruder
+from countveil.assess.one_level import correct_decision, marginal_risk
+from countveil.errors import InputError
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+from countveil.mechanisms.law import Mechanism
+
+Noise = Callable[[Fraction], Mechanism]
+Profile = Callable[[float], float]
+
+_DIGITS = 12  # of a chosen budget, rounded down
+_LARGEST = 1e6
+_SMALLEST = 1e-15
+_HALVINGS = 60
+_BREAKPOINTS = 200
+_JUST_ABOVE = 1 + 1e-11
+
+
+def largest_rho(
+    *,
+    risk: float | None = None,
+    posterior: float | None = None,
+    correct: float | None = None,
+    prior: float | Sequence[float],
+    rows: int = 1,
+    ties: Ties = "split",
+) -> Fraction:
+    """Return the largest rho of one count with sensitivity 1 that keeps the limits given.
+
+    `risk` limits R, the expected posterior over prior; `posterior` the expected posterior; `correct`
+    the probability of a correct decision. Several priors must all keep them. The noise is discrete
+    Gaussian with sigma² = 1/(2 rho).
+    """
+
+    def breakpoints(prior: float) -> list[float]:
+        # A count e above known + rows has the loss rho rows (2 e + rows).
+        first = -((rows - 1) // 2)
+        steps = [rows * (2 * e + rows) for e in range(first, first + _BREAKPOINTS)]
+        return sorted(math.log((1 - prior) / prior) / step for step in steps)
+
+    limits = _Limits(risk, posterior, correct)
+    return _largest(DiscreteGaussian.from_rho, breakpoints, limits, prior, rows, ties)
+
+
+def largest_epsilon(
+    *,
+    risk: float | None = None,
+    posterior: float | None = None,
+    correct: float | None = None,
+    prior: float | Sequence[float],
+    rows: int = 1,
+    ties: Ties = "split",
+) -> Fraction:
+    """Return the same for pure differential privacy: discrete Laplace noise of scale 1/epsilon."""
+
+    def noise(epsilon: Fraction) -> Mechanism:
+        return DiscreteLaplace(1 / epsilon)
+
+    def breakpoints(prior: float) -> list[float]:
+        # The loss is at most rows epsilon.
+        return [math.log((1 - prior) / prior) / rows]
+
+    limits = _Limits(risk, posterior, correct)
+    return _largest(noise, breakpoints, limits, prior, rows, ties)
+
+
+def safe_rho(*, risk: float, prior: float) -> Fraction:
+    """Return rho = ½ ln((r - p)/(1 - p)), rounded down, which keeps R ≤ r for any rho-zCDP release.
+
+    Only where, in the intruder's eyes, everyone else is independent of his target. If he knows a total
+    that target and others share, twice the rho of all levels below that total must stay within it.
+    """
+    _check_limit(risk, prior)
+    return _rounded_down(0.5 * math.log((risk - prior) / (1 - prior)))
+
+
+def epsilon_for_profile(profile: Profile, *, priors: Sequence[float] | None = None) -> Fraction:
+    """Return the epsilon that keeps R'(x) below a limit r(p) for every prior p (Kazan & Reiter 2024).
+
+    min over p with r(p) < 1/p of log((1 - p)/(1/r(p) - p)): a bound on the posterior-to-prior ratio of
+    every release of epsilon-differential privacy. `priors` is the grid to search, fine if not given.
+    """
+    grid = np.linspace(1e-4, 1 - 1e-4, 9_999) if priors is None else np.asarray(priors, float)
+    if not len(grid) or (grid <= 0).any() or (grid >= 1).any():
+        raise InputError("priors: they must be between 0 and 1, at least one")
+    limits = np.array([profile(float(p)) for p in grid])
+    if not (limits > 1).all():
+        raise InputError("profile: a limit of 1 or less lets nothing be learned; allow more than 1")
+    bound = limits < 1 / grid
+    if not bound.any():
+        raise InputError("profile: it limits nothing, as no posterior passes 1; ask for less")
+    p, r = grid[bound], limits[bound]
+    return _rounded_down(float(np.log((1 - p) / (1 / r - p)).min()))
+
+
+def _largest(
+    noise: Noise,
+    breakpoints: Callable[[float], list[float]],
+    limits: _Limits,
+    prior: float | Sequence[float],
+    rows: int,
+    ties: Ties,
+) -> Fraction:
+    priors = [float(prior)] if isinstance(prior, int | float) else [float(p) for p in prior]
+    if not priors:
+        raise InputError("prior: give at least one")
+    found = []
+    for p in priors:
+        who = Intruder(prior=p, rows=rows)
+        most = limits.posterior_at(p)
+        if most is not None:
+            found.append(_rising(noise, who, most))
+        if limits.correct is not None:
+            found.append(_sawtooth(noise, who, limits.correct, ties, breakpoints(p)))
+    return min(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    risk: float | None
+    posterior: float | None
+    correct: float | None
+
+    def __post_init__(self) -> None:
+        if self.risk is None and self.posterior is None and self.correct is None:
+            raise InputError("give a limit: risk, posterior or correct")
+
+    def posterior_at(self, prior: float) -> float | None:
+        """Return the largest expected posterior allowed to an intruder of this prior."""
+        allowed = []
+        if self.risk is not None:
+            _check_limit(self.risk, prior)
+            allowed.append(self.risk * prior)
+        if self.posterior is not None:
+            if not prior < self.posterior < 1:
+                raise InputError(
+                    f"posterior: {self.posterior} is not allowed; it must be above the prior "
+                    f"{prior:g} and below 1"
+                )
+            allowed.append(self.posterior)
+        return min(allowed, default=None)
+
+
+def _after(law: Mechanism, who: Intruder) -> float:
+    after = marginal_risk(law, intruder=who).posterior
+    assert after is not None
+    return float(after)
+
+
+def _check_limit(risk: float, prior: float) -> None:
+    if not 1 < risk < 1 / prior:
+        raise InputError(
+            f"risk: {risk:g} is not allowed with prior {prior:g}; it must be above 1 and below "
+            f"1/prior = {1 / prior:g}, which no release passes"
+        )
+
+
+def _rising(noise: Noise, who: Intruder, limit: float) -> Fraction:
+    """Return the largest budget at which his posterior, which rises with it, keeps a limit."""
+
+    def keeps(budget: float) -> bool:
+        return _after(noise(_rounded_down(budget)), who) <= limit
+
+    low, high = _SMALLEST, _SMALLEST
+    while high < _LARGEST and keeps(high):
+        low, high = high, high * 4
+    if high >= _LARGEST:
+        return _rounded_down(_LARGEST)
+    if low == high:
+        raise InputError("the limit leaves no budget: even the smallest passes it")
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return _rounded_down(low)
+
+
+def _sawtooth(
+    noise: Noise, who: Intruder, limit: float, ties: Ties, breakpoints: Sequence[float]
+) -> Fraction:
+    """Return the largest budget up to which a correct decision never passes a limit.
+
+    Below prior ½ he says no to everything until the budget lets some released count persuade him; at
+    such a breakpoint the probability jumps up, and falls until the next. After the last it only rises.
+    """
+    if not 0 < limit < 1 or (who.prior >= 0.5 and limit <= 0.5):
+        raise InputError(
+            f"correct: {limit:g} is not allowed with prior {who.prior:g}; it must be below 1, and "
+            f"above 1/2 where the prior is not below 1/2"
+        )
+
+    def passes(budget: float) -> bool:
+        law = noise(_rounded_down(budget))
+        return float(correct_decision(law, intruder=who, ties=ties).value) > limit
+
+    low = _SMALLEST
+    for point in breakpoints if who.prior < 0.5 else ():
+        if passes(point * _JUST_ABOVE):
+            return _rounded_down(point / _JUST_ABOVE)
+        low = point * _JUST_ABOVE
+    if passes(low):
+        raise InputError("the limit leaves no budget: even the smallest passes it")
+    high = _LARGEST
+    while high / low > 1 + 1e-14:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return _rounded_down(low)
+
+
+def _rounded_down(value: float) -> Fraction:
+    """Return a fraction of few digits, at most the value."""
+    if not value > 0:
+        raise InputError("the limit leaves no budget")
+    places = _DIGITS - 1 - math.floor(math.log10(value))
+    scale = Fraction(10) ** places
+    return Fraction(math.floor(Fraction(value) * scale)) / scale
