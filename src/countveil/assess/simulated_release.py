@@ -1,0 +1,175 @@
+"""Risk of the real TopDown output: two databases that differ in the target, released many times.
+
+Both see the same noise (common random numbers), so that what differs between them is the target alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from countveil.assess.attacks import marginal_risk
+from countveil.assess.decision import sigmoid
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.measure.strategy import mechanism_for
+from countveil.numerics import Array, FloatArray, IntArray
+from countveil.postprocess.family import Family, Limits, solve
+from countveil.randomness import BitSource
+from countveil.schema.plan import Plan
+
+_Z = 1.959963984540054  # of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedRisk:
+    """The risk of what TopDown releases of a cell, beside that of the measurements behind it.
+
+    `retained` is how much of the gain of an intruder who sees the measurements one keeps who sees the
+    estimates: 1 where post-processing can be inverted, 0 where it tells nothing.
+    """
+
+    released: Risk
+    measured: Risk
+    interval: tuple[float, float]
+    retained: tuple[float, float, float]
+    draws: int
+
+
+def top_down_risk(
+    plan: Plan,
+    *,
+    counts: Array,
+    cell: int,
+    prior: float,
+    level: str | None = None,
+    draws: int = 2_000,
+    rng: BitSource,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> ReleasedRisk:
+    """Return the risk of the target's cell as TopDown releases it, with a 95 % interval.
+
+    `counts` are made-up or confidential histograms of the units under one parent, the target's unit
+    first, the target in `cell` of it: units × cells of the full table. He knows everyone else in the
+    unit; he sees the estimates of his target's cell in the unit and in its parent; he learned their law
+    by the same simulation. Half of the draws teach him, the other half test him, and back.
+    """
+    table = np.asarray(counts, np.int64)
+    level = plan.judged_level if level is None else level
+    measured = plan.measured_levels
+    if level not in measured or measured.index(level) == 0:
+        raise InputError(f"level: {level} has no measured level above it; choose another")
+    above = measured[measured.index(level) - 1]
+    if table.ndim != 2 or table.shape[1] != plan.schema.cells or (table < 0).any():
+        raise InputError(
+            f"counts: they must be units × {plan.schema.cells:,} cells of the full table, none negative"
+        )
+    if len(table) < 2 or not 0 <= cell < plan.schema.cells or table[0, cell] < plan.rows_per_person:
+        raise InputError(
+            "counts: give two units or more, the target counted in his cell of the first"
+        )
+    if draws < 100:
+        raise InputError(f"draws: {draws} is not allowed; at least 100 are needed")
+    without = table.copy()
+    without[0, cell] -= plan.rows_per_person
+    seen = np.empty((2, draws, 2), np.int64)
+    for draw in range(draws):
+        noises = [_noise(plan, above, 1, rng), _noise(plan, level, len(table), rng)]
+        for number, histograms in enumerate((table, without)):
+            seen[number, draw] = _released(plan, above, level, histograms, cell, noises)
+        progress(draw + 1, draws)
+    who = Intruder(prior=prior, rows=plan.rows_per_person)
+    each = _cross_fitted(seen, who)
+    mean, error = float(each.mean()), float(each.std(ddof=1) / math.sqrt(draws))
+    released = Risk("marginal risk", mean / prior, posterior=mean, error=error / prior)
+    before = marginal_risk(plan, attack="presence", prior=prior, level=level)
+    ends = ((mean - _Z * error) / prior, (mean + _Z * error) / prior)
+    gain = float(before.value) - 1
+    share = [(value - 1) / gain for value in (float(released.value), *ends)]
+    return ReleasedRisk(released, before, ends, (share[0], share[1], share[2]), draws)
+
+
+def _cross_fitted(seen: IntArray, who: Intruder) -> FloatArray:
+    """Return his posterior in each draw where the target is there, learned from the other draws."""
+    draws = seen.shape[1]
+    half = np.arange(draws) % 2 == 0
+    each = np.empty(draws)
+    for teach, test in ((half, ~half), (~half, half)):
+        there, away = (_frequencies(seen[number, teach]) for number in (0, 1))
+        for draw in np.flatnonzero(test):
+            key = (int(seen[0, draw, 0]), int(seen[0, draw, 1]))
+            # Half a count for what was never seen keeps him from being sure by chance.
+            odds = math.log(there.get(key, 0) + 0.5) - math.log(away.get(key, 0) + 0.5)
+            each[draw] = float(sigmoid(np.asarray(who.log_odds + odds)))
+    return each
+
+
+def _frequencies(outcomes: IntArray) -> dict[tuple[int, int], int]:
+    found: dict[tuple[int, int], int] = {}
+    for unit, parent in outcomes.tolist():
+        found[unit, parent] = found.get((unit, parent), 0) + 1
+    return found
+
+
+def _noise(plan: Plan, level: str, units: int, rng: BitSource) -> list[IntArray]:
+    return [
+        mechanism_for(item).sample(units * item.query.cells, rng=rng).reshape(units, -1)
+        for item in plan.at(level)
+    ]
+
+
+def _released(
+    plan: Plan,
+    above: str,
+    level: str,
+    histograms: IntArray,
+    cell: int,
+    noises: list[list[IntArray]],
+) -> tuple[int, int]:
+    """Return the estimates of a cell, in the first unit and in the parent."""
+    cells = np.flatnonzero(plan.possible)
+    top = _family(plan, above, histograms.sum(axis=0, keepdims=True), noises[0], cells, None)
+    parent = solve(top, plan.passes[above])[0][0]
+    support = parent > 0
+    if not support.any():
+        return 0, 0
+    bottom = _family(plan, level, histograms, noises[1], cells[support], parent[support])
+    estimates = solve(bottom, plan.passes[level])[0]
+    where = np.flatnonzero(cells[support] == cell)
+    of_parent = int(parent[cells == cell].sum())
+    return (int(estimates[0, where[0]]) if len(where) else 0), of_parent
+
+
+def _family(
+    plan: Plan,
+    level: str,
+    histograms: IntArray,
+    noises: list[IntArray],
+    cells: IntArray,
+    parent: IntArray | None,
+) -> Family:
+    places, values, weights, offset = [], [], [], 0
+    for item, noise in zip(plan.at(level), noises, strict=True):
+        counted = item.query.cell_of >= 0
+        exact = np.zeros((len(histograms), item.query.cells), np.int64)
+        np.add.at(exact.T, item.query.cell_of[counted], histograms[:, counted].T)
+        values.append(exact + noise)
+        where = item.query.cell_of[cells]
+        places.append(np.where(where >= 0, where + offset, -1))
+        weights.append(1 / max(mechanism_for(item).variance, 1e-4))
+        offset += item.query.cells
+    return Family(
+        name=level,
+        children=[str(number) for number in range(len(histograms))],
+        cells=cells,
+        parent=parent,
+        places=np.array(places),
+        weights=np.array(weights),
+        values=np.concatenate(values, axis=1),
+        limits=Limits(),
+        label=lambda some: f"{len(some)} cells",
+    )
