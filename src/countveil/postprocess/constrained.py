@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import splu
 
 from countveil.numerics import FloatArray
-from countveil.postprocess.interior import Point, Program, approach
+from countveil.postprocess.certificate import LARGEST_RESIDUAL, natural_residual
+from countveil.postprocess.interior import Blocks, Point, Program, approach, factor, parted, solve
 from countveil.postprocess.problem import Problem
 from countveil.postprocess.rows import as_matrix
 
@@ -49,23 +49,13 @@ def solve_rows(problem: Problem) -> Solved:
         ]
     )
     M = sp.hstack([sp.vstack([sums[:, inside], matrix[same], matrix[low], matrix[high]]), slack])
-    Q = sp.block_diag(
-        [
-            sp.block_diag([A] * children, format="csr")[inside][:, inside],
-            sp.csr_array((slack.shape[1], slack.shape[1])),
-        ]
-    )
-    program = Program(
-        sp.csr_array(Q),
+    p = parted(
+        Blocks(A, problem.allowed, slack.shape[1]),
         np.concatenate([b.reshape(-1)[inside], np.zeros(slack.shape[1])]),
         sp.csr_array(M),
         np.concatenate([values, lower[same], lower[low], upper[high]]),
     )
-    try:
-        x, multipliers, iterations = _pivot(program, approach(program), _softest(A))
-    except RuntimeError:  # a singular system: nothing is proved, and the certificate says so
-        nothing = np.zeros(b.shape)
-        return Solved(nothing, np.full(b.shape, np.inf), np.zeros(len(rows)), _PIVOTS)
+    x, multipliers, iterations = _end(p, _softest(A), problem.scale)
     _, for_same, for_low, for_high = np.split(multipliers, np.cumsum(counts)[:-1])
     along = np.zeros(len(rows))
     along[same] = for_same
@@ -73,8 +63,31 @@ def solve_rows(problem: Problem) -> Solved:
     along[high] += for_high
     h, reduced = np.zeros(children * cells), np.zeros(children * cells)
     h[inside] = x[: len(inside)]
-    reduced[inside] = (program.Q @ x - program.b - program.M.T @ multipliers)[: len(inside)]
+    reduced[inside] = (p.Q @ x - p.b - p.M.T @ multipliers)[: len(inside)]
     return Solved(h.reshape(b.shape), reduced.reshape(b.shape), along, iterations)
+
+
+def _end(p: Program, softest: float, scale: float) -> tuple[FloatArray, FloatArray, int]:
+    """Pivot from the points approached until one ends well; where none does, nothing is proved."""
+    x, multipliers, iterations = np.zeros(len(p.b)), np.full(len(p.m), np.inf), 0
+    for near in approach(p):
+        try:
+            x, multipliers, steps = _pivot(p, near, softest)
+        except np.linalg.LinAlgError:  # a singular system
+            steps = _PIVOTS
+        iterations += steps
+        if _residual(p, x, multipliers, scale) <= LARGEST_RESIDUAL:
+            break
+    return x, multipliers, iterations
+
+
+def _residual(p: Program, x: FloatArray, multipliers: FloatArray, scale: float) -> float:
+    """Return how far x is from optimal, as the certificate will measure it."""
+    pull = p.Q @ x
+    steep = float(np.abs(np.concatenate([pull, p.b])).max()) or 1.0
+    reduced = pull - p.b - p.M.T @ multipliers
+    gap = float(np.abs(p.M @ x - p.m).max(initial=0.0)) / scale
+    return float(np.max([gap, natural_residual(x, reduced, True, scale, steep)]))
 
 
 def _softest(A: FloatArray) -> float:
@@ -121,21 +134,16 @@ def _solve(
 
     Sums may be redundant; then many multipliers will do, and those near y have the right signs.
     """
-    inside = np.flatnonzero(free)
-    Q, M = p.Q[inside][:, inside], p.M[:, inside]
-    corner = sp.csr_array((len(p.m), len(p.m)))
-    exact = sp.csc_array(sp.block_array([[Q, -M.T], [M, corner]]))
     # Iterated regularisation: the damped system is solved again for what it leaves over, and that
     # converges to a solution of the exact one.
-    damping = np.repeat([1e-8 * softest, 1e-10 / softest], [len(inside), len(p.m)])
-    factor = splu(sp.csc_matrix(exact + sp.diags_array(damping)))
-    right = np.concatenate([p.b[inside], p.m])
-    solution = np.concatenate([x[inside], y])
+    damped = factor(p, free, np.full(len(p.b), 1e-8 * softest), 1e-10 / softest)
+    x = np.where(free, x, 0.0)
+    last = np.full(2, np.inf)
     for _ in range(_REFINEMENTS):
-        change = factor.solve(right - exact @ solution)
-        solution += change
-        if (np.abs(change) <= 1e-15 * np.abs(solution).max(initial=0.0)).all():
+        dx, dy = solve(damped, p.b - p.Q @ x + p.M.T @ y, p.m - p.M @ x)
+        x, y = x + dx, y + dy
+        change = np.array([np.abs(dx).max(), np.abs(dy).max(initial=0.0)])
+        if not (change < 0.95 * last).any():  # rounding is all that is left
             break
-    x = np.zeros(len(p.b))
-    x[inside] = solution[: len(inside)]
-    return x, solution[len(inside) :]
+        last = change
+    return x, y
