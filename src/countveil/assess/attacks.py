@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
-from countveil.assess.evidence import lattice_loss
+from countveil.assess.evidence import joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
@@ -86,8 +86,8 @@ def marginal_risk(
     level = plan.judged_level if level is None else level
     posteriors = []
     for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
-        loss = lattice_loss(laws, who.rows)
-        posteriors.append(float(loss.weights @ sigmoid(who.log_odds + loss.points)))
+        points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], who.rows)
+        posteriors.append(float(weights @ sigmoid(who.log_odds + points)))
     after = max(posteriors)
     return Risk("marginal risk", after / prior, posterior=after)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.signal import fftconvolve
 
 from countveil.assess.summed_noise import SummedNoise
 from countveil.mechanisms.continuous import Gaussian
@@ -58,12 +59,27 @@ def lattice_loss(laws: Sequence[tuple[Mechanism, int]], rows: int = 1) -> Lattic
     Unlike `joint_loss` it keeps every jump, which decisions depend on. Where points become too many
     they are put on a fine grid: by then the jumps are too small to be seen.
     """
-    losses, weights = np.zeros(1), np.ones(1)
+    losses, weights, grid = np.zeros(1), np.ones(1), False
     ordered = sorted(laws, key=lambda item: item[0].variance)
     for noise, cells in ordered:
         for _ in range(1 if isinstance(noise, DiscreteGaussian) else cells):
-            losses, weights = _convolved(losses, weights, *_one_lattice(noise, cells, rows))
+            more = _one_lattice(noise, cells, rows)
+            if grid or len(losses) * len(more[0]) > _MOST_POINTS:
+                grid = True
+                losses, weights = _convolved_on_grid(losses, weights, *more)
+            else:
+                losses, weights = _convolved(losses, weights, *more)
     return LatticeLoss(losses, weights / weights.sum())
+
+
+def _convolved_on_grid(
+    losses: FloatArray, weights: FloatArray, more_losses: FloatArray, more_weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Put both on the grid and convolve them there, by Fourier transforms."""
+    first, mass = _on_grid(losses, weights)
+    second, more = _on_grid(more_losses, more_weights)
+    both = np.maximum(fftconvolve(mass, more), 0.0)
+    return _pruned(_BIN * (first + second + np.arange(len(both), dtype=np.float64)), both)
 
 
 def _one_lattice(noise: Mechanism, cells: int, rows: int) -> tuple[FloatArray, FloatArray]:
@@ -100,13 +116,19 @@ def _pruned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatA
 
 def _binned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Move each point to the two grid points beside it, keeping its mean: an error of _BIN²/8."""
+    lowest, mass = _on_grid(losses, weights)
+    return _pruned(_BIN * (lowest + np.arange(len(mass), dtype=np.float64)), mass)
+
+
+def _on_grid(losses: FloatArray, weights: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mass at each grid point from the first one on, and the number of that one."""
     position = losses / _BIN
     left = np.floor(position)
-    lowest = left.min()
+    lowest = float(left.min())
     index = (left - lowest).astype(np.int64)
     share = position - left
     size = int(index.max()) + 2
     mass = np.zeros(size)
     mass += np.bincount(index, weights * (1 - share), size)
     mass += np.bincount(index + 1, weights * share, size)
-    return _pruned(_BIN * (lowest + np.arange(size, dtype=np.float64)), mass)
+    return lowest, mass

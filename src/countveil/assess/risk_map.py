@@ -1,0 +1,309 @@
+"""What a release tells about each person, cell by cell: an INTERNAL map, and a public one.
+
+The internal map takes every non-empty cell of the confidential counts, an intruder who knows everyone
+else in the unit, and all published measurements of the level: R' as it came out. The public map uses
+published values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from countveil.assess.intruder import Intruder
+from countveil.errors import InputError
+from countveil.measure.measurement import Measurement, Measurements
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.numerics import FloatArray, IntArray
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.tabulate.counts import Counts
+
+THRESHOLDS = (1.5, 2.0, 5.0)
+SIZES = ("1", "2", "3-4", "5-9", "10+")
+
+_FIRST_OF_SIZE = np.array([2, 3, 5, 10])
+_TABLE = 4_096  # losses of other noise beyond this are constant or never seen
+
+Progress = Callable[[int, int], None]  # units done, units
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class RiskMap:
+    """R' of many cells, summed up: `groups` by place, size and attribute; `worst` the largest ones.
+
+    `groups` has, for each group, the number of cells and people, the mean and largest R' (over people),
+    and how many people are above each threshold.
+    """
+
+    level: str
+    prior: float
+    thresholds: tuple[float, ...]
+    groups: pa.Table
+    worst: pa.Table
+    audience: Literal["public", "internal"]
+
+    def __repr__(self) -> str:
+        return f"<{self.audience}: risk map of level {self.level}>"
+
+
+def internal_map(
+    measurements: Measurements,
+    counts: Counts,
+    *,
+    prior: float,
+    level: str | None = None,
+    places: str | None = None,
+    thresholds: Sequence[float] = THRESHOLDS,
+    worst: int = 20,
+    progress: Progress = lambda done, units: None,
+) -> RiskMap:
+    """Map the risk of everyone who was counted; it is internal.
+
+    He knows all others in the unit; he sees all queries of the level; the number is R' of a person in
+    each cell, as the noise came out. `places` is the level that risks are summed up by, the highest if
+    not said.
+    """
+    plan, geography = measurements.plan, counts.geography
+    level = plan.judged_level if level is None else level
+    if counts.counted_as != plan.counting_digest:
+        raise InputError("the counts were tabulated for another plan; tabulate this one")
+    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst)
+    for start, batch in _batches(measurements, level):
+        units = len(next(iter(batch.values())).values)
+        entries = counts.entries(level, start, start + units)
+        log_odds = realised_log_odds(plan, level, batch, *entries)
+        summary.add(start, *entries, log_odds)
+        progress(start + units, geography.units(level))
+    return summary.result("internal")
+
+
+def public_map(
+    measurements: Measurements,
+    geography: Geography,
+    *,
+    prior: float,
+    query: str | None = None,
+    level: str | None = None,
+    places: str | None = None,
+    thresholds: Sequence[float] = THRESHOLDS,
+    worst: int = 20,
+    progress: Progress = lambda done, units: None,
+) -> RiskMap:
+    """Map R' of a target who would be alone in his cell, from published values alone.
+
+    He knows that nobody else is in the cell; he sees its value in one query, the most detailed one if
+    not said; the number is R' if his target were there, for every cell that reads 1 or more.
+    """
+    plan = measurements.plan
+    level = plan.judged_level if level is None else level
+    chosen = _finest(plan, level) if query is None else plan.schema.query(query)
+    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst)
+    rows = plan.rows_per_person
+    first = _first_cells(plan, chosen.cell_of, chosen.cells)
+    for start, batch in _batches(measurements, level):
+        if chosen.name not in batch:
+            raise InputError(f"query: {chosen.name} is not measured at level {level}")
+        values, law = batch[chosen.name].values, batch[chosen.name].mechanism
+        unit, cell = np.nonzero(values >= 1)
+        log_odds = law.loss_at(values[unit, cell].astype(float) - rows, rows)
+        summary.add(start, unit, first[cell], np.ones(len(unit), np.int64), log_odds)
+        progress(start + len(values), geography.units(level))
+    return summary.result("public")
+
+
+def realised_log_odds(
+    plan: Plan,
+    level: str,
+    batch: dict[str, Measurement],
+    unit: IntArray,
+    cell: IntArray,
+    count: IntArray,
+) -> FloatArray:
+    """Return what all queries add to the log-odds of a person in each cell, being there.
+
+    The loss of each query's realised noise: its value less the exact count.
+    """
+    log_odds = np.zeros(len(cell))
+    for item in plan.at(level):
+        measured = batch[item.query.name]
+        law = measured.mechanism
+        if isinstance(law, DiscreteGaussian):
+            rate, table = float(1 / (2 * law.sigma2)), np.empty(0)
+        else:
+            noise = np.arange(-_TABLE, _TABLE + 1)
+            rate, table = 0.0, law.loss_at(noise, plan.rows_per_person)
+        _add_losses(
+            log_odds,
+            *(unit, cell, count, item.query.cell_of, measured.values),
+            *(rate, table, plan.rows_per_person),
+        )
+    return log_odds
+
+
+@njit(cache=True, nogil=True)
+def _add_losses(
+    log_odds: FloatArray,
+    unit: IntArray,
+    cell: IntArray,
+    count: IntArray,
+    place: IntArray,
+    values: Any,
+    rate: float,
+    table: FloatArray,
+    rows: int,
+) -> None:
+    """Add the losses of one query; entries go by unit."""
+    exact = np.zeros(values.shape[1], np.int64)
+    start = 0
+    while start < len(unit):
+        stop = start
+        while stop < len(unit) and unit[stop] == unit[start]:
+            if place[cell[stop]] >= 0:
+                exact[place[cell[stop]]] += count[stop]
+            stop += 1
+        for i in range(start, stop):
+            at = place[cell[i]]
+            if at < 0:
+                continue
+            noise = values[unit[i], at] - exact[at]
+            shift = min(rows, count[i])
+            if len(table) == 0:
+                log_odds[i] += rate * shift * (2 * noise + shift)
+            else:
+                half = len(table) // 2
+                log_odds[i] += table[min(max(noise, -half), half) + half]
+        for i in range(start, stop):
+            if place[cell[i]] >= 0:
+                exact[place[cell[i]]] = 0
+        start = stop
+
+
+def _batches(
+    measurements: Measurements, level: str
+) -> Iterator[tuple[int, dict[str, Measurement]]]:
+    start = 0
+    for batch in measurements.stream(level):
+        yield start, batch
+        start += len(next(iter(batch.values())).values)
+
+
+def _finest(plan: Plan, level: str) -> Any:
+    return max((item.query for item in plan.at(level)), key=lambda query: query.cells)
+
+
+def _first_cells(plan: Plan, cell_of: IntArray, cells: int) -> IntArray:
+    """Return a cell of the full table for each cell of a query: its first."""
+    first = np.zeros(cells, np.int64)
+    counted = np.flatnonzero(cell_of >= 0)[::-1]
+    first[cell_of[counted]] = counted
+    return first
+
+
+class _Summary:
+    """Sums of R' by group, and the largest ones, as cells stream by."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        geography: Geography,
+        level: str,
+        places: str | None,
+        prior: float,
+        thresholds: tuple[float, ...],
+        worst: int,
+    ) -> None:
+        if not thresholds or any(not t > 0 for t in thresholds):
+            raise InputError("thresholds: give some, all above 0")
+        self.who = Intruder(prior=prior, rows=plan.rows_per_person)
+        self.plan, self.geography, self.level = plan, geography, level
+        self.places = plan.levels[0] if places is None else places
+        if plan.levels.index(self.places) > plan.levels.index(level):
+            raise InputError(f"places: {self.places} lies below {level}; choose a level above it")
+        self.ancestor = geography.ancestors(level, self.places)
+        self.thresholds, self.most = thresholds, worst
+        shape = plan.schema.shape
+        codes = np.unravel_index(np.arange(plan.schema.cells), shape) if shape else ()
+        self.kinds: list[tuple[str, Sequence[str], IntArray | None]] = [
+            ("all", ["all"], None),
+            ("place", geography.geocodes(self.places).to_pylist(), None),
+            ("size", SIZES, None),
+        ]
+        for attribute, code in zip(plan.schema.attributes, codes, strict=True):
+            self.kinds.append((attribute.name, attribute.categories, code))
+        self.sums = [np.zeros((len(names), 4 + len(thresholds))) for _, names, _ in self.kinds]
+        self.largest: list[tuple[float, int, int, int]] = []
+
+    def add(
+        self, start: int, unit: IntArray, cell: IntArray, count: IntArray, log_odds: FloatArray
+    ) -> None:
+        """Add cells of some units, the first of which has the number `start`."""
+        if not len(cell):
+            return
+        p = self.who.prior
+        with np.errstate(over="ignore"):
+            risk = 1 / (p + (1 - p) * np.exp(-log_odds))
+        people = count.astype(float)
+        columns = [np.ones(len(cell)), people, people * risk]
+        columns += [people * (risk > threshold) for threshold in self.thresholds]
+        for (kind, names, codes), sums in zip(self.kinds, self.sums, strict=True):
+            group = self._group(kind, codes, start, unit, cell, count)
+            for number, column in enumerate(columns):
+                at = number if number < 3 else number + 1
+                sums[:, at] += np.bincount(group, column, len(names))
+            np.maximum.at(sums[:, 3], group, risk)
+        few = min(self.most, len(risk))
+        for i in np.argpartition(risk, len(risk) - few)[len(risk) - few :] if few else ():
+            self.largest.append((float(risk[i]), int(unit[i]) + start, int(cell[i]), int(count[i])))
+        self.largest = sorted(self.largest, reverse=True)[: self.most]
+
+    def _group(
+        self,
+        kind: str,
+        codes: IntArray | None,
+        start: int,
+        unit: IntArray,
+        cell: IntArray,
+        count: IntArray,
+    ) -> IntArray:
+        if codes is not None:
+            return codes[cell]
+        if kind == "all":
+            return np.zeros(len(cell), np.int64)
+        if kind == "place":
+            return self.ancestor[unit + start]
+        return np.searchsorted(_FIRST_OF_SIZE, count, side="right")
+
+    def result(self, audience: Literal["public", "internal"]) -> RiskMap:
+        """Return the map."""
+        rows = []
+        for (kind, names, _), sums in zip(self.kinds, self.sums, strict=True):
+            if kind == "size" and audience == "public":
+                continue  # sizes are confidential
+            for name, (cells, people, total, most, *above) in zip(names, sums, strict=True):
+                if cells:
+                    known = [kind, name, int(cells), int(people), total / people, most]
+                    rows.append([*known, *(int(number) for number in above)])
+        columns = ["by", "group", "cells", "people", "mean_risk", "largest_risk"]
+        columns += [f"above_{threshold:g}" for threshold in self.thresholds]
+        groups = pa.table({name: [row[i] for row in rows] for i, name in enumerate(columns)})
+        return RiskMap(self.level, self.who.prior, self.thresholds, groups, self._worst(), audience)
+
+    def _worst(self) -> pa.Table:
+        codes = self.geography.geocodes(self.level)
+        attributes = self.plan.schema.attributes
+        data: dict[str, list[Any]] = {"geocode": [], **{item.name: [] for item in attributes}}
+        data["people"], data["risk"] = [], []
+        for risk, unit, cell, count in self.largest:
+            data["geocode"].append(codes[unit].as_py())
+            numbers = np.unravel_index(cell, self.plan.schema.shape) if attributes else ()
+            for item, number in zip(attributes, numbers, strict=True):
+                data[item.name].append(item.categories[int(number)])
+            data["people"].append(count)
+            data["risk"].append(risk)
+        return pa.table(data)
