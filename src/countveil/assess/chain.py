@@ -23,6 +23,7 @@ from countveil.numerics import Array, FloatArray
 LogEvidence = Callable[[FloatArray], FloatArray]
 
 _TOLERANCE = 1e-13
+_LEAST_VARIANCE = 1e-9  # noise next to none still needs a window
 _DEVIATIONS = 9.0  # at first; doubled until the certificate holds
 _MOST_DOUBLINGS = 12
 _MOST_POINTS = 3_000
@@ -123,16 +124,17 @@ def _windows(
     for step in steps:
         if not step.alone:
             add = (0.0, math.inf) if step.move is None else (step.move.mean, step.move.variance)
-            mean, variance = mean + add[0], variance + add[1]
+            mean, variance = mean + add[0], variance + max(add[1], _LEAST_VARIANCE)
         predicted.append((mean, variance))
         if step.fit is not None:
-            gain = 1.0 if math.isinf(variance) else variance / (variance + step.fit.variance)
-            left = step.fit.variance if math.isinf(variance) else (1 - gain) * variance
+            fit = max(step.fit.variance, _LEAST_VARIANCE)
+            gain = 1.0 if math.isinf(variance) else variance / (variance + fit)
+            left = fit if math.isinf(variance) else (1 - gain) * variance
             mean, variance = mean + gain * (step.fit.mean - mean), left
         filtered.append((mean, variance))
     smoothed = [filtered[-1]]
     for (m, v), (ahead, spread) in zip(filtered[-2:0:-1], predicted[:1:-1], strict=True):
-        gain = 0.0 if math.isinf(spread) else v / spread
+        gain = 0.0 if math.isinf(spread) else (v / spread if spread > 0 else 1.0)
         s_mean, s_var = smoothed[0]
         change = 0.0 if math.isinf(spread) else gain * gain * (s_var - spread)
         smoothed.insert(0, (m + gain * (s_mean - ahead), v + change))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import fftconvolve
 
 from countveil.assess.summed_noise import SummedNoise
 from countveil.mechanisms.continuous import Gaussian
@@ -78,7 +77,9 @@ def _convolved_on_grid(
     """Put both on the grid and convolve them there, by Fourier transforms."""
     first, mass = _on_grid(losses, weights)
     second, more = _on_grid(more_losses, more_weights)
-    both = np.maximum(fftconvolve(mass, more), 0.0)
+    size = len(mass) + len(more) - 1
+    both = np.fft.irfft(np.fft.rfft(mass, size) * np.fft.rfft(more, size), size)
+    both = np.maximum(both, 0.0)
     return _pruned(_BIN * (first + second + np.arange(len(both), dtype=np.float64)), both)
 
 

@@ -23,6 +23,7 @@ _MOST_POINTS = 1 << 16
 _SERIES = 60.0  # of the exponent: more than enough terms
 _MOST_TERMS = 2_000_000
 _LARGE = 1e250
+_PIECE = 10  # standard deviations
 _REACH = 40  # standard deviations after which a Gaussian underflows
 
 
@@ -75,12 +76,17 @@ class SummedNoise:
         at = np.asarray(at, np.int64)
         if isinstance(self.noise, DiscreteLaplace):
             return _laplace_sum(float(self.noise.scale), self.count, np.abs(at).astype(float))
-        # Tilted towards where it is asked for, so that nothing underflows there.
-        low, high = int(at.min(initial=0)), int(at.max(initial=0))
-        middle = (low + high) // 2
-        low, values = _tilted_sum(self.noise, self.count, middle, high - low + 2)  # type: ignore[arg-type]
-        inside = (at >= low) & (at < low + len(values))
-        found: FloatArray = np.where(inside, values[np.where(inside, at - low, 0)], -np.inf)
+        if not at.size:
+            return np.empty(at.shape)
+        # Piece by piece, each tilted towards where it is asked for, so that nothing underflows there.
+        piece = math.ceil(_PIECE * math.sqrt(self.variance)) + 1
+        number = np.floor_divide(at, piece)
+        found = np.full(at.shape, -np.inf)
+        for part in np.unique(number):
+            here = number == part
+            middle = int(part) * piece + piece // 2
+            first, values = _tilted_sum(self.noise, self.count, middle, piece)  # type: ignore[arg-type]
+            found[here] = values[at[here] - first]
         return found
 
 

@@ -1,0 +1,500 @@
+"""Levels above: every number of papers 002 and 000, enumeration, a right Gibbs sampler, extremes."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
+from countveil.assess import (
+    Exactly,
+    Flat,
+    Intruder,
+    Level,
+    Pmf,
+    SiblingsPoisson,
+    UpTo,
+    hierarchy,
+    one_level,
+    two_levels,
+)
+from countveil.assess.chain import Evidence, Step, end_weights, message
+from countveil.assess.summed_noise import SummedNoise
+from countveil.errors import InputError
+
+LOW = DiscreteGaussian.from_rho("1666368/16793603")
+HIGH = DiscreteGaussian.from_rho("103534592/420045025")
+WHO = Intruder(prior=0.5)
+
+
+FLAT = Flat()
+
+
+def two(prior=FLAT, high=HIGH):
+    return [Level(LOW, siblings=27, prior=prior), Level(high)]
+
+
+def test_table_6_and_7(truth):
+    seen = {"observed": [2, 1], "sibling_sums": [-1], "intruder": WHO}
+    for method, mark in (("exact", ""), ("paper-sampler", "_ps")):
+        value = hierarchy.posterior(two(), **seen, method=method).value
+        assert value == pytest.approx(truth[f"t6_P(X1=1){mark}"]["exact"], abs=1e-12)
+        counts, weights = hierarchy.level_posterior(two(), at=2, **seen, method=method)
+        for k in range(8):
+            expected = truth[f"t7_x2={k}{mark}"]["exact"]
+            assert weights[counts == k][0] == pytest.approx(expected, abs=1e-12)
+        counts, weights = hierarchy.level_posterior(two(), at=1, **seen, method=method)
+        assert weights[1] == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 6, 8, 10])
+def test_figure_5(truth, count):
+    value = hierarchy.correct_decision(two(), truth=[1, count], intruder=WHO).value
+    assert value == pytest.approx(truth[f"pc2_xi2={count}"]["exact"], abs=1e-12)
+    if f"epost2_xi2={count}" in truth:
+        risk = hierarchy.marginal_risk(two(), truth=[1, count], intruder=WHO)
+        assert risk.posterior == pytest.approx(truth[f"epost2_xi2={count}"]["exact"], abs=1e-12)
+        assert risk.value == pytest.approx(2 * risk.posterior)
+
+
+def test_what_the_upper_level_mends_and_spoils(truth):
+    gain, loss = two_levels.decision_changes(*two(), [1, 1], WHO)
+    assert gain == pytest.approx(truth["gain"]["exact"], abs=1e-12)
+    assert loss == pytest.approx(truth["loss"]["exact"], abs=1e-12)
+    both = hierarchy.correct_decision(two(), truth=[1, 1], intruder=WHO).value
+    alone = one_level.correct_decision(LOW, intruder=WHO).value
+    assert both == pytest.approx(alone + gain - loss, abs=1e-12)
+
+
+def test_figure_4_thresholds(truth):
+    """In the paper's box the first count he says yes at runs from 0 to 10, not from 0 to 1."""
+    first = [
+        two_levels.decision_threshold(*two(), parent=x2, sibling_sum=y1, intruder=WHO)
+        for x2 in range(-3, 6)
+        for y1 in range(-30, 31)
+    ]
+    assert min(first) == 0
+    assert max(first) == truth["fig4_thr_lo"]["exact"]
+
+
+@pytest.mark.parametrize("count", [1, 10, 100])
+@pytest.mark.parametrize("siblings", ["convolution", "gaussian"])
+def test_ties_that_break_at_the_45th_digit(truth, count, siblings):
+    levels = two(high=DiscreteGaussian.from_rho(100))
+    value = hierarchy.correct_decision(
+        levels, truth=[1, count], intruder=WHO, siblings=siblings
+    ).value
+    assert value == pytest.approx(truth[f"pc2_rho2=100_xi2={count}"]["exact"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("key", "prior", "counts", "by_ties"),
+    [
+        ("s4_unif10", UpTo(10), [1, 1], None),
+        ("s4_point1", Exactly(1), [1, 1], (0.58678, 0.59272)),
+        ("s4_point25", Exactly(25), [1, 1], (0.72947, 0.73462)),
+        ("s4_point25_cf", Exactly(25), [0, 0], (0.43128, 0.42521)),
+    ],
+)
+def test_section_s4(truth, key, prior, counts, by_ties):
+    levels = two(prior)
+    value = hierarchy.correct_decision(
+        levels, truth=counts, intruder=WHO, siblings="gaussian"
+    ).value
+    assert value == pytest.approx(truth[key]["exact"], abs=1e-9)
+    for ties, expected in zip(("no", "yes"), by_ties or (), strict=False):
+        value = hierarchy.correct_decision(levels, truth=counts, intruder=WHO, ties=ties).value
+        assert value == pytest.approx(expected, abs=5e-6)
+
+
+def test_an_unnormalised_truncated_prior_is_the_flat_one_but_for_its_end():
+    value = hierarchy.correct_decision(two(UpTo(10, False)), truth=[1, 1], intruder=WHO).value
+    assert value == pytest.approx(0.3182, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "draws"),
+    [
+        ("pc2_xi1_ps", 1, None),
+        ("pc2_xi1_ps_1000", 1, 1000),
+        ("pc2_xi2=4_ps", 4, None),
+        ("pc2_xi2=10_ps_1000", 10, 1000),
+    ],
+)
+def test_the_reproduction_of_the_papers_sampler(truth, key, count, draws):
+    risk = hierarchy.correct_decision(
+        two(), truth=[1, count], intruder=WHO, method="paper-sampler", draws=draws
+    )
+    assert risk.value == pytest.approx(truth[key]["exact"], abs=1e-8)
+    assert risk.measure == "correct decision, the paper's sampler"
+
+
+def test_the_cap_of_the_interior_limit(truth):
+    endless = [Level(LOW, 27), Level(DiscreteGaussian.from_rho(10**9))]
+    capped = hierarchy.interior_rho(endless).value
+    assert capped == pytest.approx(float(1 / (2 * LOW.sigma2)) * (1 + 1 / 27), rel=1e-8)
+    normal = 0.5 * (1 + math.erf(math.sqrt(capped / 2) / math.sqrt(2)))
+    assert normal == pytest.approx(truth["pc2_rho2inf_cap"]["exact"], abs=1e-8)
+    six = [Level(LOW, 27)] * 5 + [Level(LOW)]
+    assert hierarchy.interior_rho(six).value < float(1 / (2 * LOW.sigma2)) * (1 + 1 / 27)
+
+
+NOISES = (
+    DiscreteGaussian("1/2"),
+    DiscreteGaussian(2),
+    DiscreteGaussian(7),
+    DiscreteLaplace("3/2"),
+    DiscreteLaplace(3),
+)
+
+
+def random_case(rng, levels: int, *, one_by_one: bool = False):
+    chain, priors = [], [Flat(), UpTo(9), UpTo(9, False), SiblingsPoisson(3.0), Exactly(6)]
+    priors.append(Pmf(rng.random(8) + 0.05))
+    priors.append(Pmf(rng.random(12) + 0.05, of="parent"))
+    for number in range(levels):
+        siblings = int(rng.integers(0, 4)) if number < levels - 1 else 0
+        prior = Flat() if one_by_one else priors[rng.integers(len(priors))]
+        if number and isinstance(prior, Exactly):
+            prior = Flat()
+        single = [Flat(), SiblingsPoisson(2.0), Pmf(rng.random(5) + 0.1)][rng.integers(3)]
+        noise = NOISES[rng.integers(len(NOISES))]
+        chain.append(Level(noise, siblings, prior, single))
+    observed = [int(x) for x in rng.integers(-3, 9, levels)]
+    return chain, observed
+
+
+def enumerated(levels, observed, move_weights, counts, most=75):
+    """The log of the sum over all counts above, for each lowest count: a plain nested sum."""
+    grids = np.arange(0, most)
+    result = []
+    for count in counts:
+        log_here, here = np.zeros(1), np.array([float(count)])
+        for number in range(len(levels) - 1):
+            y = grids - here[:, None]
+            log_move = np.where(y >= 0, move_weights[number](y), -np.inf)
+            prior = levels[number].prior.log_weight(grids + 0.0 * y, here[:, None] + 0.0 * y)
+            if levels[number].siblings == 0:
+                log_move = np.where(y == 0, 0.0, -np.inf)
+            fit = levels[number + 1].noise.log_pmf(observed[number + 1] - grids)
+            with np.errstate(invalid="ignore"):
+                together = log_here[:, None] + log_move + prior + fit
+            log_here = logsumexp(np.where(y >= 0, together, -np.inf), axis=0)
+            here = grids.astype(float)
+        result.append(logsumexp(log_here))
+    return np.array(result)
+
+
+def convolved(noise, count, at):
+    """The log pmf of a sum of noises by plain convolution."""
+    if count == 0:
+        return np.zeros(np.shape(at))
+    k = np.arange(-400, 401)
+    p = np.exp(noise.log_pmf(k))
+    law = np.ones(1)
+    for _ in range(count):
+        law = np.convolve(law, p)
+    middle = len(law) // 2
+    with np.errstate(divide="ignore"):
+        return np.log(law[(middle + np.asarray(at)).astype(int)])
+
+
+@pytest.mark.parametrize("levels", [2, 3, 4])
+def test_posteriors_equal_enumeration(levels):
+    checked = 0
+    for seed in range(60):
+        rng = np.random.default_rng([levels, seed])
+        chain, observed = random_case(rng, levels)
+        sums = [int(x) for x in rng.integers(-4, 10, levels - 1)]
+        who = Intruder(prior=float(rng.uniform(0.05, 0.95)), known=int(rng.integers(0, 4)))
+        moves = [
+            lambda y, level=level, total=total: convolved(level.noise, level.siblings, total - y)
+            for level, total in zip(chain, sums, strict=False)
+        ]
+        away, there = enumerated(chain, observed, moves, [who.known, who.known + 1])
+        if not np.isfinite([away, there]).all():
+            continue
+        risk = hierarchy.posterior(chain, observed=observed, sibling_sums=sums, intruder=who)
+        fits = [float(chain[0].noise.log_pmf(observed[0] - who.known - b)) for b in (0, 1)]
+        odds = who.log_odds + there - away + fits[1] - fits[0]
+        assert risk.value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-11, abs=1e-12)
+        assert risk.error < 1e-12
+        checked += 1
+    assert checked > 30
+
+
+def test_siblings_one_by_one_equal_enumeration():
+    for seed in range(30):
+        rng = np.random.default_rng([9, seed])
+        chain, observed = random_case(rng, 3, one_by_one=True)
+        values = [[int(x) for x in rng.integers(-2, 6, level.siblings)] for level in chain[:-1]]
+        who = Intruder(prior=0.3, known=1)
+
+        def weights(level, seen):
+            y = np.arange(0, 75)
+            law = np.array([1.0])
+            for value in seen:
+                prior = level.sibling_prior.log_weight(y.astype(float), np.zeros(75))
+                law = np.convolve(law, np.exp(prior + level.noise.log_pmf(value - y)))[:75]
+            with np.errstate(divide="ignore"):
+                table = np.log(np.append(law, np.zeros(75 - len(law))))
+            return lambda z: table[np.clip(z, 0, 74).astype(int)]
+
+        moves = [weights(level, seen) for level, seen in zip(chain, values, strict=False)]
+        away, there = enumerated(chain, observed, moves, [1, 2])
+        risk = hierarchy.posterior(chain, observed=observed, sibling_values=values, intruder=who)
+        fits = [float(chain[0].noise.log_pmf(observed[0] - 1 - b)) for b in (0, 1)]
+        odds = who.log_odds + there - away + fits[1] - fits[0]
+        assert risk.value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-10, abs=1e-12)
+
+
+def test_unsure_of_others_equals_mixing():
+    who = Intruder(prior=0.2, known=1, others=(0.5, 0.3, 0.2))
+    chain = [Level(LOW, 3), Level(HIGH)]
+    value = hierarchy.posterior(chain, observed=[3, 4], sibling_sums=[2], intruder=who).value
+    terms = {}
+    for there in (0, 1):
+        for more, weight in enumerate(who.others):
+            count = 1 + more + there
+            moves = [lambda y: convolved(LOW, 3, 2 - y)]
+            above = enumerated(chain, [3, 4], moves, [count])[0]
+            fit = float(LOW.log_pmf(3 - count))
+            prior = math.log(0.2 if there else 0.8) + math.log(weight)
+            terms.setdefault(there, []).append(prior + above + fit)
+    expected = 1 / (1 + math.exp(logsumexp(terms[0]) - logsumexp(terms[1])))
+    assert value == pytest.approx(expected, rel=1e-11)
+
+
+def test_a_right_gibbs_sampler_agrees():
+    """With X_1 ≤ X_2 in both draws, the sampler's frequencies come to the exact posterior."""
+    rng = np.random.default_rng(5)
+    x1s, x2, y1, draws = 2, 1, -1, 60_000
+    r1, r2 = float(1 / (2 * LOW.sigma2)), float(1 / (2 * HIGH.sigma2))
+    grid = np.arange(0, 60)
+    tables = []
+    for k in (0, 1):
+        w = np.exp(-r2 * (x2 - grid) ** 2 - r1 / 27 * (y1 + k - grid) ** 2) * (grid >= k)
+        tables.append(np.cumsum(w / w.sum()))
+    uniforms, state, seen = rng.random((draws, 2)), 0, 0
+    for u, v in uniforms:
+        parent = int(np.searchsorted(tables[state], u))
+        odds = r1 * (2 * x1s - 1) + r1 / 27 * (-((y1 - parent + 1) ** 2) + (y1 - parent) ** 2)
+        state = int(parent >= 1 and v < 1 / (1 + math.exp(-odds)))
+        seen += state
+    exact = hierarchy.posterior(two(), observed=[2, 1], sibling_sums=[-1], intruder=WHO).value
+    # Draws depend on each other; five times the binomial error is more than enough.
+    assert seen / draws == pytest.approx(exact, abs=5 * math.sqrt(0.25 / draws) * 3)
+
+
+def test_the_certificate_is_never_violated():
+    """1,000 chains cut off early on purpose: the error is within what the certificate says."""
+    from countveil.assess import chain as kernel
+
+    rng = np.random.default_rng(11)
+    cut = violated = 0
+    for _ in range(1000):
+        steps = []
+        for _ in range(int(rng.integers(1, 4))):
+            law = SummedNoise(NOISES[rng.integers(3)], int(rng.integers(1, 5)))
+            noise = NOISES[rng.integers(len(NOISES))]
+            y, x = int(rng.integers(-5, 12)), int(rng.integers(-4, 20))
+            steps.append(
+                Step(
+                    Evidence(lambda z, law=law, y=y: law.log_pmf(y - z), y, law.variance),
+                    Evidence(lambda z, noise=noise, x=x: noise.log_pmf(x - z), x, noise.variance),
+                )
+            )
+        points = np.array([0.0, 1.0])
+        windows = kernel._windows(steps, points, float(rng.uniform(0.4, 3.0)))
+        rough = kernel._passed(steps, points, windows, 1)
+        right = message(steps, points)
+        off = np.abs(rough.log_values - right.log_values).max()
+        cut += off > 1e-9
+        violated += off > rough.error + 1e-12
+    assert cut > 300  # or it would show nothing
+    assert violated == 0
+
+
+def test_simulation_agrees_with_the_exact_sum():
+    exact = hierarchy.correct_decision(two(), truth=[1, 3], intruder=WHO).value
+    risk = hierarchy.correct_decision(two(), truth=[1, 3], intruder=WHO, draws=4000, rng=Seeded(3))
+    assert abs(risk.value - exact) < 4 * risk.error
+    assert risk.error < 0.01
+    mean = hierarchy.marginal_risk(two(), truth=[1, 3], intruder=WHO).posterior
+    drawn = hierarchy.marginal_risk(two(), truth=[1, 3], intruder=WHO, draws=4000, rng=Seeded(4))
+    assert abs(drawn.posterior - mean) < 4 * drawn.error * WHO.prior
+
+
+def test_six_levels_with_siblings_known_to_be_empty():
+    """The prior on the siblings decides: known zeros let all levels speak of one person."""
+    from fractions import Fraction
+
+    rhos = ["1666368/16793603", "103534592/420045025", "10596288/210176225"]
+    rhos += ["21570432/419840075", "0.0504877958589351", "0.050937795778547346"]
+    levels = [Level(DiscreteGaussian.from_rho(rho), 27, Exactly(1)) for rho in rhos]
+    del levels, Fraction
+    alone = [DiscreteGaussian.from_rho(rho) for rho in rhos]
+    risk = one_level.marginal_risk(alone, intruder=Intruder(prior=0.02))
+    assert risk.value == pytest.approx(2.655235, abs=2e-3)
+    chain = [Level(noise) for noise in alone]  # no siblings: each level has the same count
+    value = hierarchy.posterior(chain, observed=[1] * 6, intruder=Intruder(prior=0.02)).value
+    odds = math.log(0.02 / 0.98) + sum(float(noise.loss_at(0.0)) for noise in alone)
+    assert value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-12)
+
+
+@pytest.mark.parametrize("rho", ["1e-12", "1e-6", "0.01", "1", "100", "10000"])
+@pytest.mark.parametrize("prior", [1e-12, 0.5, 1 - 1e-12])
+def test_extremes_are_finite_and_silent(rho, prior):
+    noise = DiscreteGaussian.from_rho(rho)
+    levels = [Level(noise, 5), Level(noise, 3), Level(noise)]
+    far = int(1e9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for known in (0, far):
+            who = Intruder(prior=prior, known=known)
+            last = -1.0
+            for shift in (-far, -1000, -1, 0, 1, 2, 1000, far):
+                risk = hierarchy.posterior(
+                    levels,
+                    observed=[known + shift, known + 3, known + 9],
+                    sibling_sums=[2, 5],
+                    intruder=who,
+                )
+                assert 0 <= risk.value <= 1
+                assert risk.value >= last  # more seen is never less likely
+                last = risk.value
+
+
+def test_observations_far_out_and_against_each_other():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for x2, y1 in [(10**6, -(10**6)), (-(10**9), -(10**9)), (10**9, 10**9), (-(10**6), 10**6)]:
+            risk = hierarchy.posterior(two(), observed=[0, x2], sibling_sums=[y1], intruder=WHO)
+            assert 0 <= risk.value <= 1
+            assert risk.error < 1e-12
+
+
+def test_tiny_rho_thins_the_sum_and_says_how_well():
+    noise = DiscreteGaussian.from_rho("1e-8")
+    levels = [Level(noise, 4), Level(noise)]
+    risk = hierarchy.posterior(levels, observed=[3, 9], sibling_sums=[5], intruder=WHO)
+    # By hand, as integrals of normal densities over y ≥ 0.
+    from scipy.integrate import quad
+
+    variance = float(noise.sigma2)
+
+    def density(y, k):
+        return math.exp(-((9 - k - y) ** 2) / (2 * variance) - (5 - y) ** 2 / (8 * variance))
+
+    sums = [
+        quad(density, 0, 40 * math.sqrt(variance), args=(k,), epsabs=0, epsrel=1e-13, limit=500)[0]
+        + density(0, k) / 2
+        for k in (0, 1)
+    ]
+    odds = float(noise.loss_at(2.0)) + math.log(sums[1] / sums[0])
+    assert risk.value == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-9)
+    assert risk.error < 1e-9
+
+
+def test_end_weights_sum_powers_exactly():
+    for thin in (2, 7, 50):
+        weights = np.full(4000, float(thin))
+        ends = end_weights(thin)
+        weights[: len(ends)] = ends
+        y = thin * np.arange(4000)
+        spread = 40.0 * thin
+        whole = np.arange(0, y[-1] + 1)
+        for centre in (0.0, 55.0 * thin):
+            exact = np.exp(-(((whole - centre) / spread) ** 2)).sum()
+            assert (weights * np.exp(-(((y - centre) / spread) ** 2))).sum() == pytest.approx(
+                exact, rel=1e-11
+            )
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("count", [1, 2, 5, 27])
+def test_summed_noise_is_the_convolution(noise, count):
+    at = np.arange(-60, 61)
+    found = SummedNoise(noise, count).log_pmf(at)
+    expected = convolved(noise, count, at)
+    near = expected > -60
+    np.testing.assert_allclose(found[near], expected[near], rtol=1e-9, atol=1e-9)
+    far = SummedNoise(noise, count).log_pmf(np.array([100_000]))
+    assert np.isfinite(far).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observed": [1]}, "observed: has 1 counts for 2 levels; give one each"),
+        ({"sibling_sums": [1, 2]}, "siblings: 2 given for 2 levels; give one each but for the hig"),
+        ({"sibling_values": [[1]]}, "give sibling_sums or sibling_values, not both"),
+        ({"sibling_sums": None, "sibling_values": [[1]]}, "1 values for a level of 27 siblings"),
+        ({"siblings": "sum"}, "siblings: 'sum' is not known"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    given = {"observed": [1, 2], "sibling_sums": [3], "intruder": WHO}
+    with pytest.raises(InputError, match=message):
+        hierarchy.posterior(two(), **{**given, **change})
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Level("noise"), "noise: a level is released with integer noise"),
+        (lambda: Level(LOW, -1), "siblings: -1 is not allowed; it is a whole number, 0 or more"),
+        (lambda: UpTo(-1), "most: -1 is not allowed"),
+        (lambda: Exactly(1.5), "count: 1.5 is not allowed"),
+        (lambda: SiblingsPoisson(0), "mean: 0 is not allowed; it must be above 0 and finite"),
+        (lambda: Pmf([]), "probabilities: they must be a list of finite numbers"),
+        (lambda: Pmf([0.5, math.nan]), "probabilities: they must be a list of finite numbers"),
+        (lambda: Pmf([1], of="child"), "of: 'child' is not known"),
+        (
+            lambda: hierarchy.correct_decision(two(), truth=[3, 4], intruder=WHO),
+            "truth: the lowest count is 3; with 0 known it is 0 or 1",
+        ),
+        (
+            lambda: hierarchy.correct_decision(two(), truth=[1, 0], intruder=WHO),
+            "truth: counts must not fall from a level to the one above it",
+        ),
+        (
+            lambda: hierarchy.correct_decision([*two(), Level(LOW)], truth=[1, 1, 1], intruder=WHO),
+            "rng: 3 levels are simulated; pass rng=Seeded",
+        ),
+        (
+            lambda: hierarchy.posterior(
+                two(UpTo(3)),
+                observed=[1, 1],
+                sibling_sums=[1],
+                intruder=WHO,
+                method="paper-sampler",
+            ),
+            "method: the paper's sampler is for two levels with a flat prior",
+        ),
+        (
+            lambda: hierarchy.posterior(
+                [Level(LOW, 2), Level(LOW, 2), Level(LOW)],
+                observed=[1, 1, 1],
+                intruder=WHO,
+                sibling_sums=None,
+                siblings="gaussian",
+            ),
+            None,
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(build, message):
+    if message is None:
+        assert 0 < build().value < 1  # nothing of the siblings is seen, the levels above bound them
+        return
+    with pytest.raises(InputError, match=message):
+        build()
+
+
+def test_golden_values_are_all_there(truth):
+    assert len(truth) == 264
+    assert json.dumps(truth["t6_P(X1=1)"]["exact"]) == "0.5032878263086942"
