@@ -1,0 +1,226 @@
+"""All queries at once: the golden values, brute force over noise, and what invariants add."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from countveil import DiscreteGaussian, Seeded
+from countveil.assess import Intruder, attacks, one_level
+from countveil.assess.evidence import lattice_loss
+from countveil.errors import InputError
+from countveil.measure.strategy import mechanism_for
+from countveil.schema.plan import Plan
+
+PRESET = 'invariants = []\n[release]\ntitle = "R"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+
+SMALL = """
+[release]
+title = "Small"
+unit = "person"
+neighbors = "change-one"
+[geography]
+levels = ["state", "block"]
+[attributes]
+AGE = ["child", "adult"]
+KIND = ["home", "prison", "nursing"]
+[recodes.SHARED]
+of = "KIND"
+groups = { home = ["home"], shared = ["prison", "nursing"] }
+[budget]
+rho = "2"
+[budget.levels]
+state = "1/2"
+block = "1/2"
+[budget.queries."*"]
+TOTAL = "1/4"
+SHARED = "1/4"
+"AGE*KIND" = "1/2"
+"""
+
+
+@pytest.fixture(scope="module")
+def preset() -> Plan:
+    return Plan.parse(PRESET)
+
+
+@pytest.fixture(scope="module")
+def small() -> Plan:
+    return Plan.parse(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("key", "attack"),
+    [
+        ("mq_presence/absence", {"attack": "presence"}),
+        ("mq_differs HISPANIC only", {"attack": "unknown attribute", "attribute": "HISPANIC"}),
+        ("mq_differs VOTINGAGE only", {"attack": "unknown attribute", "attribute": "VOTINGAGE"}),
+        ("mq_differs HHGQ(inst level)", {"attack": "unknown attribute", "attribute": "HHGQ"}),
+        ("mq_differs all", {"attack": "whole record"}),
+    ],
+)
+def test_effective_rho_of_the_preset(truth, preset, key, attack):
+    value = attacks.effective_rho(preset, level="block", **attack).value
+    assert value == pytest.approx(truth[key]["exact"], abs=1e-12)
+    note = truth[key]["note"]
+    for prior, name in ((0.5, "R(p=.5)="), (0.02, "R(.02)=")):
+        stated = float(note.split(name)[1].split(",")[0].split(";")[0])
+        risk = attacks.marginal_risk(preset, level="block", prior=prior, **attack)
+        assert risk.value == pytest.approx(stated, abs=6e-6)
+    # With flat siblings above, no more than 1 + 1/27 of it.
+    siblings = dict.fromkeys(preset.levels[1:], 27)
+    above = attacks.effective_rho(preset, level="block", siblings=siblings, **attack).value
+    assert value < above < value * (1 + 1 / 27)
+
+
+def test_the_unknown_attribute_needs_both_cells(truth):
+    """One query alone: two cells inform, and P(correct) is computed on the lattice."""
+    noise = DiscreteGaussian.from_rho("1666368/16793603")
+    loss = lattice_loss([(noise, 2)])
+    yes = loss.weights @ np.where(loss.points > 1e-9, 1.0, np.where(loss.points < -1e-9, 0, 0.5))
+    assert yes == pytest.approx(0.6226, abs=5e-5)
+    for prior in (0.5, 0.2, 0.1, 0.02):
+        after = loss.weights @ (1 / (1 + (1 - prior) / prior * np.exp(-loss.points)))
+        assert after == pytest.approx(truth[f"s12_twocell_p{prior:g}"]["exact"], abs=1e-10)
+    one = lattice_loss([(noise, 1)])
+    alone = one_level.correct_decision(noise, intruder=Intruder(prior=0.5)).value
+    assert one.weights @ (one.points > 0) == pytest.approx(alone, abs=1e-12)
+
+
+def test_unique_at_several_levels(truth):
+    rhos = ["1666368/16793603", "103534592/420045025", "0.05041620668560395"]
+    rhos += ["0.051377734724347125", "0.0504877958589351", "0.050937795778547346"]
+    noises = [DiscreteGaussian.from_rho(rho) for rho in rhos]
+    checked = 0
+    for levels in range(1, 7):
+        for prior in (0.5, 0.2, 0.1, 0.02):
+            key = f"s13_l{levels}_p{prior:g}"
+            if key in truth:
+                risk = one_level.marginal_risk(noises[:levels], intruder=Intruder(prior=prior))
+                assert risk.posterior == pytest.approx(truth[key]["exact"], abs=1e-9)
+                checked += 1
+    assert checked == 19
+
+
+def brute_force(plan, cells, prior, rows=1):
+    """Sum over all noise near zero of every informative cell: exact for a few narrow noises."""
+    laws = []
+    for item in plan.at("block"):
+        own, other = (item.query.cell_of[c] if c is not None else -1 for c in cells)
+        if own != other:
+            laws += [mechanism_for(item)] * (1 if other < 0 else 2)
+    posterior = right = 0.0
+    grids = [np.arange(-8, 9) for _ in laws]
+    for noise in product(*grids):
+        weight = math.exp(sum(float(law.log_pmf(e)) for law, e in zip(laws, noise, strict=True)))
+        if weight < 1e-13:
+            continue
+        loss = sum(float(law.loss_at(e, rows)) for law, e in zip(laws, noise, strict=True))
+        odds = math.log(prior / (1 - prior)) + loss
+        posterior += weight / (1 + math.exp(-odds))
+        right += weight * (0.5 if abs(odds) < 1e-12 else float(odds > 0))
+    return posterior, right
+
+
+def test_attacks_equal_brute_force(small):
+    plan = Plan.parse(SMALL.replace('rho = "2"', 'rho = "12"'))
+    posterior, right = brute_force(plan, (0, None), 0.3)
+    assert attacks.marginal_risk(
+        plan, attack="presence", prior=0.3, level="block"
+    ).posterior == pytest.approx(posterior, abs=1e-9)
+    assert attacks.correct_decision(
+        plan, attack="presence", prior=0.3, level="block"
+    ).value == pytest.approx(right, abs=1e-9)
+
+
+def test_among_cells_equals_two_cells_and_prefers_the_truth(small):
+    after, right = attacks.among(small, cells=[0, 1], prior=[1, 1], draws=20_000, rng=Seeded(2))
+    exact = attacks.marginal_risk(
+        small,
+        attack="unknown attribute",
+        attribute="KIND",
+        categories=("home", "prison"),
+        prior=0.5,
+    )
+    assert abs(after.value - exact.posterior) < 4 * after.error
+    chance = attacks.correct_decision(
+        small,
+        attack="unknown attribute",
+        attribute="KIND",
+        categories=("home", "prison"),
+        prior=0.5,
+    ).value
+    assert abs(right.value - chance) < 4 * right.error
+    three, _ = attacks.among(small, cells=[0, 1, 2], prior=[1, 1, 1], rng=Seeded(3))
+    assert 1 / 3 < three.value < 1
+
+
+def test_invariants_inform_him_and_the_difference_is_told(small):
+    """A parent's count that is published lets the siblings speak of the target, too."""
+    fixed = Plan.parse(
+        SMALL + '[[invariants]]\nlevel = "state"\nquery = "AGE*KIND"\nreason = "known"\n'
+    )
+    alone = attacks.effective_rho(fixed, attack="presence", level="block").value
+    for siblings in (1, 9):
+        given = {"attack": "presence", "level": "block", "siblings": {"block": siblings}}
+        informed = attacks.effective_rho(fixed, **given).value
+        without = attacks.effective_rho(fixed, invariants=False, **given).value
+        # All cells of the state known: every query of the siblings counts as much, divided by them.
+        assert informed == pytest.approx(alone * (1 + 1 / siblings), rel=1e-6)
+        assert alone < without < informed
+
+
+def test_levels_above_equal_a_dense_recursion(small):
+    """The recursion on classes of cells is the one on all cells."""
+    cells = small.schema.cells
+
+    def precision(level):
+        total = np.zeros((cells, cells))
+        for item in small.at(level):
+            rows = np.zeros((item.query.cells, cells))
+            counted = np.flatnonzero(item.query.cell_of >= 0)
+            rows[item.query.cell_of[counted], counted] = 1
+            total += float(1 / (2 * mechanism_for(item).sigma2)) * rows.T @ rows
+        return total
+
+    own, above = precision("block"), precision("state")
+    inverse = np.linalg.inv
+    dense = own + inverse(inverse(above) + 7 * inverse(own))
+    worst = max(float(dense[c, c]) for c in range(cells))
+    value = attacks.effective_rho(
+        small, attack="presence", level="block", siblings={"block": 7}
+    ).value
+    assert value == pytest.approx(worst, rel=1e-9)
+    pairs = [(a, b) for a in range(cells) for b in range(cells) if a != b]
+    worst = max(float(dense[a, a] + dense[b, b] - 2 * dense[a, b]) for a, b in pairs)
+    value = attacks.effective_rho(
+        small, attack="whole record", level="block", siblings={"block": 7}
+    ).value
+    assert value == pytest.approx(worst, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"attack": "theft"}, "attack: 'theft' is not known; choose presence, response"),
+        (
+            {"attack": "presence", "attribute": "AGE"},
+            "an attack on presence is not about an attribute",
+        ),
+        ({"attack": "unknown attribute"}, "attribute: no attribute None; choose from AGE, KIND"),
+        (
+            {"attack": "unknown attribute", "attribute": "AGE", "categories": ("child", "old")},
+            "categories: no category 'old' of AGE; choose from child, adult",
+        ),
+        (
+            {"attack": "unknown attribute", "attribute": "AGE", "categories": ("child", "child")},
+            "categories: 'child' is given twice; name two",
+        ),
+        ({"attack": "presence", "siblings": {}}, "siblings: give how many a unit of block has"),
+        ({"attack": "presence", "level": "blok"}, "no level 'blok'; choose from state, block"),
+    ],
+)
+def test_bad_attacks_are_named(small, given, message):
+    with pytest.raises((InputError, ValueError), match=message):
+        attacks.effective_rho(small, **given)

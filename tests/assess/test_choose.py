@@ -1,0 +1,211 @@
+"""Choosing a budget: the golden inverses, and that what is chosen keeps its limit and no more would."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from tests.assess.test_attacks import SMALL
+
+from countveil import DiscreteGaussian, DiscreteLaplace, Intruder, assess
+from countveil.assess import attacks, choose
+from countveil.assess.choose_plan import Accuracy, within_accuracy, within_risk
+from countveil.assess.composition import sequential_risk
+from countveil.assess.plan_error import expected_error
+from countveil.assess.post_processing import illustrated_risk
+from countveil.errors import InputError
+from countveil.schema.plan import Plan
+
+
+def test_golden_inverses(truth):
+    checked = 0
+    for key, item in truth.items():
+        if key.startswith("invR_"):
+            prior, risk = (float(part.split("=")[1]) for part in key[5:].split(","))
+            rho = choose.largest_rho(risk=risk, prior=prior)
+        elif key.startswith("invPC_"):
+            rho = choose.largest_rho(correct=float(key[6:]), prior=0.5)
+        else:
+            continue
+        assert isinstance(rho, Fraction)
+        assert float(rho) == pytest.approx(item["exact"], abs=1e-9)
+        assert rho <= Fraction(item["exact"]) + Fraction(1, 10**9)
+        checked += 1
+    assert checked == 15
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1.5, 0.511), (3, 1.299), (6, 2.037)])
+def test_a_profile_over_all_priors(limit, expected):
+    epsilon = choose.epsilon_for_profile(lambda p: max(0.25 / p, limit))
+    assert float(epsilon) == pytest.approx(expected, abs=5e-4)
+    # Whatever the prior and the value, R' of that epsilon keeps the profile.
+    noise = DiscreteLaplace(1 / epsilon)
+    for prior in (0.01, 0.1, 0.17, 0.3, 0.5, 0.9):
+        risk = assess.disclosure_risk(noise, observed=50, intruder=Intruder(prior=prior)).value
+        assert risk <= max(0.25 / prior, limit) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.2, 0.02])
+def test_what_is_chosen_keeps_the_limit_and_a_little_more_does_not(prior):
+    who = Intruder(prior=prior)
+    rho = choose.largest_rho(risk=1.3, prior=prior)
+    keeps = assess.marginal_risk(DiscreteGaussian.from_rho(rho), intruder=who).value
+    passes = assess.marginal_risk(
+        DiscreteGaussian.from_rho(rho * Fraction(1001, 1000)), intruder=who
+    ).value
+    assert keeps <= 1.3 < passes
+    epsilon = choose.largest_epsilon(posterior=1.3 * prior, prior=prior)
+    keeps = assess.marginal_risk(DiscreteLaplace(1 / epsilon), intruder=who).value
+    more = DiscreteLaplace(1 / (epsilon * Fraction(1001, 1000)))
+    assert keeps <= 1.3 < assess.marginal_risk(more, intruder=who).value
+
+
+def test_several_priors_must_all_keep_it():
+    every = choose.largest_rho(risk=1.25, prior=[0.5, 0.2, 0.1])
+    assert every == min(choose.largest_rho(risk=1.25, prior=p) for p in (0.5, 0.2, 0.1))
+
+
+@pytest.mark.parametrize("prior", [0.2, 0.1, 0.4])
+def test_the_sawtooth_is_scanned(prior):
+    """Up to the chosen rho no smaller one passes the limit either, and just beyond one does."""
+    who, limit = Intruder(prior=prior), 0.05
+    rho = choose.largest_rho(correct=limit, prior=prior)
+
+    def correct(value: Fraction) -> float:
+        noise = DiscreteGaussian.from_rho(value)
+        return float(assess.correct_decision(noise, intruder=who).value)
+
+    assert all(correct(rho * Fraction(k, 60)) <= limit for k in range(1, 61))
+    assert correct(rho * (1 + Fraction(1, 10**6))) > limit
+
+
+def test_the_closed_form_is_safe_and_below():
+    for risk, prior in ((1.5, 0.02), (1.1, 0.5), (3, 0.1)):
+        safe = choose.safe_rho(risk=risk, prior=prior)
+        assert float(safe) == pytest.approx(0.5 * math.log((risk - prior) / (1 - prior)), abs=1e-9)
+        assert safe <= choose.largest_rho(risk=risk, prior=prior)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"prior": 0.5}, "give a limit: risk, posterior or correct"),
+        (
+            {"prior": 0.5, "risk": 2},
+            "risk: 2 is not allowed with prior 0.5; it must be above 1 and",
+        ),
+        ({"prior": 0.5, "risk": 1}, "risk: 1 is not allowed"),
+        ({"prior": 0.5, "posterior": 0.4}, "posterior: 0.4 is not allowed; it must be above the"),
+        ({"prior": 0.5, "correct": 0.5}, "correct: 0.5 is not allowed with prior 0.5"),
+        ({"prior": [], "risk": 1.2}, "prior: give at least one"),
+        ({"prior": 2.0, "risk": 1.2}, "prior: 2.0 is not allowed; it must be between 0 and 1"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_named(given, message):
+    with pytest.raises(InputError, match=message):
+        choose.largest_rho(**given)
+
+
+def test_a_plan_within_a_risk_keeps_it_at_every_level():
+    plan = Plan.parse(SMALL)
+    chosen = within_risk(plan, risk=1.4, prior=0.1)
+    for level in plan.measured_levels:
+        risk = attacks.marginal_risk(chosen.plan, attack="presence", prior=0.1, level=level).value
+        assert risk == pytest.approx(chosen.risks[level])
+        assert 1.399 < risk <= 1.4
+    less = within_risk(plan, risk=1.4, prior=0.1, total=Fraction(1, 10))
+    assert less.total <= Fraction(1, 10)
+    assert all(less.rho[level] <= chosen.rho[level] for level in less.rho)
+    more = within_risk(plan, risk=1.4, prior=0.1, siblings={"block": 4})
+    assert more.rho["block"] < chosen.rho["block"]
+    record = within_risk(plan, risk=1.4, prior=0.1, attack="whole record")
+    assert record.rho["block"] < chosen.rho["block"]
+
+
+def test_sharing_a_total_lowers_the_error_most():
+    plan = Plan.parse(SMALL)
+    total = Fraction(1, 10)
+    chosen = within_risk(plan, risk=1.4, prior=0.1, total=total)
+
+    def error(shares: dict[str, Fraction]) -> float:
+        text = SMALL.replace('rho = "2"', f'rho = "{total}"')
+        for level, share in shares.items():
+            text = text.replace(f'{level} = "1/2"', f'{level} = "{share}"')
+        items = expected_error(Plan.parse(text))
+        return sum(item.standard_error**2 for item in items if item.query == "TOTAL")
+
+    best = {level: Fraction(value / chosen.total) for level, value in chosen.rho.items()}
+    least = error(best)
+    for shift in (Fraction(1, 20), -Fraction(1, 20)):
+        other = {"state": best["state"] + shift, "block": best["block"] - shift}
+        assert error(other) >= least * (1 - 1e-6)
+
+
+def test_the_smallest_rho_for_an_accuracy():
+    plan = Plan.parse(SMALL)
+    wanted = Accuracy.parse("block TOTAL ±1% of 2,000 at 95%")
+    assert wanted == Accuracy("block", "TOTAL", 20.0, 0.95, 2000)
+    chosen = within_accuracy(plan, wanted)
+    error = next(
+        item.standard_error
+        for item in expected_error(chosen.plan)
+        if (item.level, item.query) == ("block", "TOTAL")
+    )
+    assert 1.959963984540054 * error == pytest.approx(20.0, rel=1e-6)
+    assert 1.959963984540054 * error <= 20.0
+    assert set(chosen.risks) == {"state", "block"}
+    assert Accuracy.parse("county TOTAL ±1% at 95%").half_width == 100.0  # of 10,000 people
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("county TOTAL", "is not understood; write it like"),
+        ("block TOTAL ±5 of 20 at 95%", "a number of people is within ±N; leave out 'of'"),
+        ("block TOTAL ±0 at 95%", "a width above 0 and a confidence below 100 % are needed"),
+        ("town TOTAL ±5 at 95%", "no measured level 'town'; choose from state, block"),
+        ("block AGE ±5 at 95%", "no query 'AGE' is measured at block; choose from AGE\\*KIND"),
+    ],
+)
+def test_an_accuracy_that_is_not_understood_is_named(text, message):
+    with pytest.raises(InputError, match=message):
+        within_accuracy(Plan.parse(SMALL), Accuracy.parse(text))
+
+
+def test_releases_in_sequence_multiply(truth):
+    noise = DiscreteGaussian.from_rho("1666368/16793603")
+    sequel = sequential_risk([noise, noise], observed=[2, 3], intruder=Intruder(prior=0.5))
+    assert sequel.together.value == pytest.approx(truth["s5_2_3_0.5"]["exact"], abs=1e-10)
+    assert math.prod(sequel.each) == pytest.approx(sequel.together.value, rel=1e-12)
+    assert sequel.each == pytest.approx((1.147750093, 1.199998167), abs=1e-8)
+    with pytest.raises(InputError, match="observed: 1 counts for 2 releases; give one each"):
+        sequential_risk([noise, noise], observed=[2], intruder=Intruder(prior=0.5))
+
+
+def test_the_illustration_of_post_processing(truth):
+    noise = DiscreteGaussian.from_rho("1666368/16793603")
+    level = assess.Level(noise, 27)
+    checked = 0
+    for key, item in truth.items():
+        if key.startswith("s6_R_x"):
+            value = illustrated_risk(
+                level, released_parent=int(key[6:]), parent=1, intruder=Intruder(prior=0.5)
+            ).value
+            assert value == pytest.approx(item["exact"], abs=1e-9)
+            up = float(item["note"].split("half up: ")[1].split(")")[0])
+            value = illustrated_risk(
+                level,
+                released_parent=int(key[6:]),
+                parent=1,
+                intruder=Intruder(prior=0.5),
+                rounding="half up",
+            ).value
+            assert value == pytest.approx(up, abs=6e-7)
+            checked += 1
+    assert checked == 10
+    # Not bounded by the risk of X1* alone, as the supplement says, but by that of X1* and Y1*.
+    joint = float(1 / (2 * noise.sigma2)) * (1 + 1 / 27)
+    bound = assess.marginal_risk(
+        DiscreteGaussian.from_rho(str(joint)), intruder=Intruder(prior=0.5)
+    ).value
+    assert bound == pytest.approx(truth["s6_joint"]["exact"], abs=1e-9)
+    assert truth["s6_nopp"]["exact"] < truth["s6_R_x200"]["exact"] < bound

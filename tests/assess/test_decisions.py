@@ -1,0 +1,133 @@
+"""Unsure intruders, other losses, exceedances: against plain sums."""
+
+import math
+
+import numpy as np
+import pytest
+
+from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Intruder, Laplace, assess
+from countveil.assess import Losses, decide
+from countveil.errors import InputError
+
+NOISES = (DiscreteGaussian(5), DiscreteGaussian("1/4"), DiscreteLaplace(2))
+UNSURE = Intruder(prior=0.3, known=2, others=(0.5, 0.25, 0.25))
+
+
+def mixtures(noise, who, x):
+    there, away = np.zeros(len(x)), np.zeros(len(x))
+    for more, weight in enumerate(who.others):
+        there += weight * np.exp(noise.log_pmf(x - who.known - more - who.rows))
+        away += weight * np.exp(noise.log_pmf(x - who.known - more))
+    return there, away
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_unsure_of_others_equals_mixing(noise):
+    x = np.arange(-200, 210)
+    there, away = mixtures(noise, UNSURE, x)
+    with np.errstate(invalid="ignore"):
+        after = 0.3 * there / (0.3 * there + 0.7 * away)
+    near = there > 1e-250
+    found = assess.posterior(noise, observed=x[near], intruder=UNSURE).value
+    np.testing.assert_allclose(found, after[near], rtol=1e-9)
+    risk = assess.marginal_risk(noise, intruder=UNSURE)
+    assert risk.posterior == pytest.approx((there * after)[near].sum(), rel=1e-9)
+    for present, law in ((True, there), (False, away)):
+        yes = law[near][after[near] > 0.5].sum() + law[near][after[near] == 0.5].sum() / 2
+        value = assess.correct_decision(noise, intruder=UNSURE, present=present).value
+        assert value == pytest.approx(yes if present else 1 - yes, abs=1e-9)
+        value = assess.exceedance(noise, above=1.5, intruder=UNSURE, present=present).value
+        assert value == pytest.approx(law[near][after[near] > 0.45].sum(), abs=1e-9)
+
+
+def test_not_knowing_others_helps_the_target():
+    noise = DiscreteGaussian(2)
+    risks = [
+        assess.marginal_risk(noise, intruder=Intruder.knowing_all_but(n, prior=0.1)).value
+        for n in (0, 1, 3, 10)
+    ]
+    assert risks == sorted(risks, reverse=True)
+    sure = assess.marginal_risk(noise, intruder=Intruder(prior=0.1)).value
+    assert risks[0] == pytest.approx(sure, rel=1e-12)
+    certain = Intruder.knowing_all_but(3, prior=0.1, probability=1.0)
+    assert assess.marginal_risk(noise, intruder=certain).value == pytest.approx(sure, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", [*NOISES, Laplace(1.5), Gaussian(2.0)])
+@pytest.mark.parametrize("above", [0.5, 1.0, 1.2, 1.7, 3.0])
+def test_exceedances_equal_a_sum(noise, above):
+    who = Intruder(prior=0.2, known=1)
+    for present in (True, False):
+        value = assess.exceedance(noise, above=above, intruder=who, present=present).value
+        shift = 2 if present else 1
+        if hasattr(noise, "log_pmf"):
+            x = np.arange(-400, 400)
+            weights = np.exp(noise.log_pmf(x - shift))
+            step = 1.0
+        else:
+            step = 1e-3
+            x = np.arange(-60, 60, step)
+            weights = np.exp(noise.log_density(x - shift)) * step
+        passes = assess.disclosure_risk(noise, observed=x, intruder=who).value > above * (1 + 1e-12)
+        assert value == pytest.approx(weights[passes].sum(), abs=1e-9 if step == 1 else 2e-3)
+    many = assess.expected_exceedances(noise, above=above, intruder=who, targets=5_900_000).value
+    once = assess.exceedance(noise, above=above, intruder=who).value
+    assert many == pytest.approx(5_900_000 * once)
+
+
+def test_no_posterior_passes_one():
+    assert assess.exceedance(NOISES[0], above=5.0, intruder=Intruder(prior=0.2)).value == 0.0
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("losses", [Losses(1, 1), Losses(3, 1), Losses(1, 10)])
+def test_decisions_under_any_loss(noise, losses):
+    who = Intruder(prior=0.4)
+    x = np.arange(-300, 300)
+    after = assess.posterior(noise, observed=x, intruder=who).value
+    yes = np.array([decide(float(p), losses=losses) for p in after])
+    for present in (True, False):
+        weights = np.exp(noise.log_pmf(x - (1 if present else 0)))
+        says_yes = weights @ yes
+        value = assess.correct_decision(noise, intruder=who, losses=losses, present=present).value
+        assert value == pytest.approx(says_yes if present else 1 - says_yes, abs=1e-9)
+
+
+def test_even_losses_are_ties():
+    assert decide(0.5) == 0.5
+    assert decide(0.5, ties="yes") == 1.0
+    assert decide(0.25, losses=Losses(false_yes=1, false_no=3), ties="no") == 0.0
+    assert decide(0.26, losses=Losses(false_yes=1, false_no=3)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Losses(0, 1), "false_yes: 0 is not allowed; a loss is above 0 and finite"),
+        (lambda: decide(1.5), "posterior: 1.5 is not allowed; it is between 0 and 1"),
+        (lambda: decide(0.5, ties="maybe"), "ties: 'maybe' is not known"),
+        (lambda: Intruder(prior=0.5, others=(0.5, 0.6)), "others: his probabilities of 0, 1, 2"),
+        (lambda: Intruder(prior=0.5, others=()), "others: his probabilities"),
+        (lambda: Intruder.knowing_all_but(-1, prior=0.5), "count: -1 is not allowed"),
+        (lambda: Intruder.knowing_all_but(1, prior=0.5, probability=2), "probability: 2 is not"),
+        (
+            lambda: assess.exceedance(NOISES[0], above=0, intruder=UNSURE),
+            "above: 0 is not allowed; a ratio is above 0",
+        ),
+        (
+            lambda: assess.marginal_risk(list(NOISES), intruder=UNSURE),
+            "others: an intruder who does not know all others is judged by one count",
+        ),
+    ],
+)
+def test_bad_values_are_named(build, message):
+    with pytest.raises(InputError, match=message):
+        build()
+
+
+def test_wide_noise_is_finite_for_the_unsure():
+    for rho in ("1e-12", "1e-4", "10000"):
+        noise = DiscreteGaussian.from_rho(rho)
+        risk = assess.marginal_risk(noise, intruder=UNSURE).value
+        assert 1 - 1e-9 <= risk <= 1 / 0.3 + 1e-9
+        assert math.isfinite(risk)
