@@ -77,13 +77,13 @@ def test_effective_rho_of_the_preset(truth, preset, key, attack):
 def test_the_unknown_attribute_needs_both_cells(truth):
     """One query alone: two cells inform, and P(correct) is computed on the lattice."""
     noise = DiscreteGaussian.from_rho("1666368/16793603")
-    loss = lattice_loss([(noise, 2)])
+    loss = lattice_loss(((noise, 2),))
     yes = loss.weights @ np.where(loss.points > 1e-9, 1.0, np.where(loss.points < -1e-9, 0, 0.5))
     assert yes == pytest.approx(0.6226, abs=5e-5)
     for prior in (0.5, 0.2, 0.1, 0.02):
         after = loss.weights @ (1 / (1 + (1 - prior) / prior * np.exp(-loss.points)))
         assert after == pytest.approx(truth[f"s12_twocell_p{prior:g}"]["exact"], abs=1e-10)
-    one = lattice_loss([(noise, 1)])
+    one = lattice_loss(((noise, 1),))
     alone = one_level.correct_decision(noise, intruder=Intruder(prior=0.5)).value
     assert one.weights @ (one.points > 0) == pytest.approx(alone, abs=1e-12)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
-from countveil.assess.evidence import joint_loss, lattice_loss
+from countveil.assess.evidence import LatticeLoss, joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
@@ -30,7 +30,8 @@ Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole 
 PRESENCE: tuple[Attack, ...] = ("presence", "response", "honesty")
 """Attacks on one cell (S1.2): was he counted, did he respond, did he report the truth."""
 
-_EXACT = 1e15  # the weight of a count published as it is, relative to the largest other one
+_ROUNDING = 1e-12
+_EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,27 @@ def correct_decision(
     level = plan.judged_level if level is None else level
     tied, chances = share_of_ties(ties), []
     for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
-        loss = lattice_loss(laws, who.rows)
-        odds = who.log_odds - losses.bias + loss.points
-        even = np.abs(odds) <= 1e-12 * (abs(who.log_odds) + np.abs(loss.points) + 1e-300)
-        yes = np.where(even, tied, (odds > 0).astype(float))
-        chances.append(float(loss.weights @ yes))
+        chances.append(_says_yes(lattice_loss(laws, who.rows), who.log_odds - losses.bias, tied))
     return Risk("correct decision", max(chances))
+
+
+def presence_by_prior(
+    plan: Plan, level: str, priors: Sequence[float]
+) -> list[tuple[float, float, float]]:
+    """Return (prior, expected posterior, probability of a correct decision) of the presence attack.
+
+    Every query counts the target, so there is one law of evidence for all priors.
+    """
+    rows = plan.rows_per_person
+    noises = tuple((mechanism_for(item), 1) for item in plan.at(level))
+    points, weights = joint_loss([noise for noise, _ in noises], rows)
+    loss = lattice_loss(noises, rows)
+    found = []
+    for prior in priors:
+        who = Intruder(prior=prior, rows=rows)
+        after = float(weights @ sigmoid(who.log_odds + points))
+        found.append((prior, after, _says_yes(loss, who.log_odds, 0.5)))
+    return found
 
 
 def among(
@@ -162,6 +178,12 @@ def among(
         _simulated("posterior", posterior[:, truth]),
         _simulated("correct decision", right),
     )
+
+
+def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
+    odds = log_odds + loss.points
+    even = np.abs(odds) <= _ROUNDING * (abs(log_odds) + np.abs(loss.points))
+    return float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
 
 
 def _simulated(measure: str, each: FloatArray) -> Risk:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,8 @@ _SMOOTH_FROM = 3  # sigma² from which the lattice is invisible: exp(-1.5 pi² s
 _NEGLIGIBLE = 1e-20
 _MOST_POINTS = 500_000
 _BIN = 1e-4
+_GRID = 10_000  # grid points a standard deviation
+_MOST_EXACT = 20_000  # points of a loss that keeps every jump
 _DEVIATIONS = 9.0  # beyond lies less than 1e-18 of a Gaussian
 _MOST_LATTICE = 4_000  # points of a loss on one side; a wider law is thinned
 
@@ -52,35 +56,47 @@ class LatticeLoss:
     weights: FloatArray
 
 
-def lattice_loss(laws: Sequence[tuple[Mechanism, int]], rows: int = 1) -> LatticeLoss:
+@lru_cache(maxsize=256)
+def lattice_loss(laws: tuple[tuple[Mechanism, int], ...], rows: int = 1) -> LatticeLoss:
     """Return the law of the loss of noisy counts, each noise with its number of cells, on the lattice.
 
     Unlike `joint_loss` it keeps every jump, which decisions depend on. Where points become too many
     they are put on a fine grid: by then the jumps are too small to be seen.
     """
-    losses, weights, grid = np.zeros(1), np.ones(1), False
-    ordered = sorted(laws, key=lambda item: item[0].variance)
-    for noise, cells in ordered:
-        for _ in range(1 if isinstance(noise, DiscreteGaussian) else cells):
-            more = _one_lattice(noise, cells, rows)
-            if grid or len(losses) * len(more[0]) > _MOST_POINTS:
-                grid = True
-                losses, weights = _convolved_on_grid(losses, weights, *more)
-            else:
-                losses, weights = _convolved(losses, weights, *more)
-    return LatticeLoss(losses, weights / weights.sum())
+    losses, weights = np.zeros(1), np.ones(1)
+    rest = [
+        _one_lattice(noise, cells, rows)
+        for noise, cells in sorted(laws, key=lambda item: item[0].variance)
+        for _ in range(1 if isinstance(noise, DiscreteGaussian) else cells)
+    ]
+    while rest and len(losses) * len(rest[0][0]) <= _MOST_EXACT:
+        losses, weights = _convolved(losses, weights, *rest.pop(0))
+    if rest:
+        losses, weights = _convolved_on_grid([(losses, weights), *rest])
+    weights = weights / weights.sum()
+    for array in (losses, weights):
+        array.setflags(write=False)
+    return LatticeLoss(losses, weights)
 
 
-def _convolved_on_grid(
-    losses: FloatArray, weights: FloatArray, more_losses: FloatArray, more_weights: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Put both on the grid and convolve them there, by Fourier transforms."""
-    first, mass = _on_grid(losses, weights)
-    second, more = _on_grid(more_losses, more_weights)
-    size = len(mass) + len(more) - 1
-    both = np.fft.irfft(np.fft.rfft(mass, size) * np.fft.rfft(more, size), size)
-    both = np.maximum(both, 0.0)
-    return _pruned(_BIN * (first + second + np.arange(len(both), dtype=np.float64)), both)
+def _convolved_on_grid(parts: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[Any, Any]:
+    """Put all on one grid and convolve them there, by Fourier transforms."""
+    parts = [_pruned(*part) for part in parts]
+    means = [float(weights @ losses) for losses, weights in parts]
+    variance = sum(
+        float(weights @ (losses - mean) ** 2)
+        for (losses, weights), mean in zip(parts, means, strict=True)
+    )
+    step = math.sqrt(variance) / _GRID
+    span = sum(float(np.ptp(losses)) for losses, _ in parts) / step
+    size = 1 << math.ceil(math.log2(span + 2 * len(parts) + 2))
+    transform, first = np.ones(size // 2 + 1, complex), 0.0
+    for losses, weights in parts:
+        lowest, mass = _on_grid(losses, weights, step)
+        transform *= np.fft.rfft(mass, size)
+        first += lowest
+    both = np.maximum(np.fft.irfft(transform, size), 0.0)
+    return _pruned(step * (first + np.arange(size, dtype=np.float64)), both)
 
 
 def _one_lattice(noise: Mechanism, cells: int, rows: int) -> tuple[FloatArray, FloatArray]:
@@ -117,13 +133,13 @@ def _pruned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatA
 
 def _binned(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Move each point to the two grid points beside it, keeping its mean: an error of _BIN²/8."""
-    lowest, mass = _on_grid(losses, weights)
+    lowest, mass = _on_grid(losses, weights, _BIN)
     return _pruned(_BIN * (lowest + np.arange(len(mass), dtype=np.float64)), mass)
 
 
-def _on_grid(losses: FloatArray, weights: FloatArray) -> tuple[float, FloatArray]:
+def _on_grid(losses: FloatArray, weights: FloatArray, step: float) -> tuple[float, FloatArray]:
     """Return the mass at each grid point from the first one on, and the number of that one."""
-    position = losses / _BIN
+    position = losses / step
     left = np.floor(position)
     lowest = float(left.min())
     index = (left - lowest).astype(np.int64)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from countveil.assess.intruder import Intruder
-from countveil.assess.one_level import correct_decision, marginal_risk
-from countveil.measure.strategy import mechanism_for
-from countveil.mechanisms.law import Mechanism
+from countveil.assess.attacks import presence_by_prior
 from countveil.schema.plan import Plan
 
 
@@ -25,25 +23,18 @@ class LevelRisk:
     correct_decision: float
 
 
-def risk_by_level(plan: Plan) -> list[LevelRisk]:
-    """Return the risk of every level for every prior of the plan.
+def risk_by_level(plan: Plan, priors: Sequence[float] | None = None) -> list[LevelRisk]:
+    """Return the risk of every level for every prior, those of the plan if not said.
 
-    He knows all others in the unit; he sees every query of that level; the numbers are the marginal
-    risk and posterior from all queries together, and the probability of a correct decision from the
-    query with the least noise.
+    He knows all others in the unit; he sees every query of that level; the numbers are marginal risk,
+    posterior and probability of a correct decision from all queries together.
     """
     risks = []
-    for level in plan.levels:
-        noises: list[Mechanism] = [mechanism_for(item) for item in plan.at(level)]
-        if not noises:
-            continue
-        quietest = min(noises, key=lambda noise: noise.variance)
-        for prior in plan.intruder.priors:
-            who = Intruder(prior=prior, rows=plan.rows_per_person)
-            risk = marginal_risk(noises, intruder=who)
-            decision = correct_decision(quietest, intruder=who).value
-            after = risk.posterior if risk.posterior is not None else prior
-            risks.append(LevelRisk(level, prior, float(risk.value), float(after), float(decision)))
+    for level in plan.measured_levels:
+        for prior, posterior, correct in presence_by_prior(
+            plan, level, plan.intruder.priors if priors is None else priors
+        ):
+            risks.append(LevelRisk(level, prior, posterior / prior, posterior, correct))
     return risks
 
 
