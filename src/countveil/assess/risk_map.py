@@ -7,14 +7,19 @@ published values alone.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numba import njit
 
+from countveil import storage
+from countveil.assess.error_text import WATERMARK
 from countveil.assess.intruder import Intruder
 from countveil.errors import InputError
 from countveil.measure.measurement import Measurement, Measurements
@@ -50,6 +55,28 @@ class RiskMap:
 
     def __repr__(self) -> str:
         return f"<{self.audience}: risk map of level {self.level}>"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The map as JSON holds it."""
+        return {
+            "audience": self.audience,
+            "level": self.level,
+            "prior": self.prior,
+            "groups": self.groups.to_pylist(),
+            "worst": self.worst.to_pylist(),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write an internal map into the internal folder of a release, for its owner alone."""
+        storage.make_folder(folder, 0o700)
+        for name, table in (("risk", self.groups), ("risk-worst", self.worst)):
+            with storage.replacing(folder / f"{name}.parquet") as path:
+                path.touch(0o600)
+                pq.write_table(table, path)
+        with storage.replacing(folder / "risk.json") as path:
+            path.touch(0o600)
+            path.write_text(json.dumps({"notice": WATERMARK, **self.document}, indent=2) + "\n")
 
 
 def internal_map(

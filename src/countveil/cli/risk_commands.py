@@ -1,0 +1,271 @@
+"""Commands about risk: what a release discloses, and what budget keeps a risk or an accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from countveil.cli import showing
+from countveil.cli.application import command
+from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
+from countveil.errors import InputError
+
+Priors = Annotated[
+    list[float] | None,
+    typer.Option("--prior", help="What the intruder believes before; may be given again."),
+]
+
+
+@command
+def assess(
+    out: OutPath,
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="Also map the risk of everyone counted; needs --plan."),
+    ] = False,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="The plan, whose records --internal reads.")
+    ] = None,
+    prior: Priors = None,
+    level: Annotated[
+        str | None, typer.Option(help="The level he knows; the lowest measured if not said.")
+    ] = None,
+    places: Annotated[
+        str | None, typer.Option(help="The level that maps are summed up by; the highest if not.")
+    ] = None,
+    show_values: ShowValues = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a release lets an intruder learn about a person.
+
+    Without --internal it uses published values alone. With it, records are read again, and a map of the
+    realised risk of everyone counted is written to the internal folder.
+
+    Example: `countveil assess out --prior 0.02 --places county`
+    """
+    from countveil.assess.risk_map import internal_map, public_map
+    from countveil.assess.summary import summarise
+    from countveil.release import Release
+    from countveil.report import risk_terminal
+
+    done = Release.read(out)
+    if internal != (plan is not None):
+        raise InputError(
+            "assess: --internal reads the records of a plan; give both --internal and --plan, or none"
+        )
+    geography = done.geography
+    _refuse_unknown_level(done.plan.measured_levels, level)
+    _refuse_unknown_level(done.plan.levels, places)
+    summary = summarise(done.plan, geography, priors=prior, level=level)
+    lowest = min(item.prior for item in summary.attacks)
+    given: dict[str, Any] = {"prior": lowest, "level": summary.level, "places": places}
+    units = geography.units(summary.level)
+    with showing.progress("mapping published values", units, quiet) as step:
+        found = public_map(done.measurements, geography, progress=lambda at, _: step(at), **given)
+    maps = [found]
+    if plan is not None:
+        from countveil.engines.registry import open_engine
+        from countveil.measure.run import internal_of
+        from countveil.schema.plan import Plan
+
+        loaded = Plan.load(plan)
+        if loaded.measuring_digest != done.plan.measuring_digest:
+            raise InputError(
+                f"{plan}: measures something else than {out}; name that release's plan"
+            )
+        counts = open_engine("local", show_values=show_values).tabulate(loaded)
+        with showing.progress("mapping everyone", units, quiet) as step:
+            realised = internal_map(
+                done.measurements, counts, progress=lambda at, _: step(at), **given
+            )
+        realised.write(internal_of(out))
+        maps.append(realised)
+    if as_json:
+        showing.print_json({**summary.document, "maps": [item.document for item in maps]})
+        return
+    console = showing.console()
+    console.print(risk_terminal.summary_view(summary, done.plan.title))
+    for item in maps:
+        console.print()
+        console.print(risk_terminal.map_view(item))
+    if plan is not None:
+        console.print(
+            f"\nWritten: {internal_of(out)}/risk.json and tables beside it", soft_wrap=True
+        )
+
+
+@command
+def choose(
+    plan: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN]", help="A plan file; without, for one count.")
+    ] = None,
+    risk: Annotated[
+        float | None, typer.Option(help="Largest expected posterior over prior.")
+    ] = None,
+    posterior: Annotated[float | None, typer.Option(help="Largest expected posterior.")] = None,
+    correct: Annotated[
+        float | None, typer.Option(help="Largest probability of a correct decision.")
+    ] = None,
+    accuracy: Annotated[
+        str | None, typer.Option(help='Instead: "county TOTAL ±1% of 20,000 at 95%".')
+    ] = None,
+    prior: Priors = None,
+    attack: Annotated[
+        str, typer.Option(help="presence, unknown attribute or whole record; with a plan.")
+    ] = "presence",
+    attribute: Annotated[str | None, typer.Option(help="Of the unknown attribute.")] = None,
+    total: Annotated[
+        str | None, typer.Option(help="With a plan and --risk: spend no more rho than this.")
+    ] = None,
+    pure: Annotated[
+        bool, typer.Option("--epsilon", help="Choose epsilon, for discrete Laplace noise.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose a budget: the largest that keeps a risk, or the smallest that reaches an accuracy.
+
+    Without a plan it is for one count of sensitivity 1. With a plan, every level gets what keeps the
+    risk of an intruder who knows everyone else in a unit there. No record is read.
+
+    Example: `countveil choose --risk 1.5 --prior 0.02`
+    """
+    if accuracy is not None:
+        if (risk, posterior, correct) != (None, None, None):
+            raise InputError("choose: give --accuracy or a limit on risk, not both")
+        _choose_by_accuracy(plan, accuracy, as_json)
+    elif plan is None:
+        _choose_for_one_count(prior or [0.5], pure, as_json, risk, posterior, correct)
+    else:
+        if posterior is not None or correct is not None or pure or risk is None:
+            raise InputError("choose: with a plan, give --risk; the others are for one count")
+        _choose_for_plan(plan, risk, prior, attack, attribute, total, as_json)
+
+
+def _choose_for_one_count(
+    priors: list[float],
+    pure: bool,
+    as_json: bool,
+    risk: float | None,
+    posterior: float | None,
+    correct: float | None,
+) -> None:
+    from countveil.assess import choose as choosing
+    from countveil.assess.intruder import Intruder
+    from countveil.assess.one_level import correct_decision, marginal_risk
+    from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+    from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+    from countveil.mechanisms.law import Mechanism
+
+    pick = choosing.largest_epsilon if pure else choosing.largest_rho
+    chosen = pick(risk=risk, posterior=posterior, correct=correct, prior=priors)
+    noise: Mechanism = DiscreteLaplace(1 / chosen) if pure else DiscreteGaussian.from_rho(chosen)
+    name = "epsilon" if pure else "rho"
+    outcomes = []
+    for p in priors:
+        who = Intruder(prior=p)
+        after = marginal_risk(noise, intruder=who)
+        right = correct_decision(noise, intruder=who)
+        outcomes.append(
+            {
+                "prior": p,
+                "marginal_risk": float(after.value),
+                "posterior": float(after.posterior or 0.0),
+                "correct_decision": float(right.value),
+            }
+        )
+    if as_json:
+        showing.print_json({name: str(chosen), "value": float(chosen), "outcomes": outcomes})
+        return
+    print(f"{name} = {float(chosen):.10g}, exactly {chosen}")
+    for item in outcomes:
+        print(
+            f"prior {item['prior']:g}: his posterior comes to {item['posterior']:.5g} on average, "
+            f"{item['marginal_risk']:.4f} times his prior; he decides rightly with probability "
+            f"{item['correct_decision']:.4g} if his target is there"
+        )
+
+
+def _choose_for_plan(
+    path: Path,
+    risk: float,
+    prior: list[float] | None,
+    attack: str,
+    attribute: str | None,
+    total: str | None,
+    as_json: bool,
+) -> None:
+    from countveil.assess.choose_plan import within_risk
+    from countveil.numerics import positive
+    from countveil.schema.plan import Plan
+
+    plan = Plan.load(path)
+    priors = list(plan.intruder.priors) if prior is None else prior
+    chosen = within_risk(
+        plan,
+        risk=risk,
+        prior=priors,
+        attack=attack,  # type: ignore[arg-type]
+        attribute=attribute,
+        total=None if total is None else positive(total, "total"),
+    )
+    worst = max(chosen.risks.values())
+    sentence = (
+        f"With rho = {float(chosen.total):.6g} in all, R stays within {risk:g} at every level for "
+        f"priors {', '.join(f'{p:g}' for p in priors)}: the largest is {worst:.6f}. Put these lines "
+        f"into the plan:"
+    )
+    _show_chosen(chosen, sentence, as_json)
+
+
+def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
+    from countveil.assess.choose_plan import SIZE, Accuracy, within_accuracy
+    from countveil.schema.plan import Plan
+
+    wanted = Accuracy.parse(text)
+    named = Path("plan.toml") if path is None else path
+    if path is None and not named.is_file():
+        raise InputError(
+            "choose: an accuracy is that of a plan; name one, or run where plan.toml is"
+        )
+    chosen = within_accuracy(Plan.load(named), wanted)
+    of = ""
+    if wanted.size is not None:
+        said = "as said" if "of" in text.split() else f"{SIZE:,} where none are named"
+        of = f" ({100 * wanted.half_width / wanted.size:g} % of {wanted.size:,} people, {said})"
+    sentence = (
+        f"With rho = {float(chosen.total):.6g} in all, {wanted.query} of a {wanted.level} is within "
+        f"±{wanted.half_width:g}{of} with {100 * wanted.confidence:g} % confidence, before "
+        f"post-processing. R is the largest over the plan's priors. Put these lines into the plan:"
+    )
+    _show_chosen(chosen, sentence, as_json)
+
+
+def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
+    from countveil.report import risk_terminal
+
+    if as_json:
+        shares = {level: str(value / chosen.total) for level, value in chosen.rho.items()}
+        showing.print_json(
+            {
+                "rho": str(chosen.total),
+                "levels": {level: str(value) for level, value in chosen.rho.items()},
+                "shares": shares,
+                "effective_rho": chosen.effective,
+                "marginal_risk": chosen.risks,
+                "above_limit": [
+                    level
+                    for level, value in chosen.risks.items()
+                    if chosen.plan.intruder.limit is not None and value > chosen.plan.intruder.limit
+                ],
+            }
+        )
+        return
+    showing.console().print(risk_terminal.chosen_view(chosen, sentence), soft_wrap=True)
+
+
+def _refuse_unknown_level(known: tuple[str, ...], level: str | None) -> None:
+    if level is not None and level not in known:
+        raise InputError(f"no level {level!r}; choose from {', '.join(known)}")
