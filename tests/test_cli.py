@@ -258,7 +258,19 @@ def test_no_color_and_quiet_are_honoured(tiny):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "init", "check", "price", "release", "postprocess", "verify", "package"]
+    "command",
+    [
+        "demo",
+        "init",
+        "check",
+        "price",
+        "release",
+        "postprocess",
+        "verify",
+        "package",
+        "assess",
+        "choose",
+    ],
 )
 def test_every_command_has_help_with_an_example(command):
     ran = run(command, "--help", env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})

@@ -1,0 +1,161 @@
+"""`assess` and `choose` as a stranger uses them."""
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from countveil import Seeded, pipeline
+from countveil.assess import attacks
+from countveil.schema.plan import Plan
+from tests.conftest import run
+
+
+@pytest.fixture
+def out(tiny):
+    folder = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=folder, rng=Seeded(2))
+    return folder
+
+
+def test_assess_says_what_a_release_discloses(out, tiny):
+    ran = run("assess", out, "--prior", "0.1", "--prior", "0.5", "--quiet")
+    assert ran.status == 0, ran.err
+    worst = attacks.marginal_risk(Plan.load(tiny), attack="whole record", prior=0.1, level="area")
+    words = " ".join(ran.out.split())
+    assert f"{worst.value:.3f} times what he believed before" in words
+    assert "whole record" in words
+    assert "From published values alone" in words
+    assert not any((out.parent / "out-internal").glob("risk*"))
+
+
+def test_assess_as_json_and_its_levels(out):
+    ran = run("assess", out, "--prior", "0.1", "--level", "region", "--json", "--quiet")
+    document = ran.document()
+    assert document["audience"] == "public"
+    assert document["level"] == "region"
+    assert {item["attack"] for item in document["attacks"]} == {
+        "presence",
+        "unknown attribute: AGE",
+        "unknown attribute: SEX",
+        "whole record",
+    }
+    assert [item["audience"] for item in document["maps"]] == ["public"]
+    for item in document["attacks"]:
+        assert 1 <= item["marginal_risk"] <= 10
+        assert 0 <= item["correct_decision"] <= 1
+
+
+def test_the_internal_map_is_written_to_the_internal_folder_alone(out, tiny):
+    before = {path.name for path in out.rglob("*")}
+    ran = run("assess", out, "--internal", "--plan", tiny, "--prior", "0.1", "--quiet")
+    assert ran.status == 0, ran.err
+    assert "INTERNAL" in ran.out
+    assert {path.name for path in out.rglob("*")} == before
+    internal = out.parent / "out-internal"
+    written = sorted(path.name for path in internal.glob("risk*"))
+    assert written == ["risk-worst.parquet", "risk.json", "risk.parquet"]
+    assert all((internal / name).stat().st_mode & 0o077 == 0 for name in written)
+    assert json.loads((internal / "risk.json").read_text())["audience"] == "internal"
+
+
+def test_the_public_summary_is_the_same_whatever_the_records(tiny):
+    """The same measurements, other records: not a byte differs."""
+    plan, folder = Plan.load(tiny), tiny.parent / "out"
+    pipeline.release(plan, to=folder, rng=Seeded(2))
+    first = run("assess", folder, "--quiet", "--json").out
+    people = tiny.parent / "people.csv"
+    people.write_text(people.read_text().splitlines()[0] + "\n")
+    assert run("assess", folder, "--quiet", "--json").out == first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--internal"], "give both --internal and --plan, or none"),
+        (["--level", "town"], "no level 'town'; choose from region, area"),
+        (["--places", "town"], "no level 'town'; choose from region, area"),
+        (["--prior", "2"], "prior: 2.0 is not allowed; it must be between 0 and 1"),
+        (["--places", "area", "--level", "region"], "places: area lies below region"),
+    ],
+)
+def test_assess_refuses_what_it_cannot_do(out, words, message):
+    ran = run("assess", out, *words, "--quiet")
+    assert ran.status == 2
+    assert message in ran.err
+
+
+def test_assess_refuses_records_of_another_plan(out, tiny):
+    other = tiny.with_name("other.toml")
+    other.write_text(tiny.read_text().replace('rho = "2"', 'rho = "1"'))
+    ran = run("assess", out, "--internal", "--plan", other, "--quiet")
+    assert ran.status == 2
+    assert "measures something else" in ran.err
+
+
+def test_choose_for_one_count():
+    ran = run("choose", "--risk", "1.25", "--prior", "0.2")
+    assert ran.status == 0
+    assert ran.out.startswith("rho = 0.195926197")
+    document = run(
+        "choose", "--risk", "1.25", "--prior", "0.2", "--prior", "0.5", "--json"
+    ).document()
+    assert Fraction(document["rho"]) == Fraction("0.195926197859")
+    assert document["outcomes"][0]["marginal_risk"] == pytest.approx(1.25)
+    assert document["outcomes"][1]["marginal_risk"] < 1.25
+    ran = run("choose", "--correct", "0.6", "--epsilon")
+    assert ran.out.startswith("epsilon = ")
+
+
+def test_choose_for_a_plan_gives_lines_that_keep_the_limit(tiny):
+    ran = run("choose", tiny, "--risk", "1.4", "--prior", "0.1", "--json")
+    document = ran.document()
+    assert all(1.39 < risk <= 1.4 for risk in document["marginal_risk"].values())
+    assert sum(Fraction(share) for share in document["shares"].values()) == 1
+    text = run("choose", tiny, "--risk", "1.4", "--prior", "0.1").out
+    lines = text[text.index("[budget]") :]
+    budget = tiny.read_text()
+    changed = (
+        budget[: budget.index("[budget]")]
+        + lines.strip()
+        + "\n"
+        + budget[budget.index("[budget.queries") :]
+    )
+    plan = Plan.parse(changed, folder=tiny.parent)
+    for level in plan.levels:
+        risk = attacks.marginal_risk(plan, attack="presence", prior=0.1, level=level).value
+        assert 1.39 < risk <= 1.4
+
+
+def test_choose_by_accuracy(tiny):
+    ran = run("choose", "--accuracy", "area TOTAL ±1% at 95%", cwd=tiny.parent)
+    assert ran.status == 0, ran.err
+    words = " ".join(ran.out.split())
+    assert "is within ±100 (1 % of 10,000 people, 10,000 where none are named)" in words
+    ran = run("choose", tiny, "--accuracy", "area TOTAL ±5 at 90%", "--json")
+    assert Fraction(ran.document()["rho"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prior", "0.1"], "give a limit: risk, posterior or correct"),
+        (["--risk", "20", "--prior", "0.1"], "risk: 20 is not allowed with prior 0.1"),
+        (
+            ["--accuracy", "area TOTAL ±1 at 95%", "--risk", "1.5"],
+            "give --accuracy or a limit on risk",
+        ),
+        (["--accuracy", "nonsense"], "is not understood; write it like"),
+        (["--accuracy", "area TOTAL ±1 at 95%"], "an accuracy is that of a plan; name one"),
+    ],
+)
+def test_choose_refuses_what_it_cannot_do(words, message, tmp_path):
+    ran = run("choose", *words, cwd=tmp_path)
+    assert ran.status == 2
+    assert message in ran.err
+
+
+def test_choose_for_a_plan_needs_a_risk(tiny):
+    ran = run("choose", tiny, "--correct", "0.6")
+    assert ran.status == 2
+    assert "with a plan, give --risk" in ran.err
