@@ -14,9 +14,11 @@ from countveil.assess import (
     Flat,
     Intruder,
     Level,
+    Losses,
     Pmf,
     SiblingsPoisson,
     UpTo,
+    decide,
     hierarchy,
     one_level,
     two_levels,
@@ -316,6 +318,30 @@ def test_the_certificate_is_never_violated():
         violated += off > rough.error + 1e-12
     assert cut > 300  # or it would show nothing
     assert violated == 0
+
+
+@pytest.mark.parametrize("losses", [Losses(2, 1), Losses(1, 5)])
+def test_decisions_under_any_loss_equal_a_sum_over_releases(losses):
+    levels = [Level(DiscreteGaussian("1/2"), 2), Level(DiscreteGaussian(1))]
+    who = Intruder(prior=0.4, known=1)
+    for counts in ([2, 4], [1, 3]):
+        total = 0.0
+        for x1 in range(-6, 10):
+            for x2 in range(-6, 15):
+                for y in range(-8, 13):
+                    weight = math.exp(
+                        float(levels[0].noise.log_pmf(x1 - counts[0]))
+                        + float(levels[1].noise.log_pmf(x2 - counts[1]))
+                        + float(convolved(levels[0].noise, 2, y - counts[1] + counts[0]))
+                    )
+                    if weight < 1e-9:
+                        continue
+                    after = hierarchy.posterior(
+                        levels, observed=[x1, x2], sibling_sums=[y], intruder=who
+                    ).value
+                    total += weight * decide(min(max(after, 0.0), 1.0), losses=losses)
+        value = hierarchy.correct_decision(levels, truth=counts, intruder=who, losses=losses).value
+        assert value == pytest.approx(total if counts[0] == 2 else 1 - total, abs=2e-6)
 
 
 def test_simulation_agrees_with_the_exact_sum():

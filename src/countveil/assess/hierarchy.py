@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from countveil.assess import paper_sampler, simulated_decision, two_levels
 from countveil.assess.chain import Evidence, Step, marginal, message
-from countveil.assess.decision import Ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.one_level import correct_decision as decision_from_one_level
@@ -115,13 +115,15 @@ def correct_decision(
     intruder: Intruder,
     siblings: Addition = "convolution",
     ties: Ties = "split",
+    losses: Losses = EVEN,
     method: Method = "exact",
     draws: int | None = None,
     rng: BitSource | None = None,
 ) -> Risk:
     """Return the probability that he decides rightly about his target, seeing all levels.
 
-    `truth` has the true count of each level; his target is there if the first is `known` + `rows`. One
+    `truth` has the true count of each level; his target is there if the first is `known` + `rows`. He
+    says "there" where that has the smaller expected loss; `ties` says what he does at equal ones. One
     and two levels are summed exactly. For more, or with `draws`, the levels above are simulated with
     `rng` and the lowest is summed; the error is then a standard error.
     """
@@ -131,12 +133,12 @@ def correct_decision(
         return paper_sampler.correct_decision(*_pair(levels), truth, intruder, draws=draws)
     if len(levels) == 1:
         return decision_from_one_level(
-            levels[0].noise, intruder=intruder, ties=ties, present=present
+            levels[0].noise, intruder=intruder, ties=ties, present=present, losses=losses
         )
     if len(levels) == 2 and draws is None and intruder.certain:
-        return two_levels.correct_decision(*_pair(levels), truth, intruder, siblings, ties)
+        return two_levels.correct_decision(*_pair(levels), truth, intruder, siblings, ties, losses)
     added = _simulated(levels, truth, intruder, siblings, draws, rng)
-    return simulated_decision.correct_decision(levels, truth, intruder, ties, added)
+    return simulated_decision.correct_decision(levels, truth, intruder, ties, added - losses.bias)
 
 
 def marginal_risk(

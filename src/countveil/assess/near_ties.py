@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from countveil.assess.decision import EVEN, Losses
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.parent_prior import Exactly, Flat, UpTo
@@ -33,8 +34,10 @@ class Tie:
     sibling_sum: float
 
 
-def resolved(tie: Tie, low: Level, high: Level, intruder: Intruder, siblings: Addition) -> int:
-    """Return 1 if the target is likelier there, -1 if not, 0 if neither within 240 digits.
+def resolved(
+    tie: Tie, low: Level, high: Level, intruder: Intruder, siblings: Addition, losses: Losses = EVEN
+) -> int:
+    """Return 1 if saying "there" has the smaller expected loss, -1 if not, 0 if even to 240 digits.
 
     Laws and priors other than discrete Gaussian, flat and known ones are not resolved: 0.
     """
@@ -47,6 +50,8 @@ def resolved(tie: Tie, low: Level, high: Level, intruder: Intruder, siblings: Ad
         with localcontext(Context(prec=digits + _GUARD, Emin=-(10**9), Emax=10**9)):
             there = _evidence(tie, low, high, intruder, siblings, True, digits)
             away = _evidence(tie, low, high, intruder, siblings, False, digits)
+            there *= _ratio(Fraction(losses.false_no))
+            away *= _ratio(Fraction(losses.false_yes))
             if there == away == 0:
                 return 0
             if abs(there - away) > max(there, away) * Decimal(10) ** -digits:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from countveil.assess.chain import Step, message
-from countveil.assess.decision import Ties, sigmoid
+from countveil.assess.decision import Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.risk import Risk
@@ -36,7 +36,7 @@ def correct_decision(
         loss = levels[0].noise.loss_at(before, intruder.rows)
         even = np.abs(log_odds + loss) <= 1e-12 * (np.abs(log_odds) + np.abs(loss) + 1)
     tied = np.where(even, probability_from(levels[0], before, shift) - yes, 0.0)
-    yes = yes + {"yes": 1.0, "no": 0.0, "split": 0.5}[ties] * tied
+    yes = yes + share_of_ties(ties) * tied
     right = yes if present else 1 - yes
     value, error = _mean(right)
     return Risk("correct decision", value, error=error)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 from countveil.assess.chain import end_weights
-from countveil.assess.decision import Ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.near_ties import Tie, resolved
@@ -51,15 +51,17 @@ def correct_decision(
     intruder: Intruder,
     siblings: Addition,
     ties: Ties,
+    losses: Losses = EVEN,
 ) -> Risk:
     """Return the probability of a correct decision about the target; see `hierarchy`."""
     present = truth[0] != intruder.known
     table = tabulated(low, high, truth, intruder, siblings)
-    value = _says_yes(table, low, high, intruder, siblings, ties, present)
+    how = (low, high, intruder, siblings, ties, losses, present)
+    value = _says_yes(table, *how)
     error = None
     if table.thinned:
         rough = tabulated(low, high, truth, intruder, siblings, coarser=2)
-        error = abs(value - _says_yes(rough, low, high, intruder, siblings, ties, present))
+        error = abs(value - _says_yes(rough, *how))
     return Risk("correct decision", value if present else 1 - value, error=error)
 
 
@@ -247,10 +249,11 @@ def _says_yes(
     intruder: Intruder,
     siblings: Addition,
     ties: Ties,
+    losses: Losses,
     present: bool,
 ) -> float:
     """Return how often he says that his target is there."""
-    log_odds = intruder.log_odds + table.log_odds
+    log_odds = intruder.log_odds - losses.bias + table.log_odds
     shift = 0 if present else intruder.rows
     if table.thinned and isinstance(low.noise, DiscreteGaussian) and low.noise.sigma2 > 400:
         rate = float(1 / (2 * low.noise.sigma2))
@@ -271,8 +274,8 @@ def _says_yes(
             if table.weights[i, j] * mass < 1e-18:
                 continue
             tie = Tie(float(at[i, j]), float(table.parents[i]), float(table.sums[j]))
-            sign = resolved(tie, low, high, intruder, siblings)
-            decided = {1: 1.0, -1: 0.0, 0: {"yes": 1.0, "no": 0.0, "split": 0.5}[ties]}[sign]
+            sign = resolved(tie, low, high, intruder, siblings, losses)
+            decided = {1: 1.0, -1: 0.0, 0: share_of_ties(ties)}[sign]
             total += float(table.weights[i, j]) * mass * (decided - (1.0 if offset == 0 else 0.0))
     return total
 
