@@ -131,3 +131,43 @@ def test_wide_noise_is_finite_for_the_unsure():
         risk = assess.marginal_risk(noise, intruder=UNSURE).value
         assert 1 - 1e-9 <= risk <= 1 / 0.3 + 1e-9
         assert math.isfinite(risk)
+
+
+def test_a_facility_that_must_hold_somebody_gives_the_target_away():
+    """He knows that nobody else is there, and that the count is at least one."""
+    sure = Intruder(prior=0.02, at_least=1)
+    assert sure.informed_prior == 1.0
+    assert assess.posterior(NOISES[0], observed=-3, intruder=sure).value == 1.0
+    gone = Intruder(prior=0.02, known=4, at_most=4)
+    assert gone.informed_prior == 0.0
+    assert assess.posterior(NOISES[0], observed=9, intruder=gone).value == 0.0
+
+
+def test_what_is_public_of_the_count_enters_exactly():
+    """Unsure of three others, he knows that at least two people are there."""
+    others = (0.125, 0.375, 0.375, 0.125)
+    who = Intruder(prior=0.2, others=others, at_least=2, at_most=3)
+    joint = {
+        (b, u): (0.2 if b else 0.8) * others[u] for b in (0, 1) for u in range(4) if 2 <= u + b <= 3
+    }
+    whole = sum(joint.values())
+    assert who.informed_prior == pytest.approx(sum(p for (b, _), p in joint.items() if b) / whole)
+    noise = DiscreteGaussian(2)
+    for x in (-2, 0, 3, 7):
+        weights = {key: p * math.exp(noise.log_pmf(x - sum(key))) for key, p in joint.items()}
+        expected = sum(p for (b, _), p in weights.items() if b) / sum(weights.values())
+        found = assess.posterior(noise, observed=x, intruder=who).value
+        assert found == pytest.approx(expected, rel=1e-10)
+        levels = [assess.Level(noise)]
+        again = assess.hierarchy.posterior(levels, observed=[x], intruder=who).value
+        assert again == pytest.approx(expected, rel=1e-10)
+    # The public facts alone take him this far; the release adds the rest.
+    risk = assess.marginal_risk(noise, intruder=who)
+    assert risk.posterior > who.informed_prior > who.prior
+
+
+def test_facts_that_contradict_what_he_knows_are_refused():
+    with pytest.raises(
+        InputError, match="no count that he thinks possible lies between 5 and None"
+    ):
+        Intruder(prior=0.5, at_least=5)

@@ -74,7 +74,8 @@ def posterior(
         e = np.asarray(seen.observed[0] - intruder.known - intruder.rows, float)
         odds = levels[0].noise.loss_at(e, intruder.rows) + found.log_values[0] - found.log_values[1]
     else:
-        log_there, log_away = logsumexp(log_evidence + intruder.log_others, axis=1)
+        weights = [intruder.log_weights(there=there) for there in (True, False)]
+        log_there, log_away = logsumexp(log_evidence + np.array(weights), axis=1)
         odds = log_there - log_away
     value = float(sigmoid(np.asarray(intruder.log_odds + odds)))
     return Risk("posterior", value, posterior=value, error=2 * found.error)
@@ -101,7 +102,9 @@ def level_posterior(
     steps, ends = _steps(levels, seen, siblings)
     counts = np.concatenate([intruder.counts(there=False), intruder.counts(there=True)])
     odds = np.repeat([-intruder.log_odds, 0.0], len(intruder.others))
-    log_start = odds + np.tile(intruder.log_others, 2)
+    log_start = odds + np.concatenate(
+        [intruder.log_weights(there=there) for there in (False, True)]
+    )
     log_start = log_start + levels[0].noise.log_pmf(seen.observed[0] - counts)
     where, weights = marginal(steps, counts, log_start, ends[at - 1])
     kept = weights > 0

@@ -16,13 +16,17 @@ class Intruder:
     """He knows everyone in a cell but his target, who is there with probability `prior`.
 
     `known` is the count without the target; the target would add `rows` to it. Where he does not know
-    all others, `others` has his probabilities that 0, 1, 2, … people beyond `known` are there.
+    all others, `others` has his probabilities that 0, 1, 2, … people beyond `known` are there. What is
+    public of the count itself, a facility that holds somebody or a published total, is `at_least` and
+    `at_most`: counts beyond are impossible.
     """
 
     prior: float
     known: int = 0
     rows: int = 1
     others: tuple[float, ...] = (1.0,)
+    at_least: int = 0
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.prior, bool) or not 0 < self.prior < 1:
@@ -38,10 +42,22 @@ class Intruder:
                 "others: his probabilities of 0, 1, 2, … more people must not be negative and sum to 1"
             )
         object.__setattr__(self, "others", tuple(float(p) for p in others))
+        if not any(np.isfinite(self.log_weights(there=there)).any() for there in (True, False)):
+            raise InputError(
+                f"at_least, at_most: no count that he thinks possible lies between {self.at_least} and "
+                f"{self.at_most}; he knows of {self.known}"
+            )
 
     @classmethod
     def knowing_all_but(
-        cls, count: int, *, prior: float, known: int = 0, probability: float = 0.5
+        cls,
+        count: int,
+        *,
+        prior: float,
+        known: int = 0,
+        probability: float = 0.5,
+        at_least: int = 0,
+        at_most: int | None = None,
     ) -> Intruder:
         """Return one who is unsure of `count` others, each there with a probability (002, § 6)."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -51,7 +67,8 @@ class Intruder:
         law = np.ones(1)
         for _ in range(count):
             law = np.convolve(law, [1 - probability, probability])
-        return cls(prior=prior, known=known, others=tuple(law / law.sum()))
+        others = tuple(law / law.sum())
+        return cls(prior=prior, known=known, others=others, at_least=at_least, at_most=at_most)
 
     @property
     def log_odds(self) -> float:
@@ -60,14 +77,24 @@ class Intruder:
 
     @property
     def certain(self) -> bool:
-        """Whether he knows all others."""
-        return len(self.others) == 1
+        """Whether he knows all others, and nothing is public of the count."""
+        return len(self.others) == 1 and self.at_least <= 0 and self.at_most is None
 
     @property
-    def log_others(self) -> FloatArray:
-        """The log of his probabilities of 0, 1, 2, … more people."""
+    def informed_prior(self) -> float:
+        """His probability that the target is there, once what is public of the count is taken in."""
+        there, away = (np.exp(self.log_weights(there=there)).sum() for there in (True, False))
+        return float(self.prior * there / (self.prior * there + (1 - self.prior) * away))
+
+    def log_weights(self, *, there: bool) -> FloatArray:
+        """Return the log of his probabilities of 0, 1, 2, … more people; none where it cannot be."""
+        counts = self.counts(there=there)
+        possible = counts >= self.at_least
+        if self.at_most is not None:
+            possible &= counts <= self.at_most
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.array(self.others)), np.float64)
+            weights = np.log(np.where(possible, np.array(self.others), 0.0))
+        return np.asarray(weights, np.float64)
 
     def counts(self, *, there: bool) -> FloatArray:
         """Return the counts that he thinks possible, with his target or without."""

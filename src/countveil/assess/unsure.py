@@ -1,4 +1,4 @@
-"""An intruder who does not know all others: the released count is a mixture under both hypotheses."""
+"""An intruder who is unsure of others: the released count is a mixture under both hypotheses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def lattice(noise: Law, intruder: Intruder) -> Lattice:
     released = step * np.arange(math.floor(low / step), math.ceil(high / step) + 1)
     log_there, log_away = _log_mixtures(noise, intruder, released)
     there, away = np.exp(log_there), np.exp(log_away)
-    return Lattice(there / there.sum(), away / away.sum(), log_there - log_away)
+    with np.errstate(invalid="ignore"):
+        shares = [np.nan_to_num(law / law.sum()) for law in (there, away)]
+    return Lattice(shares[0], shares[1], log_there - log_away)
 
 
 def _log_mixtures(
@@ -49,6 +51,9 @@ def _log_mixtures(
     mixtures = []
     for there in (True, False):
         counts = intruder.counts(there=there)
-        log_terms = noise.log_density(released[..., None] - counts) + intruder.log_others
-        mixtures.append(np.asarray(logsumexp(log_terms, axis=-1)))
+        log_terms = noise.log_density(released[..., None] - counts) + intruder.log_weights(
+            there=there
+        )
+        with np.errstate(divide="ignore"):
+            mixtures.append(np.asarray(logsumexp(log_terms, axis=-1)))
     return mixtures[0], mixtures[1]
