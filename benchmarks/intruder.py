@@ -26,7 +26,7 @@ _MOST_MB = 2_000.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--points", type=int, default=100_000, help="data sets to sample for Gibbs")
-    parser.add_argument("--draws", type=int, default=100, help="Gibbs draws for each")
+    parser.add_argument("--draws", type=int, default=_DRAWS, help="Gibbs draws for each")
     parser.add_argument("--cells", type=int, default=10_000_000, help="cells of the risk map")
 
 

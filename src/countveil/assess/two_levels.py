@@ -19,6 +19,7 @@ from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.near_ties import Tie, resolved
+from countveil.assess.parent_prior import Flat
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition, SummedNoise
 from countveil.errors import InputError
@@ -168,6 +169,12 @@ def log_odds_above(
     A_k = Σ_{y >= 0} g2(x2* - k - y) h(y1* - y) prior(k + y | k).
     """
     there, away = intruder.counts(there=True)[0], intruder.counts(there=False)[0]
+    rows = intruder.rows
+    if isinstance(low.prior, Flat) and low.siblings and len(parents) == np.ptp(parents) + 1:
+        # A_{k + rows} at x2* is A_k at x2* - rows: one sum serves both.
+        wider = np.concatenate([parents[0] - np.arange(rows, 0, -1), parents])
+        log_sums = _log_sums(low, high, wider, sums, away, siblings)
+        return log_sums[: len(parents)] - log_sums[rows:]
     with np.errstate(invalid="ignore"):
         found = _log_sums(low, high, parents, sums, there, siblings) - _log_sums(
             low, high, parents, sums, away, siblings
