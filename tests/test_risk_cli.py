@@ -59,6 +59,15 @@ def test_the_internal_map_is_written_to_the_internal_folder_alone(out, tiny):
     assert json.loads((internal / "risk.json").read_text())["audience"] == "internal"
 
 
+def test_the_plan_beside_a_release_is_found(out, tiny, tmp_path_factory):
+    assert run("assess", out, "--internal", "--prior", "0.1", "--quiet").status == 0
+    tiny.rename(tiny.with_name("other.toml"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    ran = run("assess", out, "--internal", "--quiet", cwd=elsewhere)
+    assert ran.status == 2
+    assert "is that of the release; name it with --plan" in " ".join(ran.err.split())
+
+
 def test_the_public_summary_is_the_same_whatever_the_records(tiny):
     """The same measurements, other records: not a byte differs."""
     plan, folder = Plan.load(tiny), tiny.parent / "out"
@@ -72,7 +81,7 @@ def test_the_public_summary_is_the_same_whatever_the_records(tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--internal"], "give both --internal and --plan, or none"),
+        (["--plan", "plan.toml"], "--plan names the records that --internal reads"),
         (["--level", "town"], "no level 'town'; choose from region, area"),
         (["--places", "town"], "no level 'town'; choose from region, area"),
         (["--prior", "2"], "prior: 2.0 is not allowed; it must be between 0 and 1"),

@@ -23,10 +23,11 @@ def assess(
     out: OutPath,
     internal: Annotated[
         bool,
-        typer.Option("--internal", help="Also map the risk of everyone counted; needs --plan."),
+        typer.Option("--internal", help="Also map the risk of everyone counted; reads records."),
     ] = False,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="The plan, whose records --internal reads.")
+        Path | None,
+        typer.Option("--plan", help="Whose records --internal reads; plan.toml beside OUT if not."),
     ] = None,
     prior: Priors = None,
     level: Annotated[
@@ -52,10 +53,12 @@ def assess(
     from countveil.report import risk_terminal
 
     done = Release.read(out)
-    if internal != (plan is not None):
+    if plan is not None and not internal:
         raise InputError(
-            "assess: --internal reads the records of a plan; give both --internal and --plan, or none"
+            "assess: --plan names the records that --internal reads; give both, or none"
         )
+    if internal:
+        plan = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
     geography = done.geography
     _refuse_unknown_level(done.plan.measured_levels, level)
     _refuse_unknown_level(done.plan.levels, places)
@@ -264,6 +267,23 @@ def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
         )
         return
     showing.console().print(risk_terminal.chosen_view(chosen, sentence), soft_wrap=True)
+
+
+def _plan_of(out: Path, digest: str) -> Path:
+    """Find the plan of a release beside it or here."""
+    from countveil.errors import CountveilError
+    from countveil.schema.plan import Plan
+
+    for path in (out.absolute().parent / "plan.toml", Path("plan.toml")):
+        try:
+            if path.is_file() and Plan.load(path).measuring_digest == digest:
+                return path
+        except CountveilError:
+            continue  # a plan of something else, or none
+    raise InputError(
+        f"assess: --internal reads records, and no plan.toml beside {out} or here is that of the "
+        f"release; name it with --plan"
+    )
 
 
 def _refuse_unknown_level(known: tuple[str, ...], level: str | None) -> None:
