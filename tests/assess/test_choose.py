@@ -78,6 +78,18 @@ def test_the_sawtooth_is_scanned(prior):
     assert correct(rho * (1 + Fraction(1, 10**6))) > limit
 
 
+@pytest.mark.parametrize(("limit", "prior"), [(0.3, 0.4999), (0.1, 0.499), (0.0005, 0.49)])
+def test_priors_near_one_half_keep_their_limit(limit, prior):
+    rho = choose.largest_rho(correct=limit, prior=prior)
+    noise = DiscreteGaussian.from_rho(rho)
+    assert assess.correct_decision(noise, intruder=Intruder(prior=prior)).value <= limit
+
+
+def test_a_profile_is_rounded_down():
+    assert float(choose.epsilon_for_profile(lambda p: max(0.25 / p, 3))) <= math.log(11 / 3)
+    assert float(choose.epsilon_for_profile(lambda p: 1.5)) <= math.log(1.5)
+
+
 def test_the_closed_form_is_safe_and_below():
     for risk, prior in ((1.5, 0.02), (1.1, 0.5), (3, 0.1)):
         safe = choose.safe_rho(risk=risk, prior=prior)

@@ -524,3 +524,98 @@ def test_what_cannot_be_is_refused(build, message):
 def test_golden_values_are_all_there(truth):
     assert len(truth) == 264
     assert json.dumps(truth["t6_P(X1=1)"]["exact"]) == "0.5032878263086942"
+
+
+def one_by_one(prior, parent=None):
+    """The posterior of the reviewers' case: two siblings, each with a prior of its own."""
+    noise = DiscreteGaussian(2)
+    totals = []
+    for there in (0, 1):
+        total = 0.0
+        for y1 in range(30):
+            for y2 in range(30):
+                x2 = 1 + there + y1 + y2
+                if parent is not None and x2 != parent:
+                    continue
+                log_term = sum(
+                    float(prior.log_weight(np.array(y), np.array(0)))
+                    + float(noise.log_pmf(seen - y))
+                    for y, seen in ((y1, 1), (y2, 2))
+                )
+                total += math.exp(log_term + float(noise.log_pmf(4 - x2)))
+        totals.append(
+            total * math.exp(float(noise.log_pmf(2 - 1 - there))) * (0.3 if there else 0.7)
+        )
+    return totals[1] / sum(totals)
+
+
+@pytest.mark.parametrize(
+    "prior", [UpTo(2), UpTo(2, False), Exactly(1), Pmf([0.2, 0.3, 0.5], of="parent"), Flat()]
+)
+@pytest.mark.parametrize("known", [None, 5])
+def test_priors_of_single_siblings_are_those_of_each(prior, known):
+    noise = DiscreteGaussian(2)
+    above = Flat() if known is None else Exactly(known)
+    levels = [Level(noise, 2, above, sibling_prior=prior), Level(noise)]
+    expected = one_by_one(prior, known)
+    found = hierarchy.posterior(
+        levels, observed=[2, 4], sibling_values=[[1, 2]], intruder=Intruder(prior=0.3, known=1)
+    )
+    assert found.value == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_known_parent_far_from_what_is_seen_is_still_reached():
+    levels = [Level(DiscreteGaussian(2), 3, Exactly(1000)), Level(DiscreteGaussian(2))]
+    risk = hierarchy.posterior(levels, observed=[1, 900], sibling_sums=[900], intruder=WHO)
+    noise = SummedNoise(DiscreteGaussian(2), 3)
+    odds = float(DiscreteGaussian(2).loss_at(0.0))
+    odds += float(noise.log_pmf(np.array([-99]))[0] - noise.log_pmf(np.array([-100]))[0])
+    assert risk.value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-9)
+    with pytest.raises(InputError, match="no count is possible"):
+        hierarchy.posterior(
+            two(Exactly(3)), observed=[1, 1], sibling_sums=[1], intruder=Intruder(0.5, known=5)
+        )
+
+
+def test_priors_with_gaps_are_summed_over_all_their_counts():
+    """What is above need not fall off from one mode; the certificate knows."""
+    for seed in range(60):
+        rng = np.random.default_rng([21, seed])
+        gaps = rng.random(40) * (rng.random(40) < 0.15) + 1e-12 * (rng.random(40) < 0.3)
+        gaps[rng.integers(40)] = 1.0
+        prior = Pmf(gaps, of="siblings" if seed % 2 else "parent")
+        levels = [
+            Level(NOISES[rng.integers(5)], int(rng.integers(1, 4)), prior if seed % 3 else Flat()),
+            Level(
+                NOISES[rng.integers(5)], int(rng.integers(1, 4)), prior if seed % 3 != 1 else Flat()
+            ),
+            Level(NOISES[rng.integers(5)]),
+        ]
+        observed = [int(x) for x in rng.integers(-2, 30, 3)]
+        sums = [int(x) for x in rng.integers(-2, 30, 2)]
+        moves = [
+            lambda y, level=level, total=total: convolved(level.noise, level.siblings, total - y)
+            for level, total in zip(levels, sums, strict=False)
+        ]
+        away, there = enumerated(levels, observed, moves, [0, 1], most=110)
+        if not np.isfinite([away, there]).all():
+            continue
+        risk = hierarchy.posterior(levels, observed=observed, sibling_sums=sums, intruder=WHO)
+        fits = [float(levels[0].noise.log_pmf(observed[0] - b)) for b in (0, 1)]
+        odds = there - away + fits[1] - fits[0]
+        assert risk.value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-8, abs=1e-12), seed
+
+
+def test_one_level_has_the_risk_of_one_level():
+    risk = hierarchy.marginal_risk([Level(LOW)], truth=[1], intruder=WHO)
+    assert risk.value == pytest.approx(1.0473327545294957, abs=1e-12)
+    with pytest.raises(InputError, match="method: 'gibbs' is not known"):
+        hierarchy.posterior(two(), observed=[1, 1], sibling_sums=[1], intruder=WHO, method="gibbs")
+
+
+def test_sums_of_laplace_noise_do_not_underflow():
+    noise = DiscreteLaplace(50)
+    together = SummedNoise(noise, 300).log_pmf(np.array([0, 200_000]))
+    alone = SummedNoise(noise, 300).log_pmf(np.array([200_000]))
+    assert together[1] == pytest.approx(alone[0], rel=1e-12)
+    assert np.isfinite(SummedNoise(DiscreteLaplace("1/1000"), 3).log_pmf(np.arange(-3, 4))).all()

@@ -26,6 +26,8 @@ _TOLERANCE = 1e-13
 _LEAST_VARIANCE = 1e-9  # noise next to none still needs a window
 _DEVIATIONS = 9.0  # at first; doubled until the certificate holds
 _MOST_DOUBLINGS = 12
+_GONE = -690.0  # the log of what is left beyond an edge where terms have underflowed
+_MUCH = 100.0  # of the log of what is missing over what there is
 _MOST_POINTS = 3_000
 _FINEST = 80  # lattice points a standard deviation, where sums are thinned
 _ORDER = 8  # of the correction at the end of a thinned sum
@@ -47,6 +49,7 @@ class Step:
     move: Evidence | None
     fit: Evidence | None
     prior: ParentPrior = FLAT
+    added: ParentPrior = FLAT  # the prior of what is added, as if the child had nobody
     alone: bool = False  # nothing is added: there are no siblings
 
 
@@ -96,6 +99,10 @@ def marginal(
     """
     points = np.asarray(counts, float)
     found = message(steps, points)
+    if len(found.log_above) != len(steps):
+        raise InputError(
+            "the noise is too wide for a posterior of each count; ask for the target's"
+        )
     log_forward, here = log_start, points
     for step, (above, _) in list(zip(steps, found.log_above, strict=True))[:number]:
         log_moves = _log_moves(step, here, above, 1)
@@ -139,7 +146,8 @@ def _windows(
         change = 0.0 if math.isinf(spread) else gain * gain * (s_var - spread)
         smoothed.insert(0, (m + gain * (s_mean - ahead), v + change))
     lowest = float(points.min())
-    windows, last = [], lowest
+    windows: list[tuple[float, float]] = []
+    last = lowest
     for step, (centre, spread) in zip(steps, smoothed, strict=True):
         if math.isinf(spread):
             raise InputError(
@@ -147,12 +155,30 @@ def _windows(
                 "posterior does not exist"
             )
         reach = deviations * math.sqrt(max(spread, 0.0)) + deviations
-        centre = min(max(centre, last), step.prior.last) if step.prior.last >= lowest else lowest
-        low = max(lowest, math.floor(centre - reach))
-        high = min(step.prior.last, math.ceil(centre + reach))
-        windows.append((float(low), float(max(high, low))))
-        last = centre
+        below = windows[-1] if windows else (lowest, float(points.max()))
+        centre = max(centre, last)
+        low = max(lowest, float(math.floor(centre - reach)))
+        high = max(
+            float(math.ceil(centre + reach)), below[1]
+        )  # or some counts below would have no parent
+        if step.alone:
+            low, high = below
+        for bounded in (step.prior.support(*below), _shifted(step.added.support(0.0, 0.0), below)):
+            if bounded is not None:  # all of it: it need not fall off from a mode
+                low, high = max(lowest, bounded[0]), bounded[1]
+        if high < low:
+            raise InputError(
+                f"no count is possible: the parent would lie between {low:,.0f} and {high:,.0f}"
+            )
+        windows.append((float(low), float(high)))
+        last = min(max(centre, low), high)
     return windows
+
+
+def _shifted(
+    support: tuple[float, float] | None, below: tuple[float, float]
+) -> tuple[float, float] | None:
+    return None if support is None else (below[0] + support[0], below[1] + support[1])
 
 
 def _passed(
@@ -166,24 +192,53 @@ def _passed(
         grids.append(
             np.arange(first, high + thin, thin) if thin > 1 else np.arange(first, high + 1)
         )
-    log_beta, error = np.zeros(len(grids[-1])), np.zeros(len(grids[-1]))
+    log_beta, log_missing = np.zeros(len(grids[-1])), np.full(len(grids[-1]), -np.inf)
     above: list[tuple[FloatArray, FloatArray]] = []
+    concave = True  # all that is above falls off from one mode
     for number in range(len(steps) - 1, -1, -1):
         step, below, here = steps[number], grids[number], grids[number + 1]
         if step.fit is not None:
-            log_beta = log_beta + step.fit.log_likelihood(here)
+            fits = step.fit.log_likelihood(here)
+            log_beta, log_missing = log_beta + fits, log_missing + fits
         above.insert(0, (here, log_beta))
-        log_terms = _log_moves(step, below, here, thin) + log_beta
+        log_moves = _log_moves(step, below, here, thin)
+        log_terms = log_moves + log_beta
         top = log_terms.max(axis=1)
         safe = np.where(np.isfinite(top), top, 0.0)
         terms = np.exp(log_terms - safe[:, None])
-        sums = terms.sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            beyond = _beyond(step, terms, safe, error, here, below)
-            error = np.where(sums > 0, (terms @ error + beyond) / sums, 0.0)
-            log_beta = safe + np.log(sums)
-    worst = float(error.max(initial=0.0))
-    return Message(log_beta, math.log1p(worst) if worst < math.inf else math.inf, tuple(above))
+        ratio = _log_ratio(log_missing, log_beta)
+        log_beyond = _log_beyond(step, terms, safe, ratio, here, below, concave)
+        log_missed = _log_missed(log_moves, terms, safe, ratio, log_missing)
+        log_missing = np.logaddexp(log_missed, log_beyond)
+        with np.errstate(divide="ignore"):
+            log_beta = safe + np.log(terms.sum(axis=1))
+        concave = concave and step.prior.concave and step.added.concave
+    worst = float(_log_ratio(log_missing, log_beta).max(initial=-math.inf))
+    error = math.log1p(math.exp(worst)) if worst < 700 else math.inf
+    return Message(log_beta, error, tuple(above))
+
+
+def _log_ratio(log_missing: FloatArray, log_beta: FloatArray) -> FloatArray:
+    """Return the log of what is missing over what there is; nothing is missing of nothing possible."""
+    nothing = np.isneginf(log_missing)
+    return np.where(nothing, -np.inf, log_missing - np.where(nothing, 0.0, log_beta))
+
+
+def _log_missed(
+    log_moves: FloatArray,
+    terms: FloatArray,
+    log_scale: FloatArray,
+    ratio: FloatArray,
+    log_missing: FloatArray,
+) -> FloatArray:
+    """Return the log of what the messages above miss, carried down; all of it in absolute terms."""
+    # Where more is missing than there is, terms may have underflowed: take the moves themselves.
+    much = ratio > _MUCH
+    with np.errstate(divide="ignore"):
+        missed = log_scale + np.log(terms[:, ~much] @ np.exp(ratio[~much]))
+    if much.any():
+        missed = np.logaddexp(missed, logsumexp(log_moves[:, much] + log_missing[much], axis=1))
+    return np.asarray(missed)
 
 
 def _log_moves(step: Step, below: FloatArray, here: FloatArray, thin: int) -> FloatArray:
@@ -192,6 +247,7 @@ def _log_moves(step: Step, below: FloatArray, here: FloatArray, thin: int) -> Fl
     if step.alone:
         return np.where(y == 0, 0.0, -np.inf) + step.prior.log_weight(here, below[:, None])
     log_moves = step.prior.log_weight(here, below[:, None])
+    log_moves = log_moves + step.added.log_weight(y, np.zeros_like(y))
     if step.move is not None:
         # Only differences count, and there are few of them.
         low, high = y.min(), y.max()
@@ -206,41 +262,79 @@ def _log_moves(step: Step, below: FloatArray, here: FloatArray, thin: int) -> Fl
     return np.where(y >= 0, log_moves, -np.inf)
 
 
-def _beyond(
+def _log_beyond(
     step: Step,
     terms: FloatArray,
     log_scale: FloatArray,
-    error: FloatArray,
+    log_error: FloatArray,
     here: FloatArray,
     below: FloatArray,
+    concave: bool,
 ) -> FloatArray:
-    """Bound what the window leaves out of each sum, at both of its ends, in units of the scale."""
-    beyond = np.zeros(len(terms))
+    """Bound the log of what the window leaves out of each sum, at both of its ends."""
+    beyond = np.full(len(terms), -np.inf)
+    if step.alone:
+        return beyond  # the window is that of the counts below
+    span = (float(below.min()), float(below.max()))
+    bounded = step.prior.support(*span), _shifted(step.added.support(0.0, 0.0), span)
+    first = max([-math.inf, *(item[0] for item in bounded if item is not None)])
+    last = min([math.inf, *(item[1] for item in bounded if item is not None)])
     fits = np.zeros(len(here)) if step.fit is None else step.fit.log_likelihood(here)
-    if here[-1] < step.prior.last:
-        beyond += _edge(terms[:, ::-1], fits[::-1], log_scale, float(error[-1]))
-    low = here[0] > below  # the window begins above where the sum does
+    if here[-1] < last:
+        moves = _log_edge_moves(step, here[:-3:-1], below)
+        errors = log_error[::-1]
+        edge = _log_edge(terms[:, ::-1], fits[::-1], moves, log_scale, errors, concave)
+        beyond = np.logaddexp(beyond, edge)
+    low = (here[0] > below) & (here[0] > first)  # the window begins above where the sum does
     if low.any():
-        beyond += np.where(low, _edge(terms, fits, log_scale, float(error[0])), 0.0)
+        moves = _log_edge_moves(step, here[:2], below)
+        edge = _log_edge(terms, fits, moves, log_scale, log_error, concave)
+        beyond = np.where(low, np.logaddexp(beyond, edge), beyond)
     return beyond
 
 
-def _edge(terms: FloatArray, fits: FloatArray, log_scale: FloatArray, error: float) -> FloatArray:
-    """Bound what lies beyond the first term of each row: by its ratio to the next, or by the fit's.
+def _log_edge_moves(step: Step, here: FloatArray, below: FloatArray) -> FloatArray:
+    """Return the evidence on the moves to the two counts at an edge, a row for each count below."""
+    y = here - below[:, None]
+    return np.zeros_like(y) if step.move is None else step.move.log_likelihood(y)
 
-    Everything but the fit is at most 1, being made of probabilities.
+
+def _log_edge(
+    terms: FloatArray,
+    fits: FloatArray,
+    moves: FloatArray,
+    log_scale: FloatArray,
+    log_error: FloatArray,
+    concave: bool,
+) -> FloatArray:
+    """Bound what lies beyond the first term of each row by its ratio to the next, or by a tail alone.
+
+    The first holds where all that is above falls off from one mode. Otherwise everything but the tail
+    of the fit, or of the move, is at most 1, being made of probabilities.
     """
-    edge = terms[:, 0] * (1 + error)
-    beyond = np.full(len(terms), np.inf)
-    log_tail = 0.0
+    bound = np.zeros(len(terms))
     if terms.shape[1] > 1:
-        ratio = np.where(edge > 0, edge / terms[:, 1], 0.0)
-        beyond = np.where(ratio < 1, edge * ratio / (1 - ratio), np.inf)
-        slope = float(fits[1] - fits[0])
-        if slope > 0:
-            log_tail = float(fits[0]) - slope - math.log(-math.expm1(-slope))
-    least: FloatArray = np.minimum(beyond, np.exp(min(log_tail, 0.0) - log_scale))
-    return least
+        for log_edge, log_inner in ((fits[0], fits[1]), (moves[:, 0], moves[:, 1])):
+            bound = np.minimum(bound, _log_tail(np.asarray(log_edge), np.asarray(log_inner)))
+        if concave and log_error[0] < 0:  # less is missing than there is
+            edge = terms[:, 0] * (1 + math.exp(float(log_error[0])))
+            falls = (edge < terms[:, 1]) & (terms[:, 1] > 0)
+            ratio = np.where(falls, edge / np.where(falls, terms[:, 1], 1.0), 0.5)
+            with np.errstate(divide="ignore"):
+                by_ratio = log_scale + np.log(edge * ratio / (1 - ratio))
+            bound = np.where(falls, np.minimum(bound, by_ratio), bound)
+            # Fallen by 1e-308 within the window, it goes on falling at least as fast.
+            gone = (terms[:, 0] == 0) & (terms[:, 1] == 0) & (terms.max(axis=1) > 0)
+            bound = np.where(gone, np.minimum(bound, log_scale + _GONE), bound)
+    return bound
+
+
+def _log_tail(log_edge: FloatArray, log_inner: FloatArray) -> FloatArray:
+    """Bound the log of what a log-concave law has beyond an edge; 0, all of it, where it rises."""
+    slope = log_inner - log_edge
+    falls = slope > 0
+    safe = np.where(falls, slope, 1.0)
+    return np.where(falls, log_edge - safe - np.log(-np.expm1(-safe)), 0.0)
 
 
 def _thinned(
@@ -248,7 +342,7 @@ def _thinned(
 ) -> Message:
     """Sum over every m-th count where everything is smooth; the error is what half as many show."""
     for step in steps:
-        if not step.prior.smooth or step.alone:
+        if not step.prior.smooth or not step.added.smooth or step.alone:
             raise InputError(
                 "the noise is too wide to sum over every count, and a prior with an edge cannot be "
                 "thinned; use a flat prior"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from countveil.errors import InputError
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.mechanisms.law import Mechanism
+from countveil.numerics import FloatArray
 
 Noise = Callable[[Fraction], Mechanism]
 Profile = Callable[[float], float]
@@ -24,7 +26,7 @@ _DIGITS = 12  # of a chosen budget, rounded down
 _LARGEST = 1e6
 _SMALLEST = 1e-15
 _HALVINGS = 60
-_BREAKPOINTS = 200
+_MOST_BREAKPOINTS = 1 << 40
 _JUST_ABOVE = 1 + 1e-11
 
 
@@ -44,11 +46,10 @@ def largest_rho(
     Gaussian with sigma² = 1/(2 rho).
     """
 
-    def breakpoints(prior: float) -> list[float]:
+    def breakpoints(prior: float, number: int) -> float:
         # A count e above known + rows has the loss rho rows (2 e + rows).
-        first = -((rows - 1) // 2)
-        steps = [rows * (2 * e + rows) for e in range(first, first + _BREAKPOINTS)]
-        return sorted(math.log((1 - prior) / prior) / step for step in steps)
+        e = number - (rows - 1) // 2
+        return math.log((1 - prior) / prior) / (rows * (2 * e + rows))
 
     limits = _Limits(risk, posterior, correct)
     return _largest(DiscreteGaussian.from_rho, breakpoints, limits, prior, rows, ties)
@@ -68,9 +69,9 @@ def largest_epsilon(
     def noise(epsilon: Fraction) -> Mechanism:
         return DiscreteLaplace(1 / epsilon)
 
-    def breakpoints(prior: float) -> list[float]:
-        # The loss is at most rows epsilon.
-        return [math.log((1 - prior) / prior) / rows]
+    def breakpoints(prior: float, number: int) -> float:
+        # The loss is at most rows epsilon, and takes steps of 2 epsilon up to it.
+        return math.log((1 - prior) / prior) / max(rows - 2 * number, 1e-300)
 
     limits = _Limits(risk, posterior, correct)
     return _largest(noise, breakpoints, limits, prior, rows, ties)
@@ -90,9 +91,15 @@ def epsilon_for_profile(profile: Profile, *, priors: Sequence[float] | None = No
     """Return the epsilon that keeps R'(x) below a limit r(p) for every prior p (Kazan & Reiter 2024).
 
     min over p with r(p) < 1/p of log((1 - p)/(1/r(p) - p)): a bound on the posterior-to-prior ratio of
-    every release of epsilon-differential privacy. `priors` is the grid to search, fine if not given.
+    every release of epsilon-differential privacy. Without `priors` it is searched from 1e-9 to 1 - 1e-9
+    and, below, as if the limit stayed; then again between the neighbours of the lowest points. A
+    profile that dips between points is missed.
     """
-    grid = np.linspace(1e-4, 1 - 1e-4, 9_999) if priors is None else np.asarray(priors, float)
+    if priors is None:
+        ends = np.geomspace(1e-9, 1e-3, 500)
+        grid = np.concatenate([ends, np.linspace(1e-3, 1 - 1e-3, 9_999), 1 - ends[::-1]])
+    else:
+        grid = np.asarray(priors, float)
     if not len(grid) or (grid <= 0).any() or (grid >= 1).any():
         raise InputError("priors: they must be between 0 and 1, at least one")
     limits = np.array([profile(float(p)) for p in grid])
@@ -101,13 +108,35 @@ def epsilon_for_profile(profile: Profile, *, priors: Sequence[float] | None = No
     bound = limits < 1 / grid
     if not bound.any():
         raise InputError("profile: it limits nothing, as no posterior passes 1; ask for less")
-    p, r = grid[bound], limits[bound]
-    return _rounded_down(float(np.log((1 - p) / (1 / r - p)).min()))
+    least = _least_epsilon(grid, limits)
+    if priors is None:
+        if limits[0] < 1 / grid[0]:
+            least = min(least, math.log(limits[0]))  # where the prior goes to 0
+        for _ in range(6):
+            order = np.argsort(_epsilons(grid, limits))[:5]
+            near = [
+                np.linspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 41) for i in order
+            ]
+            grid = np.unique(np.concatenate(near))
+            limits = np.array([profile(float(p)) for p in grid])
+            least = min(least, _least_epsilon(grid, limits))
+    return _rounded_down(least * (1 - 1e-9))
+
+
+def _epsilons(priors: FloatArray, limits: FloatArray) -> FloatArray:
+    """Return what each prior allows; infinite where its limit is no limit."""
+    bound = limits < 1 / priors
+    room = np.where(bound, 1 / limits - priors, 1.0)
+    return np.where(bound, np.log((1 - priors) / room), np.inf)
+
+
+def _least_epsilon(priors: FloatArray, limits: FloatArray) -> float:
+    return float(_epsilons(priors, limits).min())
 
 
 def _largest(
     noise: Noise,
-    breakpoints: Callable[[float], list[float]],
+    breakpoints: Callable[[float, int], float],
     limits: _Limits,
     prior: float | Sequence[float],
     rows: int,
@@ -123,7 +152,7 @@ def _largest(
         if most is not None:
             found.append(_rising(noise, who, most))
         if limits.correct is not None:
-            found.append(_sawtooth(noise, who, limits.correct, ties, breakpoints(p)))
+            found.append(_sawtooth(noise, who, limits.correct, ties, partial(breakpoints, p)))
     return min(found)
 
 
@@ -187,7 +216,7 @@ def _rising(noise: Noise, who: Intruder, limit: float) -> Fraction:
 
 
 def _sawtooth(
-    noise: Noise, who: Intruder, limit: float, ties: Ties, breakpoints: Sequence[float]
+    noise: Noise, who: Intruder, limit: float, ties: Ties, breakpoint_: Callable[[int], float]
 ) -> Fraction:
     """Return the largest budget up to which a correct decision never passes a limit.
 
@@ -205,16 +234,24 @@ def _sawtooth(
         return float(correct_decision(law, intruder=who, ties=ties).value) > limit
 
     low = _SMALLEST
-    for point in breakpoints if who.prior < 0.5 else ():
-        if passes(point * _JUST_ABOVE):
-            return _rounded_down(point / _JUST_ABOVE)
-        low = point * _JUST_ABOVE
+    if who.prior < 0.5:
+        # The later a count persuades him, the less often it is released: find the last that passes.
+        first, none = 0, 1
+        while none < _MOST_BREAKPOINTS and passes(breakpoint_(none - 1) * _JUST_ABOVE):
+            first, none = none, 2 * none
+        while none - first > 1:
+            middle = (first + none) // 2
+            keeps = not passes(breakpoint_(middle - 1) * _JUST_ABOVE)
+            first, none = (first, middle) if keeps else (middle, none)
+        if first:
+            return _rounded_down(breakpoint_(first - 1) / _JUST_ABOVE)
+        low = breakpoint_(0) * _JUST_ABOVE
     if passes(low):
         raise InputError("the limit leaves no budget: even the smallest passes it")
     high = _LARGEST
     while high / low > 1 + 1e-14:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if passes(middle) else (middle, high)
+        between = math.sqrt(low * high)
+        low, high = (low, between) if passes(between) else (between, high)
     return _rounded_down(low)
 
 

@@ -27,7 +27,7 @@ _ROUNDS = 60
 _DIGITS = 10
 _WANTED = re.compile(
     r"\s*(?P<level>\S+)\s+(?P<query>\S+)\s*(±|\+/-|\+-)\s*(?P<width>\d+(\.\d+)?)\s*(?P<percent>%)?"
-    r"(\s+of\s+(?P<size>[\d,]+))?\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%\s*"
+    r"(\s+of\s+(?P<size>\d[\d,]*))?\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%\s*"
 )
 
 

@@ -18,11 +18,12 @@ from scipy.special import logsumexp
 
 from countveil.assess import paper_sampler, simulated_decision, two_levels
 from countveil.assess.chain import Evidence, Step, marginal, message
-from countveil.assess.decision import EVEN, Losses, Ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.one_level import correct_decision as decision_from_one_level
-from countveil.assess.parent_prior import Flat
+from countveil.assess.one_level import marginal_risk as risk_from_one_level
+from countveil.assess.parent_prior import FLAT, Exactly, Flat
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition, SummedNoise
 from countveil.errors import InputError
@@ -61,6 +62,7 @@ def posterior(
     is (25) of 002, summed over what is above.
     """
     seen = _checked(levels, observed, sibling_sums, sibling_values)
+    _refuse_unknown_method(method)
     if method == "paper-sampler":
         _refuse_for_sampler(levels, intruder, seen)
         value = paper_sampler.joint(*_pair(levels), *_triple(seen), intruder).there
@@ -72,11 +74,15 @@ def posterior(
     log_evidence = (found.log_values + fit).reshape(2, -1)
     if intruder.certain:  # without cancellation
         e = np.asarray(seen.observed[0] - intruder.known - intruder.rows, float)
-        odds = levels[0].noise.loss_at(e, intruder.rows) + found.log_values[0] - found.log_values[1]
+        with np.errstate(invalid="ignore"):  # neither is possible: refused below
+            added = found.log_values[0] - found.log_values[1]
+        odds = levels[0].noise.loss_at(e, intruder.rows) + added
     else:
         weights = [intruder.log_weights(there=there) for there in (True, False)]
         log_there, log_away = logsumexp(log_evidence + np.array(weights), axis=1)
         odds = log_there - log_away
+    if np.isnan(odds):
+        raise InputError("prior: it leaves no count possible, with the target or without")
     value = float(sigmoid(np.asarray(intruder.log_odds + odds)))
     return Risk("posterior", value, posterior=value, error=2 * found.error)
 
@@ -131,6 +137,8 @@ def correct_decision(
     `rng` and the lowest is summed; the error is then a standard error.
     """
     present = _presence(levels, truth, intruder)
+    _refuse_unknown_method(method)
+    share_of_ties(ties)
     if method == "paper-sampler":
         _refuse_for_sampler(levels, intruder, None)
         return paper_sampler.correct_decision(*_pair(levels), truth, intruder, draws=draws)
@@ -159,6 +167,8 @@ def marginal_risk(
     """
     if not _presence(levels, truth, intruder):
         raise InputError("truth: the risk is that of a target who is there; add him to the first")
+    if len(levels) == 1:
+        return risk_from_one_level(levels[0].noise, intruder=intruder)
     if len(levels) == 2 and draws is None and intruder.certain:
         after = two_levels.expected_posterior(*_pair(levels), truth, intruder, siblings)
     else:
@@ -227,6 +237,11 @@ def _checked(
         raise InputError(
             f"siblings: {len(given)} given for {len(levels)} levels; give one each but for the highest"
         )
+    for level in levels[:-1] if values is not None else ():
+        if not isinstance(level.prior, Flat | Exactly):
+            raise InputError(
+                "prior: beside siblings one by one it is flat or a known count; give sibling_prior"
+            )
     for level, item in zip(levels, values or (), strict=False):
         if len(item) != level.siblings:
             raise InputError(
@@ -251,13 +266,8 @@ def _steps(levels: Sequence[Level], seen: Seen, siblings: Addition) -> tuple[lis
             for place, value in enumerate(seen.values[number]):
                 move = _evidence(below.noise.log_pmf, value, below.noise.variance)
                 last = place == below.siblings - 1
-                steps.append(
-                    Step(
-                        move,
-                        fit if last else None,
-                        below.sibling_prior,
-                    )
-                )
+                prior = below.prior if last else FLAT
+                steps.append(Step(move, fit if last else None, prior, below.sibling_prior))
         else:
             move = None
             if seen.sums is not None:
@@ -298,6 +308,11 @@ def _refuse_for_sampler(levels: Sequence[Level], intruder: Intruder, seen: Seen 
             "method: the paper's sampler is for two levels with a flat prior, a target of one row, and "
             'the sum of the siblings; use method="exact"'
         )
+
+
+def _refuse_unknown_method(method: str) -> None:
+    if method not in ("exact", "paper-sampler"):
+        raise InputError(f'method: {method!r} is not known; choose "exact" or "paper-sampler"')
 
 
 def _pair(levels: Sequence[Level]) -> tuple[Level, Level]:

@@ -14,7 +14,7 @@ from countveil.numerics import Array, FloatArray
 
 
 class ParentPrior(Protocol):
-    """The prior of a parent's count given one child's; it falls off from its mode (log-concave)."""
+    """The prior of a parent's count given one child's."""
 
     @property
     def last(self) -> float:
@@ -24,6 +24,15 @@ class ParentPrior(Protocol):
     @property
     def smooth(self) -> bool:
         """Whether its logarithm is a polynomial, so that sums over wide ranges may be thinned."""
+        ...
+
+    @property
+    def concave(self) -> bool:
+        """Whether it falls off from its mode, whatever the child's count."""
+        ...
+
+    def support(self, first: float, last: float) -> tuple[float, float] | None:
+        """Return where the parent must lie, if it is bounded, for children from `first` to `last`."""
         ...
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
@@ -37,6 +46,10 @@ class Flat:
 
     last = math.inf
     smooth = True
+    concave = True
+
+    def support(self, first: float, last: float) -> None:
+        """Return none: it is not bounded."""
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return 0."""
@@ -56,6 +69,11 @@ class UpTo:
     most: int
     normalised: bool = True
     smooth = False
+    concave = True
+
+    def support(self, first: float, last: float) -> tuple[float, float]:
+        """Return from the child's count to `most`."""
+        return first, float(self.most)
 
     def __post_init__(self) -> None:
         _refuse_negative(self.most, "most")
@@ -78,6 +96,11 @@ class Exactly:
 
     count: int
     smooth = False
+    concave = True
+
+    def support(self, first: float, last: float) -> tuple[float, float]:
+        """Return that count alone."""
+        return float(self.count), float(self.count)
 
     def __post_init__(self) -> None:
         _refuse_negative(self.count, "count")
@@ -100,6 +123,10 @@ class SiblingsPoisson:
     mean: float
     last = math.inf
     smooth = False
+    concave = True
+
+    def support(self, first: float, last: float) -> None:
+        """Return none: it is not bounded."""
 
     def __post_init__(self) -> None:
         if not 0 < self.mean < math.inf:
@@ -121,6 +148,12 @@ class Pmf:
     probabilities: Array
     of: Literal["siblings", "parent"] = "siblings"
     smooth = False
+    concave = False
+
+    def support(self, first: float, last: float) -> tuple[float, float]:
+        """Return the counts that have a probability."""
+        most = float(len(self.probabilities) - 1)
+        return (first, last + most) if self.of == "siblings" else (first, most)
 
     def __post_init__(self) -> None:
         p = np.array(self.probabilities, float)

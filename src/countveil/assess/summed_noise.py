@@ -130,7 +130,7 @@ def _laplace_sum(scale: float, count: int, at: FloatArray) -> FloatArray:
     """
     log_q = -1 / scale
     q2, log_p = math.exp(2 * log_q), math.log(-math.expm1(log_q))
-    if _SERIES / -math.log(q2) > _MOST_TERMS:
+    if _SERIES * scale / 2 > _MOST_TERMS:
         raise _too_many(count, 2 * scale**2)
     total, term, log_scale = np.ones_like(at), np.ones_like(at), np.zeros_like(at)
     j = 0
@@ -138,9 +138,10 @@ def _laplace_sum(scale: float, count: int, at: FloatArray) -> FloatArray:
         term = term * ((count + j) / (j + 1) * q2) * ((count + j + at) / (j + 1 + at))
         total = total + term
         j += 1
-        if total.max() > _LARGE:
-            log_scale += math.log(_LARGE)
-            total, term = total / _LARGE, term / _LARGE
+        large = total > _LARGE
+        if large.any():
+            log_scale = np.where(large, log_scale + math.log(_LARGE), log_scale)
+            total, term = (np.where(large, x / _LARGE, x) for x in (total, term))
     first = gammaln(count + at) - gammaln(at + 1) - gammaln(count)
     return np.asarray(2 * count * log_p + at * log_q + first + np.log(total) + log_scale)
 
@@ -148,7 +149,7 @@ def _laplace_sum(scale: float, count: int, at: FloatArray) -> FloatArray:
 def _too_many(count: int, variance: float) -> InputError:
     return InputError(
         f"{count} siblings with noise of standard deviation {math.sqrt(variance):,.0f} are more than "
-        f"can be added up exactly; use discrete Gaussian noise, or fewer siblings"
+        f'can be added up exactly; take siblings="gaussian", or fewer of them'
     )
 
 
