@@ -64,6 +64,7 @@ def effective_rho(
     worst is taken.
     """
     level = plan.judged_level if level is None else level
+    plan.at(level)
     targets = _targets(plan, attack, attribute, categories)
     worst = max(_rho(plan, level, target, siblings, invariants) for target in targets)
     return Risk("effective rho", worst)
@@ -77,16 +78,20 @@ def marginal_risk(
     level: str | None = None,
     attribute: str | None = None,
     categories: tuple[str, str] | None = None,
+    invariants: bool = True,
 ) -> Risk:
     """Return the expected posterior over prior of an attack with all queries of a level, exactly.
 
-    He knows everyone else in the unit; he sees all its queries; the number is R of (15) for them
-    together, for the worst of the targets.
+    He knows everyone else in the unit; he sees all its queries, and what the plan publishes as counted
+    unless `invariants` is False; the number is R of (15) for them together, for the worst target.
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     level = plan.judged_level if level is None else level
+    targets = _targets(plan, attack, attribute, categories)
+    if invariants and any(_determined(plan, level, target) for target in targets):
+        return Risk("marginal risk", 1 / prior, posterior=1.0)
     posteriors = []
-    for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
+    for laws in _distinct_laws(plan, level, targets):
         points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], who.rows)
         posteriors.append(float(weights @ sigmoid(who.log_odds + points)))
     after = max(posteriors)
@@ -103,6 +108,7 @@ def correct_decision(
     categories: tuple[str, str] | None = None,
     ties: Ties = "split",
     losses: Losses = EVEN,
+    invariants: bool = True,
 ) -> Risk:
     """Return the probability of a correct decision with all queries of a level, on the lattice.
 
@@ -112,7 +118,10 @@ def correct_decision(
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     level = plan.judged_level if level is None else level
     tied, chances = share_of_ties(ties), []
-    for laws in _distinct_laws(plan, level, _targets(plan, attack, attribute, categories)):
+    targets = _targets(plan, attack, attribute, categories)
+    if invariants and any(_determined(plan, level, target) for target in targets):
+        return Risk("correct decision", 1.0)
+    for laws in _distinct_laws(plan, level, targets):
         chances.append(_says_yes(lattice_loss(laws, who.rows), who.log_odds - losses.bias, tied))
     return Risk("correct decision", max(chances))
 
@@ -122,17 +131,20 @@ def presence_by_prior(
 ) -> list[tuple[float, float, float]]:
     """Return (prior, expected posterior, probability of a correct decision) of the presence attack.
 
-    Every query counts the target, so there is one law of evidence for all priors.
+    What is published as counted is left out. The law of evidence does not depend on the prior, so it is
+    made once for each kind of target.
     """
-    rows = plan.rows_per_person
-    noises = tuple((mechanism_for(item), 1) for item in plan.at(level))
-    points, weights = joint_loss([noise for noise, _ in noises], rows)
-    loss = lattice_loss(noises, rows)
+    rows, targets = plan.rows_per_person, _targets(plan, "presence", None, None)
+    kinds = []
+    for laws in _distinct_laws(plan, level, targets):
+        points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], rows)
+        kinds.append((points, weights, lattice_loss(laws, rows)))
     found = []
     for prior in priors:
         who = Intruder(prior=prior, rows=rows)
-        after = float(weights @ sigmoid(who.log_odds + points))
-        found.append((prior, after, _says_yes(loss, who.log_odds, 0.5)))
+        after = [float(weights @ sigmoid(who.log_odds + points)) for points, weights, _ in kinds]
+        right = [_says_yes(loss, who.log_odds, 0.5) for _, _, loss in kinds]
+        found.append((prior, max(after), max(right)))
     return found
 
 
@@ -304,20 +316,38 @@ def _rho(
     classes, sizes, v = _classes(plan, target)
     first = plan.levels.index(level)
     precision: FloatArray | None = None
+    units = 1  # of the next level that is measured, under one unit of the last one that was
     for name in plan.levels[: first + 1]:
+        units *= 1 if precision is None else _count(siblings, name) + 1
         own = _precision(plan, name, classes, sizes, invariants)
+        if not own.any():
+            continue  # not measured: its children are those of the level above
         if precision is None:
             precision = own
-            continue
-        precision = own + _parallel(precision, own / _count(siblings, name))
+        elif units == 1:
+            precision = own + precision
+        else:
+            precision = own + _parallel(precision, own / (units - 1))
+        units = 1
     assert precision is not None
     return float(rows**2 * (v @ precision @ v))
 
 
 def _count(siblings: Mapping[str, int], level: str) -> int:
-    if level not in siblings or siblings[level] < 1:
-        raise InputError(f"siblings: give how many a unit of {level} has, 1 or more")
+    if level not in siblings or siblings[level] < 0:
+        raise InputError(f"siblings: give how many a unit of {level} has, 0 or more")
     return siblings[level]
+
+
+def _determined(plan: Plan, level: str, target: Target) -> bool:
+    """Whether what is published as counted, here or below, tells the hypotheses apart."""
+    below = plan.levels[plan.levels.index(level) :]
+    for item in plan.invariants:
+        own = item.query.cell_of[target.cell]
+        other = -1 if target.other is None else item.query.cell_of[target.other]
+        if item.level in below and own != other:
+            return True
+    return False
 
 
 def _rate(noise: Mechanism) -> float:

@@ -10,10 +10,13 @@ from fractions import Fraction
 
 from scipy.special import ndtri
 
-from countveil.assess import attacks, choose
+from countveil.assess import attacks
 from countveil.assess.attacks import Attack
+from countveil.assess.intruder import Intruder
+from countveil.assess.one_level import marginal_risk
 from countveil.assess.plan_error import expected_error
 from countveil.errors import InputError
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.numerics import exact
 from countveil.privacy.costs import ZCDP
 from countveil.schema.allocation import Allocation
@@ -22,8 +25,9 @@ from countveil.schema.plan import Plan
 SIZE = 10_000
 """People that a percentage refers to, where none are named."""
 
-_JUST_BELOW = 1 - Fraction(1, 10**9)
-_ROUNDS = 60
+_HALVINGS = 40
+_SHRINK = Fraction(99, 100)
+_LARGEST = 1e5
 _DIGITS = 10
 _WANTED = re.compile(
     r"\s*(?P<level>\S+)\s+(?P<query>\S+)\s*(±|\+/-|\+-)\s*(?P<width>\d+(\.\d+)?)\s*(?P<percent>%)?"
@@ -92,32 +96,31 @@ def within_risk(
 
     At each level he knows everyone else in a unit and sees all its queries, and with `siblings` the
     levels above, too; R, his expected posterior over his prior, stays within `risk` for every prior.
-    Shares of queries stay as they are. Less rho means more error at that level and helps no other, so
+    What is published as counted is left out: no budget changes what it tells. Shares of queries stay as
+    they are. Less rho means more error at that level and helps no other, so
     each gets what its limit allows; unless `total` is less, which then goes where it lowers the error
     of the levels' totals most.
     """
     _refuse_other_costs(plan)
     priors = [float(prior)] if isinstance(prior, int | float) else [float(p) for p in prior]
-    most = {}
-    for level in plan.measured_levels:
-        own = sum((_rho(item) for item in plan.at(level)), Fraction(0))
-        per_rho = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
-        allowed = choose.largest_rho(risk=risk, prior=priors)
-        most[level] = _short(own * allowed / Fraction(float(per_rho.value)))
-    rho = dict(most)
-    if total is not None and sum(most.values()) > total:
-        rho = _shared(plan, most, total)
+    given = (attack, attribute, priors, siblings)
+    own = {level: _own_rho(plan, level) for level in plan.measured_levels}
+    rho = {}
+    for level, value in own.items():
+        if _risk(plan, level, attack, attribute, priors, None) <= 1:
+            rho[level] = value  # nothing of this level speaks to the attack
+        else:
+            rho[level] = _largest_rho(plan, own, level, given, risk)
+    if total is not None and sum(rho.values()) > total:
+        rho = _shared(plan, rho, total)
     chosen = _with(plan, rho)
-    for _ in range(_ROUNDS):  # levels above add a little, and rho amounts to R nearly, not exactly
-        found = {level: _risk(chosen, level, attack, attribute, priors, siblings) for level in rho}
-        if max(found.values()) <= risk:
-            break
-        for level, value in found.items():
-            if value > risk:
-                rho[level] = _short(rho[level] * Fraction((risk - 1) / (value - 1)) * _JUST_BELOW)
-        chosen = _with(plan, rho)
-    else:
-        raise InputError("no budget keeps the limit; ask for a higher one")
+    if siblings is not None:
+        # Levels above add to each other: all shrink together until all keep it.
+        shrink = Fraction(1)
+        while max(_risk(chosen, level, *given) for level in rho) > risk:
+            shrink *= _SHRINK
+            chosen = _with(plan, {level: _short(value * shrink) for level, value in rho.items()})
+        rho = {level: _short(value * shrink) for level, value in rho.items()}
     risks, effective = {}, {}
     for level in plan.measured_levels:
         risks[level] = _risk(chosen, level, attack, attribute, priors, siblings)
@@ -139,10 +142,7 @@ def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
             f"{', '.join(plan.measured_levels)}"
         )
     needed = wanted.half_width / float(ndtri((1 + wanted.confidence) / 2))
-    rho = {
-        level: sum((_rho(item) for item in plan.at(level)), Fraction(0))
-        for level in plan.measured_levels
-    }
+    rho = {level: _own_rho(plan, level) for level in plan.measured_levels}
     scale = Fraction((_standard_error(plan, wanted) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): look a little further.
     for _ in range(60):
@@ -154,7 +154,11 @@ def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
         scale *= max(Fraction((error / needed) ** 2), Fraction(1_000_001, 1_000_000))
     risks = {
         level: max(
-            float(attacks.marginal_risk(chosen, attack="presence", prior=p, level=level).value)
+            float(
+                attacks.marginal_risk(
+                    chosen, attack="presence", prior=p, level=level, invariants=False
+                ).value
+            )
             for p in plan.intruder.priors
         )
         for level in plan.measured_levels
@@ -164,6 +168,35 @@ def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
         for level in plan.measured_levels
     }
     return ChosenPlan(chosen, scaled, risks, effective)
+
+
+def _own_rho(plan: Plan, level: str) -> Fraction:
+    return sum((_rho(item) for item in plan.at(level)), Fraction(0))
+
+
+def _largest_rho(
+    plan: Plan,
+    own: dict[str, Fraction],
+    level: str,
+    given: tuple[Attack, str | None, Sequence[float], Mapping[str, int] | None],
+    limit: float,
+) -> Fraction:
+    """Return the largest rho of a level at which an intruder of that level alone keeps the limit."""
+    attack, attribute, priors, _ = given
+
+    def keeps(value: float) -> bool:
+        trial = _with(plan, {**own, level: _short(Fraction(value))})
+        return _risk(trial, level, attack, attribute, priors, None) <= limit
+
+    low = high = 1e-6
+    while high < _LARGEST and keeps(high):
+        low, high = high, high * 8
+    if low == high:
+        raise InputError("no budget keeps the limit; ask for a higher one")
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return _short(Fraction(low))
 
 
 def _refuse_other_costs(plan: Plan) -> None:
@@ -199,22 +232,23 @@ def _risk(
     priors: Sequence[float],
     siblings: Mapping[str, int] | None,
 ) -> float:
-    """Return the worst R of the priors; levels above enter by the rho they amount to."""
+    """Return the worst R of the priors; with the levels above, that of the rho they amount to."""
     own = [
         float(
             attacks.marginal_risk(
-                plan, attack=attack, attribute=attribute, prior=p, level=level
+                plan, attack=attack, attribute=attribute, prior=p, level=level, invariants=False
             ).value
         )
         for p in priors
     ]
     if siblings is None:
         return max(own)
-    given = {"attack": attack, "attribute": attribute, "level": level}
-    alone = float(attacks.effective_rho(plan, **given).value)  # type: ignore[arg-type]
-    all_levels = attacks.effective_rho(plan, siblings=siblings, **given)  # type: ignore[arg-type]
-    more = float(all_levels.value) / alone
-    return max(1 + (value - 1) * more for value in own)
+    all_levels = attacks.effective_rho(
+        plan, attack=attack, attribute=attribute, level=level, siblings=siblings, invariants=False
+    )
+    one = DiscreteGaussian.from_rho(Fraction(float(all_levels.value)))
+    above = [float(marginal_risk(one, intruder=Intruder(prior=p)).value) for p in priors]
+    return max(*own, *above)
 
 
 def _shared(plan: Plan, most: dict[str, Fraction], total: Fraction) -> dict[str, Fraction]:

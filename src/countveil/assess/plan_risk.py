@@ -26,8 +26,9 @@ class LevelRisk:
 def risk_by_level(plan: Plan, priors: Sequence[float] | None = None) -> list[LevelRisk]:
     """Return the risk of every level for every prior, those of the plan if not said.
 
-    He knows all others in the unit; he sees every query of that level; the numbers are marginal risk,
-    posterior and probability of a correct decision from all queries together.
+    He knows all others in the unit; he sees every query of that level, but not what is published as
+    counted; the numbers are marginal risk, posterior and probability of a correct decision from all
+    queries together.
     """
     risks = []
     for level in plan.measured_levels:

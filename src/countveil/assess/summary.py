@@ -87,7 +87,7 @@ def summarise(
         rho = above = informed = None
         if isinstance(plan.cost, ZCDP):
             rho = float(attacks.effective_rho(plan, **given).value)
-            if siblings and all(siblings.get(name, 0) >= 1 for name in plan.levels[1:]):
+            if siblings:
                 above = float(
                     attacks.effective_rho(plan, siblings=siblings, invariants=False, **given).value
                 )
@@ -108,12 +108,12 @@ def summarise(
 
 
 def typical_siblings(geography: Geography) -> dict[str, int]:
-    """Return how many siblings a unit of each level has, on average over units, at least 1."""
+    """Return how many siblings a unit of each level has, on average over units."""
     found = {}
     for index, name in enumerate(geography.levels):
         if index:
             sizes = np.bincount(geography.parents[index])
-            found[name] = max(1, round(float((sizes * (sizes - 1)).sum() / sizes.sum())))
+            found[name] = round(float((sizes * (sizes - 1)).sum() / sizes.sum()))
     return found
 
 

@@ -30,8 +30,16 @@ def summary_view(summary: Summary, title: str) -> RenderableType:
         Text(),
         _attack_table(summary, priors),
     ]
+    settled = {item.attack for item in summary.attacks if item.posterior == 1.0}
+    for name in sorted(settled):
+        parts.append(
+            Text(
+                f"What the plan publishes as counted settles '{name}' for whoever knows everyone else "
+                f"in a {summary.level}: no noise protects against it."
+            )
+        )
     informed = [item for item in summary.attacks if item.with_invariants is not None]
-    if informed:
+    if informed and informed[0].attack not in settled:
         first = informed[0]
         assert first.effective_rho is not None
         assert first.with_levels_above is not None
@@ -75,7 +83,7 @@ def _attack_table(summary: Summary, priors: Sequence[float]) -> Table:
 
 
 def _level_table(summary: Summary, priors: Sequence[float]) -> Table:
-    table = Table(title="Presence, by level: R of an intruder who knows everyone else in the unit")
+    table = Table(title="Presence, by level, from noisy counts alone: R of who knows everyone else")
     table.add_column("level")
     for prior in priors:
         table.add_column(f"prior {prior:g}", justify="right")
