@@ -200,6 +200,38 @@ def test_levels_above_equal_a_dense_recursion(small):
     assert value == pytest.approx(worst, rel=1e-9)
 
 
+def test_a_published_count_of_the_unit_itself_settles_presence(small):
+    fixed = Plan.parse(
+        SMALL + '[[invariants]]\nlevel = "block"\nquery = "TOTAL"\nreason = "known"\n'
+    )
+    given = {"attack": "presence", "prior": 0.02, "level": "block"}
+    assert attacks.marginal_risk(fixed, **given).value == pytest.approx(50)
+    assert attacks.correct_decision(fixed, **given).value == 1.0
+    alone = attacks.marginal_risk(fixed, invariants=False, **given).value
+    assert alone == attacks.marginal_risk(small, **given).value < 3
+    # A total says nothing of an attribute.
+    other = {**given, "attack": "unknown attribute", "attribute": "AGE"}
+    assert attacks.marginal_risk(fixed, **other).value < 5
+
+
+def test_levels_without_siblings_or_without_budget(small):
+    alone = attacks.effective_rho(small, attack="presence", level="block").value
+    same = attacks.effective_rho(
+        small, attack="presence", level="block", siblings={"block": 0}
+    ).value
+    above = attacks.effective_rho(small, attack="presence", level="state").value
+    assert same == pytest.approx(alone + above)  # the state is the block, measured again
+    three = SMALL.replace('levels = ["state", "block"]', 'levels = ["state", "town", "block"]')
+    three = three.replace('block = "1/2"\n[budget.q', 'town = "0"\nblock = "1/2"\n[budget.q')
+    skipped = attacks.effective_rho(
+        Plan.parse(three), attack="presence", level="block", siblings={"town": 1, "block": 1}
+    ).value
+    direct = attacks.effective_rho(
+        small, attack="presence", level="block", siblings={"block": 3}
+    ).value
+    assert skipped == pytest.approx(direct)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

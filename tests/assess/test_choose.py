@@ -133,6 +133,32 @@ def test_a_plan_within_a_risk_keeps_it_at_every_level():
     assert record.rho["block"] < chosen.rho["block"]
 
 
+@pytest.mark.parametrize(("risk", "prior"), [(1.8, 0.5), (20, 0.02)])
+def test_large_limits_are_used_up(risk, prior):
+    chosen = within_risk(Plan.parse(SMALL), risk=risk, prior=prior)
+    assert all(0.9999 * risk < value <= risk for value in chosen.risks.values())
+
+
+def test_the_levels_above_are_kept_within_the_limit_too():
+    plan = Plan.parse(SMALL)
+    chosen = within_risk(plan, risk=2, prior=0.02, siblings={"block": 1})
+    rho = attacks.effective_rho(
+        chosen.plan, attack="presence", level="block", siblings={"block": 1}
+    ).value
+    noise = DiscreteGaussian.from_rho(str(rho))
+    assert assess.marginal_risk(noise, intruder=Intruder(prior=0.02)).value <= 2
+
+
+def test_levels_that_say_nothing_of_an_attack_keep_their_budget():
+    plan = Plan.parse(
+        SMALL.replace(
+            '[budget.queries."*"]', '[budget.queries.state]\nTOTAL = "1"\n[budget.queries.block]'
+        )
+    )
+    chosen = within_risk(plan, risk=1.4, prior=0.1, attack="unknown attribute", attribute="AGE")
+    assert chosen.rho["state"] == 1
+
+
 def test_sharing_a_total_lowers_the_error_most():
     plan = Plan.parse(SMALL)
     total = Fraction(1, 10)

@@ -137,6 +137,7 @@ def test_a_facility_that_must_hold_somebody_gives_the_target_away():
     """He knows that nobody else is there, and that the count is at least one."""
     sure = Intruder(prior=0.02, at_least=1)
     assert sure.informed_prior == 1.0
+    assert assess.marginal_risk(NOISES[0], intruder=sure).value == 1.0  # the release adds nothing
     assert assess.posterior(NOISES[0], observed=-3, intruder=sure).value == 1.0
     gone = Intruder(prior=0.02, known=4, at_most=4)
     assert gone.informed_prior == 0.0

@@ -27,7 +27,8 @@ SIZE = 10_000
 
 _HALVINGS = 40
 _SHRINK = Fraction(99, 100)
-_LARGEST = 1e5
+_LARGEST = 1e3
+_ROUNDING = 1e-12
 _DIGITS = 10
 _WANTED = re.compile(
     r"\s*(?P<level>\S+)\s+(?P<query>\S+)\s*(±|\+/-|\+-)\s*(?P<width>\d+(\.\d+)?)\s*(?P<percent>%)?"
@@ -107,7 +108,7 @@ def within_risk(
     own = {level: _own_rho(plan, level) for level in plan.measured_levels}
     rho = {}
     for level, value in own.items():
-        if _risk(plan, level, attack, attribute, priors, None) <= 1:
+        if _risk(plan, level, attack, attribute, priors, None) <= 1 + _ROUNDING:
             rho[level] = value  # nothing of this level speaks to the attack
         else:
             rho[level] = _largest_rho(plan, own, level, given, risk)

@@ -83,6 +83,8 @@ class Intruder:
     @property
     def informed_prior(self) -> float:
         """His probability that the target is there, once what is public of the count is taken in."""
+        if self.at_least <= 0 and self.at_most is None:
+            return self.prior
         there, away = (np.exp(self.log_weights(there=there)).sum() for there in (True, False))
         return float(self.prior * there / (self.prior * there + (1 - self.prior) * away))
 

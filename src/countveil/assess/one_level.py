@@ -38,9 +38,14 @@ def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Ris
 
 
 def disclosure_risk(noise: Law, *, observed: Array | float, intruder: Intruder) -> Risk:
-    """Return posterior over prior, R'(x) of (13): how much one released value tells him."""
+    """Return posterior over prior, R'(x) of (13): how much one released value tells him.
+
+    What is public of the count is part of the prior: the release is not charged with it.
+    """
     after = posterior(noise, observed=observed, intruder=intruder).value
-    return Risk("disclosure risk", after / intruder.prior, posterior=after)
+    before = intruder.informed_prior
+    value = after / before if before > 0 else np.ones_like(after) * 1.0
+    return Risk("disclosure risk", _plain(np.asarray(value)), posterior=after)
 
 
 def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
@@ -58,7 +63,8 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     else:
         losses, weights = joint_loss(laws, intruder.rows)
         after = float((weights * sigmoid(intruder.log_odds + losses)).sum())
-    return Risk("marginal risk", after / intruder.prior, posterior=after)
+    before = intruder.informed_prior
+    return Risk("marginal risk", after / before if before > 0 else 1.0, posterior=after)
 
 
 def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = True) -> Risk:
@@ -69,9 +75,10 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
     """
     if not above > 0:
         raise InputError(f"above: {above} is not allowed; a ratio is above 0")
-    if above * intruder.prior >= 1:
+    before = intruder.informed_prior
+    if above * before >= 1 or before == 0:
         return Risk("exceedance", 0.0)
-    limit = math.log(above * intruder.prior) - math.log1p(-above * intruder.prior)
+    limit = math.log(above * before) - math.log1p(-above * before)
     if not intruder.certain:
         grid = lattice(noise, intruder)
         weights = grid.there if present else grid.away

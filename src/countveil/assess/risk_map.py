@@ -100,7 +100,8 @@ def internal_map(
     level = plan.judged_level if level is None else level
     if counts.counted_as != plan.counting_digest:
         raise InputError("the counts were tabulated for another plan; tabulate this one")
-    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst)
+    labels = [(item.name, list(item.categories)) for item in plan.schema.attributes]
+    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst, labels)
     for start, batch in _batches(measurements, level):
         units = len(next(iter(batch.values())).values)
         entries = counts.entries(level, start, start + units)
@@ -130,16 +131,16 @@ def public_map(
     plan = measurements.plan
     level = plan.judged_level if level is None else level
     chosen = _finest(plan, level) if query is None else plan.schema.query(query)
-    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst)
+    labels = [(name, list(categories)) for name, categories in chosen.labels]
+    summary = _Summary(plan, geography, level, places, prior, tuple(thresholds), worst, labels)
     rows = plan.rows_per_person
-    first = _first_cells(plan, chosen.cell_of, chosen.cells)
     for start, batch in _batches(measurements, level):
         if chosen.name not in batch:
             raise InputError(f"query: {chosen.name} is not measured at level {level}")
         values, law = batch[chosen.name].values, batch[chosen.name].mechanism
         unit, cell = np.nonzero(values >= 1)
         log_odds = law.loss_at(values[unit, cell].astype(float) - rows, rows)
-        summary.add(start, unit, first[cell], np.ones(len(unit), np.int64), log_odds)
+        summary.add(start, unit, cell, np.ones(len(unit), np.int64), log_odds)
         progress(start + len(values), geography.units(level))
     return summary.result("public")
 
@@ -161,10 +162,11 @@ def realised_log_odds(
         measured = batch[item.query.name]
         law = measured.mechanism
         if isinstance(law, DiscreteGaussian):
-            rate, table = float(1 / (2 * law.sigma2)), np.empty(0)
+            rate, table = float(1 / (2 * law.sigma2)), np.empty((0, 0))
         else:
             noise = np.arange(-_TABLE, _TABLE + 1)
-            rate, table = 0.0, law.loss_at(noise, plan.rows_per_person)
+            shifts = range(1, plan.rows_per_person + 1)
+            rate, table = 0.0, np.array([law.loss_at(noise, shift) for shift in shifts])
         _add_losses(
             log_odds,
             *(unit, cell, count, item.query.cell_of, measured.values),
@@ -203,8 +205,8 @@ def _add_losses(
             if len(table) == 0:
                 log_odds[i] += rate * shift * (2 * noise + shift)
             else:
-                half = len(table) // 2
-                log_odds[i] += table[min(max(noise, -half), half) + half]
+                half = table.shape[1] // 2
+                log_odds[i] += table[shift - 1, min(max(noise, -half), half) + half]
         for i in range(start, stop):
             if place[cell[i]] >= 0:
                 exact[place[cell[i]]] = 0
@@ -224,14 +226,6 @@ def _finest(plan: Plan, level: str) -> Any:
     return max((item.query for item in plan.at(level)), key=lambda query: query.cells)
 
 
-def _first_cells(plan: Plan, cell_of: IntArray, cells: int) -> IntArray:
-    """Return a cell of the full table for each cell of a query: its first."""
-    first = np.zeros(cells, np.int64)
-    counted = np.flatnonzero(cell_of >= 0)[::-1]
-    first[cell_of[counted]] = counted
-    return first
-
-
 class _Summary:
     """Sums of R' by group, and the largest ones, as cells stream by."""
 
@@ -244,6 +238,7 @@ class _Summary:
         prior: float,
         thresholds: tuple[float, ...],
         worst: int,
+        labels: Sequence[tuple[str, Sequence[str]]],
     ) -> None:
         if not thresholds or any(not t > 0 for t in thresholds):
             raise InputError("thresholds: give some, all above 0")
@@ -254,15 +249,17 @@ class _Summary:
             raise InputError(f"places: {self.places} lies below {level}; choose a level above it")
         self.ancestor = geography.ancestors(level, self.places)
         self.thresholds, self.most = thresholds, worst
-        shape = plan.schema.shape
-        codes = np.unravel_index(np.arange(plan.schema.cells), shape) if shape else ()
+        self.labels = labels
+        self.shape = tuple(len(categories) for _, categories in labels)
+        cells = int(np.prod(self.shape, dtype=np.int64))
+        codes = np.unravel_index(np.arange(cells), self.shape) if self.shape else ()
         self.kinds: list[tuple[str, Sequence[str], IntArray | None]] = [
             ("all", ["all"], None),
             ("place", geography.geocodes(self.places).to_pylist(), None),
             ("size", SIZES, None),
         ]
-        for attribute, code in zip(plan.schema.attributes, codes, strict=True):
-            self.kinds.append((attribute.name, attribute.categories, code))
+        for (name, categories), code in zip(labels, codes, strict=True):
+            self.kinds.append((name, categories, code))
         self.sums = [np.zeros((len(names), 4 + len(thresholds))) for _, names, _ in self.kinds]
         self.largest: list[tuple[float, int, int, int]] = []
 
@@ -323,14 +320,13 @@ class _Summary:
 
     def _worst(self) -> pa.Table:
         codes = self.geography.geocodes(self.level)
-        attributes = self.plan.schema.attributes
-        data: dict[str, list[Any]] = {"geocode": [], **{item.name: [] for item in attributes}}
+        data: dict[str, list[Any]] = {"geocode": [], **{name: [] for name, _ in self.labels}}
         data["people"], data["risk"] = [], []
         for risk, unit, cell, count in self.largest:
             data["geocode"].append(codes[unit].as_py())
-            numbers = np.unravel_index(cell, self.plan.schema.shape) if attributes else ()
-            for item, number in zip(attributes, numbers, strict=True):
-                data[item.name].append(item.categories[int(number)])
+            numbers = np.unravel_index(cell, self.shape) if self.shape else ()
+            for (name, categories), number in zip(self.labels, numbers, strict=True):
+                data[name].append(categories[int(number)])
             data["people"].append(count)
             data["risk"].append(risk)
         return pa.table(data)

@@ -87,7 +87,9 @@ def assess(
         realised.write(internal_of(out))
         maps.append(realised)
     if as_json:
-        showing.print_json({**summary.document, "maps": [item.document for item in maps]})
+        document = {**summary.document, "maps": [item.document for item in maps]}
+        document["audience"] = maps[-1].audience
+        showing.print_json(document)
         return
     console = showing.console()
     console.print(risk_terminal.summary_view(summary, done.plan.title))
