@@ -172,3 +172,24 @@ def test_facts_that_contradict_what_he_knows_are_refused():
         InputError, match="no count that he thinks possible lies between 5 and None"
     ):
         Intruder(prior=0.5, at_least=5)
+
+
+@pytest.mark.parametrize(
+    ("sigma2", "others", "rows"), [(10**6, (0.5, 0.5), 1), (40_000, (0.3, 0.4, 0.3), 2)]
+)
+def test_wide_noise_keeps_its_jumps_for_the_unsure(sigma2, others, rows):
+    noise = DiscreteGaussian(sigma2)
+    who = Intruder(prior=0.5, others=others, rows=rows)
+    x = np.arange(-60_000, 60_001).astype(float)
+    there, away = mixtures(noise, who, x)
+    near = there + away > 1e-200
+    sign = np.sign(np.log(there[near]) - np.log(away[near]))
+    expected = there[near] @ np.where(sign > 0, 1.0, np.where(sign == 0, 0.5, 0.0))
+    value = assess.correct_decision(noise, intruder=who).value
+    assert value == pytest.approx(expected, abs=1e-6)
+    assert value > 0.5
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = there[near] / (there[near] + away[near]) / 0.5
+    expected = there[near][ratio > 1.0005].sum()
+    found = assess.exceedance(noise, above=1.0005, intruder=who).value
+    assert found == pytest.approx(expected, abs=1e-6)

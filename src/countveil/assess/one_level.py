@@ -11,7 +11,7 @@ from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.evidence import joint_loss
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
-from countveil.assess.unsure import Lattice, lattice
+from countveil.assess.unsure import Lattice, lattice, probability_above
 from countveil.errors import InputError
 from countveil.mechanisms.law import Law, Mechanism
 from countveil.numerics import Array, FloatArray
@@ -80,9 +80,9 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
         return Risk("exceedance", 0.0)
     limit = math.log(above * before) - math.log1p(-above * before)
     if not intruder.certain:
-        grid = lattice(noise, intruder)
-        weights = grid.there if present else grid.away
-        return Risk("exceedance", float(weights[intruder.log_odds + grid.log_odds > limit].sum()))
+        limit -= intruder.log_odds
+        share = probability_above(noise, intruder, limit, there=present, tied=0.0)
+        return Risk("exceedance", share)
     whole = isinstance(noise, Mechanism)
 
     def passes(e: float) -> bool:
@@ -114,10 +114,8 @@ def correct_decision(
     """
     tied = share_of_ties(ties)
     if not intruder.certain:
-        grid = lattice(noise, intruder)
-        weights = grid.there if present else grid.away
-        odds = intruder.log_odds + grid.log_odds - losses.bias
-        says_yes = float(weights @ np.where(odds > 0, 1.0, np.where(odds == 0, tied, 0.0)))
+        limit = losses.bias - intruder.log_odds
+        says_yes = probability_above(noise, intruder, limit, there=present, tied=tied)
         return Risk("correct decision", says_yes if present else 1 - says_yes)
     prior = intruder.log_odds - losses.bias
 

@@ -13,6 +13,7 @@ from countveil.mechanisms.law import Law, Mechanism
 from countveil.numerics import FloatArray
 
 _TAIL = 42.0  # of the slower of a Gaussian and an exponential tail: less than 1e-17 lies beyond
+_ROUNDING = 1e-13
 _FINEST = 40  # points a standard deviation, where a sum is thinned
 
 
@@ -31,18 +32,64 @@ class Lattice:
         return there - away
 
 
-def lattice(noise: Law, intruder: Intruder) -> Lattice:
-    """Tabulate what may be released."""
+def _grid(noise: Law, intruder: Intruder) -> FloatArray:
+    """Return what may be released, thinned where the noise is wide."""
     spread = math.sqrt(noise.variance)
     step = max(1.0, math.floor(spread / _FINEST)) if isinstance(noise, Mechanism) else spread / 400
     low = intruder.counts(there=False)[0] - _TAIL * spread - 20 * step
     high = intruder.counts(there=True)[-1] + _TAIL * spread + 20 * step
-    released = step * np.arange(math.floor(low / step), math.ceil(high / step) + 1)
+    return step * np.arange(math.floor(low / step), math.ceil(high / step) + 1)
+
+
+def lattice(noise: Law, intruder: Intruder) -> Lattice:
+    """Tabulate what may be released, for averages of what changes smoothly with it."""
+    released = _grid(noise, intruder)
     log_there, log_away = _log_mixtures(noise, intruder, released)
     there, away = np.exp(log_there), np.exp(log_away)
     with np.errstate(invalid="ignore"):
         shares = [np.nan_to_num(law / law.sum()) for law in (there, away)]
     return Lattice(shares[0], shares[1], log_there - log_away)
+
+
+def probability_above(
+    noise: Law, intruder: Intruder, limit: float, *, there: bool, tied: float
+) -> float:
+    """Return how often the log of the ratio passes a limit; where it equals it, count `tied` of it.
+
+    Jumps are found between points of a grid and then exactly, so that wide noise is no less right.
+    """
+    grid = _grid(noise, intruder)
+
+    def sign(at: FloatArray) -> FloatArray:
+        away = Lattice.log_ratio(noise, intruder, at) - limit
+        near = np.abs(away) <= _ROUNDING * (abs(limit) + np.abs(away) + 1)
+        return np.where(near, 0.0, np.sign(away))
+
+    signs = sign(grid)
+    whole = isinstance(noise, Mechanism)
+    total, counts = 0.0, intruder.counts(there=there)
+    weights = np.exp(intruder.log_weights(there=there))
+    weights = weights / weights.sum()
+
+    def up_to(at: float) -> float:
+        """Return P(released ≤ at)."""
+        return float(weights @ noise.cdf(at - counts))
+
+    shares = {1.0: 1.0, 0.0: tied, -1.0: 0.0}
+    before, here = 0.0, float(signs[0])
+    for edge in np.flatnonzero(np.diff(signs)):
+        low, last = float(grid[edge]), float(grid[edge + 1])
+        while here != float(signs[edge + 1]):  # a tie may lie between two signs
+            high = last
+            while (high - low > 1) if whole else (high - low > _ROUNDING * (abs(high) + 1)):
+                middle = math.floor((low + high) / 2) if whole else (low + high) / 2
+                same = float(sign(np.array([middle]))[0]) == here
+                low, high = (middle, high) if same else (low, middle)
+            reached = up_to(low)
+            total += shares[here] * (reached - before)
+            before, low = reached, high
+            here = float(sign(np.array([high]))[0]) if whole else float(signs[edge + 1])
+    return total + shares[here] * (1.0 - before)
 
 
 def _log_mixtures(
