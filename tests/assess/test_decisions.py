@@ -193,3 +193,31 @@ def test_wide_noise_keeps_its_jumps_for_the_unsure(sigma2, others, rows):
     expected = there[near][ratio > 1.0005].sum()
     found = assess.exceedance(noise, above=1.0005, intruder=who).value
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Intruder(prior="x"), "prior: x is not allowed; it must be between 0 and 1"),
+        (lambda: Intruder(prior=0.5, others=("a",)), "others: his probabilities"),
+        (lambda: Intruder(prior=0.5, at_least="x"), "at_least: 'x' is not allowed"),
+        (
+            lambda: assess.expected_exceedances(NOISES[0], above=2, intruder=UNSURE, targets=-5),
+            "targets: -5 is not allowed; it is a whole number, 0 or more",
+        ),
+        (
+            lambda: assess.hierarchy.posterior(
+                [assess.Level(NOISES[0])], observed=[1.7], intruder=UNSURE
+            ),
+            "observed: 1.7 is not allowed; a released count is a whole number",
+        ),
+        (lambda: assess.choose.safe_rho(risk=1.5, prior=0), "prior: 0 is not allowed"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(build, message):
+    with pytest.raises(InputError, match=message):
+        build()
+
+
+def test_losses_tie_but_for_rounding():
+    assert decide(0.3, losses=Losses(3, 7)) == 0.5

@@ -168,6 +168,12 @@ def among(
     belief = np.asarray(prior, float)
     if len(cells) < 2 or len(belief) != len(cells) or (belief <= 0).any():
         raise InputError("cells: give two or more, and a prior above 0 for each")
+    if len(set(cells)) != len(cells) or not all(0 <= c < plan.schema.cells for c in cells):
+        raise InputError(
+            f"cells: they must be different numbers from 0 to {plan.schema.cells - 1:,}"
+        )
+    if draws < 2:
+        raise InputError(f"draws: {draws} is not allowed; at least 2 are needed")
     if not 0 <= truth < len(cells):
         raise InputError(
             f"truth: {truth} is not allowed; it is a number from 0 to {len(cells) - 1}"

@@ -189,6 +189,7 @@ def _after(law: Mechanism, who: Intruder) -> float:
 
 
 def _check_limit(risk: float, prior: float) -> None:
+    Intruder(prior=prior)
     if not 1 < risk < 1 / prior:
         raise InputError(
             f"risk: {risk:g} is not allowed with prior {prior:g}; it must be above 1 and below "

@@ -11,6 +11,8 @@ import numpy as np
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
 
+_ROUNDING = 1e-14
+
 Ties = Literal["split", "yes", "no"]
 
 
@@ -41,7 +43,8 @@ def decide(posterior: float, *, losses: Losses = EVEN, ties: Ties = "split") -> 
     if not 0 <= posterior <= 1:
         raise InputError(f"posterior: {posterior} is not allowed; it is between 0 and 1")
     yes, no = posterior * losses.false_no, (1 - posterior) * losses.false_yes
-    return share_of_ties(ties) if yes == no else float(yes > no)
+    tied = math.isclose(yes, no, rel_tol=_ROUNDING)
+    return share_of_ties(ties) if tied else float(yes > no)
 
 
 def share_of_ties(ties: Ties) -> float:

@@ -7,6 +7,7 @@ says more. He sees every level's noisy count, and the siblings'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -197,7 +198,7 @@ def _simulated(
         return _steps(levels, Seen((0, *above), tuple(sums), None), siblings)[0]
 
     return simulated_decision.log_odds_above(
-        levels, truth, intruder, steps_of, draws or _DRAWS, rng
+        levels, truth, intruder, steps_of, _DRAWS if draws is None else draws, rng
     )
 
 
@@ -248,10 +249,20 @@ def _checked(
                 f"sibling_values: {len(item)} values for a level of {level.siblings} siblings"
             )
     return Seen(
-        tuple(int(x) for x in observed),
-        None if sums is None else tuple(int(x) for x in sums),
-        None if values is None else tuple(tuple(int(x) for x in item) for item in values),
+        _whole(observed),
+        None if sums is None else _whole(sums),
+        None if values is None else tuple(_whole(item) for item in values),
     )
+
+
+def _whole(counts: Sequence[int]) -> tuple[int, ...]:
+    """Return released counts; refuse what is not a whole number."""
+    for count in counts:
+        if not np.isfinite(count) or count != math.floor(count):
+            raise InputError(
+                f"observed: {count} is not allowed; a released count is a whole number"
+            )
+    return tuple(int(count) for count in counts)
 
 
 def _steps(levels: Sequence[Level], seen: Seen, siblings: Addition) -> tuple[list[Step], list[int]]:
@@ -290,10 +301,16 @@ def _presence(levels: Sequence[Level], truth: Sequence[int], intruder: Intruder)
         raise InputError(f"truth: has {len(truth)} counts for {len(levels)} levels; give one each")
     if any(a > b for a, b in pairwise(truth)):
         raise InputError("truth: counts must not fall from a level to the one above it")
+    for level, (below, above) in zip(levels, pairwise(truth), strict=False):
+        if level.siblings == 0 and below != above:
+            raise InputError("truth: a unit without siblings has the count of its parent")
     there = [int(x) for x in intruder.counts(there=True)]
     away = [int(x) for x in intruder.counts(there=False)]
     if not intruder.certain:
-        raise InputError("others: decisions are computed for an intruder who knows all others")
+        raise InputError(
+            "others: decisions with several levels are for an intruder who knows all others, and of no "
+            "public bound on the count"
+        )
     if truth[0] not in there + away:
         raise InputError(
             f"truth: the lowest count is {truth[0]}; with {away[0]} known it is {away[0]} or {there[0]}"

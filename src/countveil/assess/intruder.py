@@ -29,13 +29,20 @@ class Intruder:
     at_most: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.prior, bool) or not 0 < self.prior < 1:
+        number = isinstance(self.prior, int | float) and not isinstance(self.prior, bool)
+        if not number or not 0 < self.prior < 1:
             raise InputError(f"prior: {self.prior} is not allowed; it must be between 0 and 1")
         if isinstance(self.known, bool) or not isinstance(self.known, int) or self.known < 0:
             raise InputError(f"known: {self.known} is not allowed; it is a whole number, 0 or more")
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise InputError(f"rows: {self.rows} is not allowed; it is a whole number, 1 or more")
-        others = np.asarray(self.others, float)
+        for name, value in (("at_least", self.at_least), ("at_most", self.at_most)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InputError(f"{name}: {value!r} is not allowed; it is a whole number")
+        try:
+            others = np.asarray(self.others, float)
+        except (TypeError, ValueError):
+            others = np.empty(0)
         proper = others.ndim == 1 and len(others) and np.isfinite(others).all()
         if not proper or (others < 0).any() or not math.isclose(others.sum(), 1.0, rel_tol=1e-9):
             raise InputError(

@@ -95,6 +95,8 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
 
 def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, targets: int) -> Risk:
     """Return in how many of so many independent cells R' will pass a limit, on average."""
+    if isinstance(targets, bool) or not isinstance(targets, int) or targets < 0:
+        raise InputError(f"targets: {targets} is not allowed; it is a whole number, 0 or more")
     chance = exceedance(noise, above=above, intruder=intruder)
     return Risk("expected exceedances", targets * float(chance.value))
 

@@ -79,7 +79,7 @@ def summarise(
     With places, siblings are as many as a unit has on average, and the levels above are counted in.
     """
     level = plan.judged_level if level is None else level
-    chosen = tuple(plan.intruder.priors if priors is None else priors)
+    chosen = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
     siblings = {} if geography is None else typical_siblings(geography)
     found = []
     for attack, attribute in _attacks(plan):

@@ -137,8 +137,11 @@ def choose(
 
     Example: `countveil choose --risk 1.5 --prior 0.02`
     """
+    with_plan = (attack, attribute, total) != ("presence", None, None)
+    if with_plan and (plan is None or accuracy is not None):
+        raise InputError("choose: --attack, --attribute and --total go with a plan and --risk")
     if accuracy is not None:
-        if (risk, posterior, correct) != (None, None, None):
+        if (risk, posterior, correct) != (None, None, None) or prior or pure:
             raise InputError("choose: give --accuracy or a limit on risk, not both")
         _choose_by_accuracy(plan, accuracy, as_json)
     elif plan is None:
