@@ -85,6 +85,10 @@ def _evidence(
     last = max(centre + reach, round(tie.sibling_sum) + spread, first)
     if low.siblings == 0:
         first = last = 0
+    elif isinstance(low.prior, Exactly):
+        first = last = low.prior.count - count
+        if first < 0:
+            return Decimal(0)
     for y in range(first, last + 1):
         weight = _prior_weight(low, count, y)
         if weight == 0:

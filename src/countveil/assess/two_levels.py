@@ -19,7 +19,7 @@ from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.near_ties import Tie, resolved
-from countveil.assess.parent_prior import Flat
+from countveil.assess.parent_prior import Exactly, Flat
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition, SummedNoise
 from countveil.errors import InputError
@@ -43,6 +43,7 @@ class Table:
     weights: FloatArray
     log_odds: FloatArray
     thinned: bool
+    truth: float
 
 
 def correct_decision(
@@ -119,8 +120,10 @@ def decision_threshold(
     added = log_odds_above(
         low, high, np.array([float(parent)]), np.array([float(sibling_sum)]), intruder, siblings
     )
-    first = first_yes(low, intruder.log_odds + added, intruder.rows)
-    return int(first[0, 0]) + intruder.known + intruder.rows
+    first = float(first_yes(low, intruder.log_odds + added, intruder.rows)[0, 0])
+    if not math.isfinite(first):
+        raise InputError("prior: it settles the matter, whatever the lowest count is")
+    return int(first) + intruder.known + intruder.rows
 
 
 def tabulated(
@@ -153,7 +156,7 @@ def tabulated(
     else:
         weights = weights[:, None]
     log_odds = log_odds_above(low, high, parents, sums, intruder, siblings)
-    return Table(parents, sums, weights, log_odds, max(steps) > 1)
+    return Table(parents, sums, weights, log_odds, max(steps) > 1, float(truth[1]))
 
 
 def log_odds_above(
@@ -270,19 +273,23 @@ def _says_yes(
     yes = probability_from(low, first, shift)
     # Just before the first yes the odds may be even, or just at it, but for rounding.
     total = float((table.weights * yes).sum())
+    signs: dict[Tie, int] = {}
     for offset in (-1, 0):
         at = first + offset
-        loss = low.noise.loss_at(at, intruder.rows)
-        near = np.isfinite(at) & (
-            np.abs(log_odds + loss) <= _ROUNDING * (np.abs(log_odds) + np.abs(loss) + 1)
-        )
+        finite = np.isfinite(at) & np.isfinite(log_odds)
+        loss = low.noise.loss_at(np.where(finite, at, 0.0), intruder.rows)
+        odds = np.where(finite, log_odds, 1.0)
+        near = finite & (np.abs(odds + loss) <= _ROUNDING * (np.abs(odds) + np.abs(loss) + 1))
         for i, j in np.argwhere(near):
             mass = float(np.exp(low.noise.log_pmf(at[i, j] + shift)))
             if table.weights[i, j] * mass < 1e-18:
                 continue
-            tie = Tie(float(at[i, j]), float(table.parents[i]), float(table.sums[j]))
-            sign = resolved(tie, low, high, intruder, siblings, losses)
-            decided = {1: 1.0, -1: 0.0, 0: share_of_ties(ties)}[sign]
+            # Beside a known parent's count its noisy one says nothing.
+            parent = table.truth if isinstance(low.prior, Exactly) else float(table.parents[i])
+            tie = Tie(float(at[i, j]), parent, float(table.sums[j]))
+            if tie not in signs:
+                signs[tie] = resolved(tie, low, high, intruder, siblings, losses)
+            decided = {1: 1.0, -1: 0.0, 0: share_of_ties(ties)}[signs[tie]]
             total += float(table.weights[i, j]) * mass * (decided - (1.0 if offset == 0 else 0.0))
     return total
 
