@@ -71,6 +71,15 @@ def sweep(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@contextmanager
+def replacing_private(path: Path) -> Iterator[Path]:
+    """Yield a temporary path only its owner can read; it replaces `path` when the block ends well."""
+    with replacing(path) as temporary:
+        temporary.touch(0o600)
+        temporary.chmod(0o600)  # whatever a killed run left there
+        yield temporary
+
+
 def keep_only(folder: Path, names: Iterable[str]) -> None:
     """Delete the files of a folder but those named; then the folder, if it is empty."""
     kept = set(names)

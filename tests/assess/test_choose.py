@@ -65,10 +65,11 @@ def test_several_priors_must_all_keep_it():
 
 
 @pytest.mark.parametrize("prior", [0.2, 0.1, 0.4])
-def test_the_sawtooth_is_scanned(prior):
+@pytest.mark.parametrize(("limit", "rows"), [(0.05, 1), (0.05, 3), (0.8, 1), (0.6, 3), (0.8, 4)])
+def test_the_sawtooth_is_scanned(prior, limit, rows):
     """Up to the chosen rho no smaller one passes the limit either, and just beyond one does."""
-    who, limit = Intruder(prior=prior), 0.05
-    rho = choose.largest_rho(correct=limit, prior=prior)
+    who = Intruder(prior=prior, rows=rows)
+    rho = choose.largest_rho(correct=limit, prior=prior, rows=rows)
 
     def correct(value: Fraction) -> float:
         noise = DiscreteGaussian.from_rho(value)
@@ -83,6 +84,20 @@ def test_priors_near_one_half_keep_their_limit(limit, prior):
     rho = choose.largest_rho(correct=limit, prior=prior)
     noise = DiscreteGaussian.from_rho(rho)
     assert assess.correct_decision(noise, intruder=Intruder(prior=prior)).value <= limit
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize(("limit", "prior"), [(0.3, 0.2), (0.7, 0.2), (0.95, 0.1), (0.6, 0.45)])
+def test_epsilon_keeps_a_limit_on_decisions(limit, prior, rows):
+    """Below the first loss that can persuade him he never says yes; beyond it the limit holds."""
+    who = Intruder(prior=prior, rows=rows)
+    epsilon = choose.largest_epsilon(correct=limit, prior=prior, rows=rows)
+
+    def correct(value: Fraction) -> float:
+        return float(assess.correct_decision(DiscreteLaplace(1 / value), intruder=who).value)
+
+    assert all(correct(epsilon * Fraction(k, 40)) <= limit for k in range(1, 41))
+    assert correct(epsilon * (1 + Fraction(1, 10**6))) > limit
 
 
 def test_a_profile_is_rounded_down():

@@ -7,16 +7,14 @@ hypotheses tell apart inform him: those that would hold his target under one and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Literal
 
 import numpy as np
 
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.evidence import LatticeLoss, joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
-from countveil.assess.risk import Risk
+from countveil.assess.risk import Risk, averaged
+from countveil.assess.targets import Attack, Target, signatures, targets_of
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -25,24 +23,8 @@ from countveil.numerics import FloatArray, IntArray
 from countveil.randomness import BitSource
 from countveil.schema.plan import Plan
 
-Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole record"]
-
-PRESENCE: tuple[Attack, ...] = ("presence", "response", "honesty")
-"""Attacks on one cell (S1.2): was he counted, did he respond, did he report the truth."""
-
 _ROUNDING = 1e-12
 _EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The cells of the full table that the hypotheses put the target in: his own, and the other's.
-
-    Without `other` he is in his cell or nowhere.
-    """
-
-    cell: int
-    other: int | None = None
 
 
 def effective_rho(
@@ -65,7 +47,7 @@ def effective_rho(
     """
     level = plan.judged_level if level is None else level
     plan.at(level)
-    targets = _targets(plan, attack, attribute, categories)
+    targets = targets_of(plan, attack, attribute, categories)
     worst = max(_rho(plan, level, target, siblings, invariants) for target in targets)
     return Risk("effective rho", worst)
 
@@ -87,7 +69,7 @@ def marginal_risk(
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     level = plan.judged_level if level is None else level
-    targets = _targets(plan, attack, attribute, categories)
+    targets = targets_of(plan, attack, attribute, categories)
     if invariants and any(_determined(plan, level, target) for target in targets):
         return Risk("marginal risk", 1 / prior, posterior=1.0)
     posteriors = []
@@ -112,13 +94,14 @@ def correct_decision(
 ) -> Risk:
     """Return the probability of a correct decision with all queries of a level, on the lattice.
 
-    He knows everyone else in the unit; he sees all its queries; his target is as his first hypothesis
-    says. Of several possible targets the one he is right about most often is taken.
+    He knows everyone else in the unit; he sees all its queries, and what the plan publishes as counted
+    unless `invariants` is False; his target is as his first hypothesis says. Of several possible
+    targets the one he is right about most often is taken.
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     level = plan.judged_level if level is None else level
     tied, chances = share_of_ties(ties), []
-    targets = _targets(plan, attack, attribute, categories)
+    targets = targets_of(plan, attack, attribute, categories)
     if invariants and any(_determined(plan, level, target) for target in targets):
         return Risk("correct decision", 1.0)
     for laws in _distinct_laws(plan, level, targets):
@@ -134,7 +117,7 @@ def presence_by_prior(
     What is published as counted is left out. The law of evidence does not depend on the prior, so it is
     made once for each kind of target.
     """
-    rows, targets = plan.rows_per_person, _targets(plan, "presence", None, None)
+    rows, targets = plan.rows_per_person, targets_of(plan, "presence", None, None)
     kinds = []
     for laws in _distinct_laws(plan, level, targets):
         points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], rows)
@@ -193,8 +176,8 @@ def among(
     best = posterior == posterior.max(axis=1, keepdims=True)
     right = best[:, truth] / best.sum(axis=1)
     return (
-        _simulated("posterior", posterior[:, truth]),
-        _simulated("correct decision", right),
+        averaged("posterior", posterior[:, truth]),
+        averaged("correct decision", right),
     )
 
 
@@ -204,103 +187,10 @@ def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
     return float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
 
 
-def _simulated(measure: str, each: FloatArray) -> Risk:
-    error = float(each.std(ddof=1) / np.sqrt(len(each)))
-    return Risk(measure, float(each.mean()), error=error)
-
-
-def _targets(
-    plan: Plan, attack: Attack, attribute: str | None, categories: tuple[str, str] | None
-) -> list[Target]:
-    """Return the kinds of targets an attack may have: one for each choice that queries tell apart."""
-    schema = plan.schema
-    names = [item.name for item in schema.attributes]
-    if attack in PRESENCE:
-        if attribute is not None:
-            raise InputError(
-                f"attribute: an attack on {attack} is not about an attribute; leave it out"
-            )
-        choices = [_kinds(plan, name) for name in names]
-        return [Target(_cell(plan, chosen)) for chosen in product(*choices)]
-    if attack == "unknown attribute":
-        if attribute not in names:
-            raise InputError(
-                f"attribute: no attribute {attribute!r}; choose from {', '.join(names) or 'none'}"
-            )
-        changed = [attribute]
-    elif attack == "whole record":
-        changed = names
-    else:
-        raise InputError(
-            f"attack: {attack!r} is not known; choose presence, response, honesty, unknown attribute "
-            f"or whole record"
-        )
-    if not changed or all(len(item.categories) < 2 for item in schema.attributes):
-        raise InputError(f"attack: {attack!r} needs an attribute of two categories or more")
-    pairs: list[list[tuple[int, int]]] = []
-    for item in schema.attributes:
-        if item.name not in changed or len(item.categories) < 2:
-            pairs.append([(kind, kind) for kind in _kinds(plan, item.name)])
-        elif categories is not None and item.name == attribute:
-            pairs.append([_numbers(item.name, item.categories, categories)])
-        else:
-            pairs.append(_pairs(plan, item.name))
-    return [
-        Target(_cell(plan, [a for a, _ in chosen]), _cell(plan, [b for _, b in chosen]))
-        for chosen in product(*pairs)
-    ]
-
-
-def _signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
-    """Return how recodes and structural zeros see each category of an attribute."""
-    attribute = next(item for item in plan.schema.attributes if item.name == name)
-    groups = [recode.group_of(attribute) for recode in plan.schema.recodes if recode.of == name]
-    return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
-
-
-def _kinds(plan: Plan, name: str) -> list[int]:
-    """Return one category for each way that recodes see categories."""
-    first: dict[tuple[int, ...], int] = {}
-    for number, signature in enumerate(_signatures(plan, name)):
-        first.setdefault(signature, number)
-    return list(first.values())
-
-
-def _pairs(plan: Plan, name: str) -> list[tuple[int, int]]:
-    """Return one pair of categories for each way that recodes see two of them."""
-    signatures = _signatures(plan, name)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
-    for a, b in product(range(len(signatures)), repeat=2):
-        if a != b:
-            found.setdefault((signatures[a], signatures[b]), (a, b))
-    return list(found.values())
-
-
-def _numbers(name: str, known: Sequence[str], given: tuple[str, str]) -> tuple[int, int]:
-    for category in given:
-        if category not in known:
-            raise InputError(
-                f"categories: no category {category!r} of {name}; choose from {', '.join(known)}"
-            )
-    if given[0] == given[1]:
-        raise InputError(f"categories: {given[0]!r} is given twice; name two")
-    return known.index(given[0]), known.index(given[1])
-
-
-def _cell(plan: Plan, chosen: Sequence[int]) -> int:
-    return int(np.ravel_multi_index(tuple(chosen), plan.schema.shape)) if len(chosen) else 0
-
-
 def _places(plan: Plan, level: str, target: Target) -> list[tuple[Mechanism, int]]:
     """Return the noise of every query that tells the hypotheses apart, and in how many cells."""
-    found = []
-    for item in plan.at(level):
-        own = item.query.cell_of[target.cell]
-        other = -1 if target.other is None else item.query.cell_of[target.other]
-        cells = 0 if own == other else int(own >= 0) + int(other >= 0)
-        if cells:
-            found.append((mechanism_for(item), cells))
-    return found
+    told = [(item, target.told_apart(item.query)) for item in plan.at(level)]
+    return [(mechanism_for(item), cells) for item, cells in told if cells]
 
 
 def _distinct_laws(
@@ -348,12 +238,8 @@ def _count(siblings: Mapping[str, int], level: str) -> int:
 def _determined(plan: Plan, level: str, target: Target) -> bool:
     """Whether what is published as counted, here or below, tells the hypotheses apart."""
     below = plan.levels[plan.levels.index(level) :]
-    for item in plan.invariants:
-        own = item.query.cell_of[target.cell]
-        other = -1 if target.other is None else item.query.cell_of[target.other]
-        if item.level in below and own != other:
-            return True
-    return False
+    known = [item.query for item in plan.invariants if item.level in below]
+    return any(target.told_apart(query) for query in known)
 
 
 def _rate(noise: Mechanism) -> float:
@@ -376,7 +262,7 @@ def _classes(plan: Plan, target: Target) -> tuple[IntArray, FloatArray, FloatArr
     for axis, attribute in enumerate(plan.schema.attributes):
         keys: dict[tuple[object, ...], int] = {}
         number = []
-        for k, signature in enumerate(_signatures(plan, attribute.name)):
+        for k, signature in enumerate(signatures(plan, attribute.name)):
             key = (*signature, *(int(where[axis]) == k for where in marked))
             number.append(keys.setdefault(key, len(keys)))
         along = np.array(number).reshape([-1 if a == axis else 1 for a in range(len(shape))])

@@ -59,9 +59,7 @@ class Message:
 
     log_values: FloatArray
     error: float
-    log_above: tuple[
-        tuple[FloatArray, FloatArray], ...
-    ]  # of each level above: counts, log messages
+    log_above: tuple[tuple[FloatArray, FloatArray], ...]  # of each step: counts, log messages
 
 
 def message(steps: Sequence[Step], counts: Array, *, tolerance: float = _TOLERANCE) -> Message:
@@ -71,7 +69,6 @@ def message(steps: Sequence[Step], counts: Array, *, tolerance: float = _TOLERAN
     is at most the edge times r/(1 - r), r the last ratio; such bounds add up along the chain.
     """
     points = np.asarray(counts, float)
-    steps = [step for step in steps if not _says_nothing(step)] if steps else []
     if not steps:
         return Message(np.zeros(len(points)), 0.0, ())
     deviations = _DEVIATIONS
@@ -79,7 +76,7 @@ def message(steps: Sequence[Step], counts: Array, *, tolerance: float = _TOLERAN
         windows = _windows(steps, points, deviations)
         widest = max(high - low for low, high in windows)
         if widest > _MOST_POINTS:
-            return _thinned(steps, points, deviations, tolerance)
+            return _thinned(steps, points, deviations)
         found = _passed(steps, points, windows, 1)
         if found.error <= tolerance:
             return found
@@ -118,10 +115,6 @@ def marginal(
     return where, summed / summed.sum()
 
 
-def _says_nothing(step: Step) -> bool:
-    return step.alone and step.fit is None
-
-
 def _windows(
     steps: Sequence[Step], points: FloatArray, deviations: float
 ) -> list[tuple[float, float]]:
@@ -158,9 +151,8 @@ def _windows(
         below = windows[-1] if windows else (lowest, float(points.max()))
         centre = max(centre, last)
         low = max(lowest, float(math.floor(centre - reach)))
-        high = max(
-            float(math.ceil(centre + reach)), below[1]
-        )  # or some counts below would have no parent
+        # No lower than below, or some counts there would have no parent.
+        high = max(float(math.ceil(centre + reach)), below[1])
         if step.alone:
             low, high = below
         for bounded in (step.prior.support(*below), _shifted(step.added.support(0.0, 0.0), below)):
@@ -337,9 +329,7 @@ def _log_tail(log_edge: FloatArray, log_inner: FloatArray) -> FloatArray:
     return np.where(falls, log_edge - safe - np.log(-np.expm1(-safe)), 0.0)
 
 
-def _thinned(
-    steps: Sequence[Step], points: FloatArray, deviations: float, tolerance: float
-) -> Message:
+def _thinned(steps: Sequence[Step], points: FloatArray, deviations: float) -> Message:
     """Sum over every m-th count where everything is smooth; the error is what half as many show."""
     for step in steps:
         if not step.prior.smooth or not step.added.smooth or step.alone:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
@@ -26,7 +25,7 @@ _DIGITS = 12  # of a chosen budget, rounded down
 _LARGEST = 1e6
 _SMALLEST = 1e-15
 _HALVINGS = 60
-_MOST_BREAKPOINTS = 1 << 40
+_MOST_STEPS = 1 << 40
 _JUST_ABOVE = 1 + 1e-11
 
 
@@ -46,13 +45,13 @@ def largest_rho(
     Gaussian with sigma² = 1/(2 rho).
     """
 
-    def breakpoints(prior: float, number: int) -> float:
+    def largest_loss(number: int) -> int:
         # A count e above known + rows has the loss rho rows (2 e + rows).
-        e = number - (rows - 1) // 2
-        return math.log((1 - prior) / prior) / (rows * (2 * e + rows))
+        return rows * (2 * (number - (rows - 1) // 2) + rows)
 
     limits = _Limits(risk, posterior, correct)
-    return _largest(DiscreteGaussian.from_rho, breakpoints, limits, prior, rows, ties)
+    steps = _Steps(largest_loss, _MOST_STEPS)
+    return _largest(DiscreteGaussian.from_rho, steps, limits, prior, rows, ties)
 
 
 def largest_epsilon(
@@ -69,12 +68,12 @@ def largest_epsilon(
     def noise(epsilon: Fraction) -> Mechanism:
         return DiscreteLaplace(1 / epsilon)
 
-    def breakpoints(prior: float, number: int) -> float:
-        # The loss is at most rows epsilon, and takes steps of 2 epsilon up to it.
-        return math.log((1 - prior) / prior) / max(rows - 2 * number, 1e-300)
+    def largest_loss(number: int) -> int:
+        # The loss takes steps of 2 epsilon, up to rows epsilon.
+        return 2 * number + (1 if rows % 2 else 2)
 
     limits = _Limits(risk, posterior, correct)
-    return _largest(noise, breakpoints, limits, prior, rows, ties)
+    return _largest(noise, _Steps(largest_loss, (rows + 1) // 2), limits, prior, rows, ties)
 
 
 def safe_rho(*, risk: float, prior: float) -> Fraction:
@@ -134,9 +133,21 @@ def _least_epsilon(priors: FloatArray, limits: FloatArray) -> float:
     return float(_epsilons(priors, limits).min())
 
 
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The losses that can persuade him, from the smallest on, in units of the budget; how many."""
+
+    loss: Callable[[int], int]
+    count: int
+
+    def budget(self, prior: float, number: int) -> float:
+        """Return the budget from which on a loss does persuade him."""
+        return math.log((1 - prior) / prior) / self.loss(number)
+
+
 def _largest(
     noise: Noise,
-    breakpoints: Callable[[float, int], float],
+    steps: _Steps,
     limits: _Limits,
     prior: float | Sequence[float],
     rows: int,
@@ -152,7 +163,7 @@ def _largest(
         if most is not None:
             found.append(_rising(noise, who, most))
         if limits.correct is not None:
-            found.append(_sawtooth(noise, who, limits.correct, ties, partial(breakpoints, p)))
+            found.append(_sawtooth(noise, who, limits.correct, ties, steps))
     return min(found)
 
 
@@ -216,13 +227,12 @@ def _rising(noise: Noise, who: Intruder, limit: float) -> Fraction:
     return _rounded_down(low)
 
 
-def _sawtooth(
-    noise: Noise, who: Intruder, limit: float, ties: Ties, breakpoint_: Callable[[int], float]
-) -> Fraction:
+def _sawtooth(noise: Noise, who: Intruder, limit: float, ties: Ties, steps: _Steps) -> Fraction:
     """Return the largest budget up to which a correct decision never passes a limit.
 
-    Below prior ½ he says no to everything until the budget lets some released count persuade him; at
-    such a breakpoint the probability jumps up, and falls until the next. After the last it only rises.
+    Below prior ½ he says no to everything until the budget lets some released count persuade him. Where
+    a loss begins to persuade him the probability jumps up; from there to the next jump it falls while
+    that takes more than the true count, and rises after.
     """
     if not 0 < limit < 1 or (who.prior >= 0.5 and limit <= 0.5):
         raise InputError(
@@ -234,22 +244,25 @@ def _sawtooth(
         law = noise(_rounded_down(budget))
         return float(correct_decision(law, intruder=who, ties=ties).value) > limit
 
-    low = _SMALLEST
+    low, high = _SMALLEST, _LARGEST
     if who.prior < 0.5:
-        # The later a count persuades him, the less often it is released: find the last that passes.
-        first, none = 0, 1
-        while none < _MOST_BREAKPOINTS and passes(breakpoint_(none - 1) * _JUST_ABOVE):
-            first, none = none, 2 * none
-        while none - first > 1:
-            middle = (first + none) // 2
-            keeps = not passes(breakpoint_(middle - 1) * _JUST_ABOVE)
-            first, none = (first, middle) if keeps else (middle, none)
-        if first:
-            return _rounded_down(breakpoint_(first - 1) / _JUST_ABOVE)
-        low = breakpoint_(0) * _JUST_ABOVE
+        # The larger a loss, the less often it comes: find how many of them pass the limit.
+        passing, ahead = 0, 1
+        while ahead <= steps.count and passes(steps.budget(who.prior, ahead - 1) * _JUST_ABOVE):
+            passing, ahead = ahead, 2 * ahead
+        ahead = min(ahead, steps.count + 1)
+        while ahead - passing > 1:
+            middle = (passing + ahead) // 2
+            over = passes(steps.budget(who.prior, middle - 1) * _JUST_ABOVE)
+            passing, ahead = (middle, ahead) if over else (passing, middle)
+        if passing:
+            high = steps.budget(who.prior, passing - 1) / _JUST_ABOVE
+            if not passes(high):
+                return _rounded_down(high)
+        if passing < steps.count:
+            low = steps.budget(who.prior, passing) * _JUST_ABOVE
     if passes(low):
         raise InputError("the limit leaves no budget: even the smallest passes it")
-    high = _LARGEST
     while high / low > 1 + 1e-14:
         between = math.sqrt(low * high)
         low, high = (low, between) if passes(between) else (between, high)

@@ -11,10 +11,10 @@ from fractions import Fraction
 from scipy.special import ndtri
 
 from countveil.assess import attacks
-from countveil.assess.attacks import Attack
 from countveil.assess.intruder import Intruder
 from countveil.assess.one_level import marginal_risk
 from countveil.assess.plan_error import expected_error
+from countveil.assess.targets import Attack
 from countveil.errors import InputError
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.numerics import exact

@@ -103,6 +103,7 @@ def level_posterior(
     seen = _checked(levels, observed, sibling_sums, sibling_values)
     if not 1 <= at <= len(levels):
         raise InputError(f"at: {at} is not allowed; levels are numbered from 1 to {len(levels)}")
+    _refuse_unknown_method(method)
     if method == "paper-sampler":
         _refuse_for_sampler(levels, intruder, seen)
         return paper_sampler.joint(*_pair(levels), *_triple(seen), intruder).counts(at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -96,12 +95,12 @@ class Accuracy:
         }
         for name, stem in _FILES.items():
             table = getattr(self, name)
-            with _private(folder / f"{stem}.parquet") as path:
+            with storage.replacing_private(folder / f"{stem}.parquet") as path:
                 pq.write_table(table, path)
             document[name] = table.to_pylist()
-        with _private(folder / "error.json") as path:
+        with storage.replacing_private(folder / "error.json") as path:
             path.write_bytes((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
-        with _private(folder / "error-report.md") as path:
+        with storage.replacing_private(folder / "error-report.md") as path:
             path.write_bytes(
                 short_report(
                     self.title, *(getattr(self, name).to_pylist() for name in _FILES)
@@ -360,12 +359,3 @@ def _kind(column: str) -> pa.DataType:
     if column in _TEXT:
         return pa.string()
     return pa.int64() if column in (*_WHOLE, *_QUANTILES) else pa.float64()
-
-
-@contextmanager
-def _private(path: Path) -> Iterator[Path]:
-    """Yield a temporary path only its owner can read; it replaces `path` when the block ends well."""
-    with storage.replacing(path) as temporary:
-        temporary.touch(0o600)
-        temporary.chmod(0o600)  # whatever a killed run left there
-        yield temporary

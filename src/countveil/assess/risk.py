@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,3 +23,9 @@ class Risk:
     posterior: float | FloatArray | None = None
     error: float | None = None
     audience: Literal["public", "internal"] = "public"
+
+
+def averaged(measure: str, each: FloatArray) -> Risk:
+    """Return the mean of simulated draws, with its standard error."""
+    error = float(each.std(ddof=1) / math.sqrt(len(each)))
+    return Risk(measure, float(each.mean()), posterior=None, error=error)

@@ -71,11 +71,9 @@ class RiskMap:
         """Write an internal map into the internal folder of a release, for its owner alone."""
         storage.make_folder(folder, 0o700)
         for name, table in (("risk", self.groups), ("risk-worst", self.worst)):
-            with storage.replacing(folder / f"{name}.parquet") as path:
-                path.touch(0o600)
+            with storage.replacing_private(folder / f"{name}.parquet") as path:
                 pq.write_table(table, path)
-        with storage.replacing(folder / "risk.json") as path:
-            path.touch(0o600)
+        with storage.replacing_private(folder / "risk.json") as path:
             path.write_text(json.dumps({"notice": WATERMARK, **self.document}, indent=2) + "\n")
 
 

@@ -11,7 +11,7 @@ from countveil.assess.chain import Step, message
 from countveil.assess.decision import Ties, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
-from countveil.assess.risk import Risk
+from countveil.assess.risk import Risk, averaged
 from countveil.assess.two_levels import first_yes, half_width, probability_from
 from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
@@ -38,8 +38,7 @@ def correct_decision(
     tied = np.where(even, probability_from(levels[0], before, shift) - yes, 0.0)
     yes = yes + share_of_ties(ties) * tied
     right = yes if present else 1 - yes
-    value, error = _mean(right)
-    return Risk("correct decision", value, error=error)
+    return averaged("correct decision", right)
 
 
 def expected_posterior(
@@ -53,8 +52,7 @@ def expected_posterior(
     weights = np.exp(levels[0].noise.log_pmf(noise))
     losses = levels[0].noise.loss_at(noise - shift, intruder.rows)
     each = sigmoid(intruder.log_odds + added[:, None] + losses) @ (weights / weights.sum())
-    value, error = _mean(each)
-    return Risk("posterior", value, posterior=value, error=error)
+    return averaged("posterior", each)
 
 
 def log_odds_above(
@@ -98,7 +96,3 @@ def _summed(level: Level, draws: int, rng: BitSource) -> IntArray:
 
 def _ints(values: IntArray) -> list[int]:
     return [int(value) for value in values]
-
-
-def _mean(each: FloatArray) -> tuple[float, float]:
-    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each)))

@@ -14,11 +14,12 @@ import numpy as np
 from countveil.assess.attacks import marginal_risk
 from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
-from countveil.assess.risk import Risk
+from countveil.assess.risk import Risk, averaged
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.numerics import Array, FloatArray, IntArray
 from countveil.postprocess.family import Family, Limits, solve
+from countveil.postprocess.least_squares import Observations
 from countveil.randomness import BitSource
 from countveil.schema.plan import Plan
 
@@ -84,7 +85,8 @@ def top_down_risk(
         progress(draw + 1, draws)
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     each = _cross_fitted(seen, who)
-    mean, error = float(each.mean()), float(each.std(ddof=1) / math.sqrt(draws))
+    after = averaged("posterior", each)
+    mean, error = float(after.value), float(after.error or 0.0)
     released = Risk("marginal risk", mean / prior, posterior=mean, error=error / prior)
     before = marginal_risk(plan, attack="presence", prior=prior, level=level)
     ends = ((mean - _Z * error) / prior, (mean + _Z * error) / prior)
@@ -152,23 +154,21 @@ def _family(
     cells: IntArray,
     parent: IntArray | None,
 ) -> Family:
-    places, values, weights, offset = [], [], [], 0
-    for item, noise in zip(plan.at(level), noises, strict=True):
-        counted = item.query.cell_of >= 0
-        exact = np.zeros((len(histograms), item.query.cells), np.int64)
-        np.add.at(exact.T, item.query.cell_of[counted], histograms[:, counted].T)
+    queries = [item.query for item in plan.at(level)]
+    observed = Observations.made_of(queries, [mechanism_for(i).variance for i in plan.at(level)])
+    values = []
+    for query, noise in zip(queries, noises, strict=True):
+        counted = query.cell_of >= 0
+        exact = np.zeros((len(histograms), query.cells), np.int64)
+        np.add.at(exact.T, query.cell_of[counted], histograms[:, counted].T)
         values.append(exact + noise)
-        where = item.query.cell_of[cells]
-        places.append(np.where(where >= 0, where + offset, -1))
-        weights.append(1 / max(mechanism_for(item).variance, 1e-4))
-        offset += item.query.cells
     return Family(
         name=level,
         children=[str(number) for number in range(len(histograms))],
         cells=cells,
         parent=parent,
-        places=np.array(places),
-        weights=np.array(weights),
+        places=observed.scalars_of(cells),
+        weights=observed.weights,
         values=np.concatenate(values, axis=1),
         limits=Limits(),
         label=lambda some: f"{len(some)} cells",

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from countveil.assess import attacks
-from countveil.assess.attacks import Attack
 from countveil.assess.intruder import Intruder
 from countveil.assess.one_level import exceedance
 from countveil.assess.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.targets import Attack
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import ZCDP
 from countveil.schema.geography import Geography

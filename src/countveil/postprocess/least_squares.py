@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,16 @@ class Observations:
     @classmethod
     def of(cls, measurements: Measurements, level: str) -> Observations:
         """Return what is measured at a level; weights are one over the variance of the noise."""
-        queries = tuple(item.query for item in measurements.plan.at(level))
+        queries = [item.query for item in measurements.plan.at(level)]
+        laws = [measurements.mechanisms[level, query.name] for query in queries]
+        return cls.made_of(queries, [law.variance for law in laws])
+
+    @classmethod
+    def made_of(cls, queries: Sequence[Query], variances: Sequence[float]) -> Observations:
+        """Lay out queries side by side, with the variance of each one's noise."""
         sizes = [query.cells for query in queries]
         offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
-        variances = [measurements.mechanisms[level, query.name].variance for query in queries]
-        return cls(queries, offsets, 1.0 / np.maximum(variances, _LEAST_VARIANCE))
+        return cls(tuple(queries), offsets, 1.0 / np.maximum(variances, _LEAST_VARIANCE))
 
     def scalars_of(self, cells: IntArray) -> IntArray:
         """Return which scalar of each query counts each cell, -1 where it is left out."""
