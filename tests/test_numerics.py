@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from countveil.errors import InputError
-from countveil.numerics import enclose_exp_minus, exact, log_theta, positive
+from countveil.numerics import enclose_exp_minus, exact, positive
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,3 @@ def test_enclosures_hold_the_exponential_and_are_tight(q, bits):
     true = (-arb(q.numerator) / q.denominator).exp() * arb(2) ** bits
     assert arb(low) <= true <= arb(high)
     assert high - low <= 3
-
-
-@pytest.mark.parametrize("rho", ["1e-12", "1e-6", "0.01", "0.5", "1", "10"])
-def test_log_theta_where_one_series_would_fail(truth, rho):
-    assert log_theta(float(rho)) == pytest.approx(truth[f"log_theta_{rho}"]["exact"], rel=1e-14)

@@ -2,29 +2,38 @@
 
 import numpy as np
 import pytest
-from tests.conftest import TINY_PLAN
+from tests.conftest import TINY_PEOPLE, TINY_PLAN
 from tests.postprocess.conftest import PLAN as SMALL
 
-from countveil import Release, Seeded, open_engine, pipeline
-from countveil.assess import Intruder, attacks
+from countveil import DiscreteGaussian, Release, Seeded, open_engine, pipeline
+from countveil.assess import Intruder, attacks, marginal_risk
 from countveil.assess.decision import sigmoid
 from countveil.assess.risk_map import internal_map, public_map
-from countveil.assess.simulated_release import top_down_risk
+from countveil.assess.simulated_release import _cross_fitted, top_down_risk
 from countveil.errors import InputError
 from countveil.measure import boundary
 from countveil.schema.plan import Plan
 
+SEVERAL_ROWS = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3')
 
-@pytest.fixture
-def released(tiny, monkeypatch):
+
+@pytest.fixture(
+    params=[TINY_PLAN, SEVERAL_ROWS, SEVERAL_ROWS.replace('rho = "2"', 'epsilon = "9"')],
+    ids=["one row", "several rows", "several rows, Laplace noise"],
+)
+def released(request, tiny, monkeypatch):
     monkeypatch.setattr(boundary, "_VALUES", 15)  # several row groups
+    tiny.write_text(request.param)
+    people = [*TINY_PEOPLE, *[("A5", "old", "f")] * 2]  # cells of 1, 2 and 4
+    rows = [",".join((*row, str(number % 4))) + "\n" for number, row in enumerate(people)]
+    (tiny.parent / "people.csv").write_text("area,AGE,SEX,id\n" + "".join(rows))
     plan = Plan.load(tiny)
     pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(4))
     return Release.read(tiny.parent / "out"), open_engine("local").tabulate(plan), plan
 
 
 def by_hand(release, counts, plan, level, prior):
-    """R' of a person in each non-empty cell, query by query."""
+    """R' of a person in each non-empty cell, who has as many rows there as can be."""
     rows = []
     for unit in range(counts.geography.units(level)):
         _, cells, numbers = counts.entries(level, unit, unit + 1)
@@ -37,7 +46,8 @@ def by_hand(release, counts, plan, level, prior):
                     n for c, n in zip(cells, numbers, strict=True) if item.query.cell_of[c] == place
                 )
                 noise = float(measured.values[unit, place] - exact)
-                log_odds += float(measured.mechanism.loss_at(noise))
+                shift = min(plan.rows_per_person, number)
+                log_odds += float(measured.mechanism.loss_at(noise, shift))
             rows.append((unit, int(cell), int(number), float(sigmoid(log_odds)) / prior))
     return rows
 
@@ -69,12 +79,13 @@ def test_the_internal_map_is_a_loop_over_cells(released, level):
 
 
 def test_the_public_map_reads_no_count(released):
-    release, _, _plan = released
+    release, _, plan = released
     found = public_map(release.measurements, release.geography, prior=0.1, level="area")
     values = release.measurements.read("area", "AGE*SEX").values
     law = release.measurements.mechanisms["area", "AGE*SEX"]
     seen = values[values >= 1].astype(float)
-    risks = sigmoid(np.log(0.1 / 0.9) + law.loss_at(seen - 1)) / 0.1
+    rows = plan.rows_per_person
+    risks = sigmoid(np.log(0.1 / 0.9) + law.loss_at(seen - rows, rows)) / 0.1
     everyone = found.groups.to_pandas().set_index(["by", "group"]).loc[("all", "all")]
     assert everyone["cells"] == len(seen)
     assert everyone["mean_risk"] == pytest.approx(risks.mean(), rel=1e-12)
@@ -113,21 +124,52 @@ def test_counts_of_another_plan_are_refused(released, tiny):
         internal_map(release.measurements, other, prior=0.1)
 
 
+def target_among(plan, density):
+    """Five units under one parent, the target in cell 5 of the first."""
+    counts = np.random.default_rng(1).poisson(density, (5, plan.schema.cells))
+    counts[0, 5] += 1
+    return {"counts": counts, "cell": 5, "prior": 0.2, "draws": 600}
+
+
 @pytest.mark.parametrize("density", [0.0, 4.0])
 def test_the_risk_of_the_real_output_is_below_that_of_the_measurements(density):
     plan = Plan.parse(SMALL.replace('rho = "1"', 'rho = "8"'))
-    rng = np.random.default_rng(1)
-    counts = rng.poisson(density, (5, plan.schema.cells))
-    counts[0, 5] += 1
-    found = top_down_risk(plan, counts=counts, cell=5, prior=0.2, draws=600, rng=Seeded(2))
-    low, high = found.interval
-    assert low < found.released.value < high
-    assert found.released.value > 1.05  # he does learn from it
-    assert low < found.measured.value * 1.05  # the parent's own count adds a little
-    share = found.retained[0]
-    assert share == pytest.approx((found.released.value - 1) / (found.measured.value - 1), rel=1e-9)
-    again = top_down_risk(plan, counts=counts, cell=5, prior=0.2, draws=600, rng=Seeded(2))
+    given = target_among(plan, density)
+    found, other = (top_down_risk(plan, **given, rng=Seeded(seed)) for seed in (2, 3))
+    value, error = found.released.value, found.released.error
+    assert abs(value - other.released.value) < 4 * np.hypot(error, other.released.error)
+    # He sees two levels, and knows the other units: no more than all their queries tell.
+    rhos = [attacks.effective_rho(plan, attack="presence", level=x).value for x in plan.levels[-2:]]
+    law = DiscreteGaussian.from_rho(str(sum(rhos)))
+    most = marginal_risk(law, intruder=Intruder(prior=0.2)).value
+    assert 1.05 < value < most - 4 * error
+    alone = attacks.marginal_risk(plan, attack="presence", prior=0.2, level="block").value
+    assert found.measured.value == pytest.approx(alone, rel=1e-12)
+    ends = value - 1.96 * error, value + 1.96 * error
+    assert found.interval == pytest.approx(ends, rel=1e-4)
+    shares = [(x - 1) / (alone - 1) for x in (value, *ends)]
+    assert found.retained == pytest.approx(shares, rel=1e-3)
+    again = top_down_risk(plan, **given, rng=Seeded(2))
     assert again.interval == found.interval
+
+
+@pytest.mark.parametrize("density", [0.0, 4.0])
+def test_without_noise_the_output_gives_him_away(density):
+    """All 300 draws that teach him show one outcome with the target, and another without."""
+    plan = Plan.parse(SMALL.replace('rho = "1"', 'rho = "10000"'))
+    found = top_down_risk(plan, **target_among(plan, density), rng=Seeded(2))
+    after = 0.2 * 300.5 / (0.2 * 300.5 + 0.8 * 0.5)
+    assert found.released.value == pytest.approx(after / 0.2, rel=1e-12)
+    assert found.released.error < 1e-12
+
+
+def test_what_he_learns_from_draws_comes_to_the_exact_posterior():
+    laws = np.array([[0.5, 0.3, 0.15, 0.05], [0.2, 0.3, 0.1, 0.4]])
+    drawn = [np.random.default_rng(4).choice(4, 40_000, p=law) for law in laws]
+    each = _cross_fitted(np.stack([np.array(drawn)] * 2, axis=2), Intruder(prior=0.2))
+    exact = laws[0] @ (0.2 * laws[0] / (0.2 * laws[0] + 0.8 * laws[1]))
+    assert each.mean() == pytest.approx(exact, abs=4 * each.std() / 200)
+    assert each.std() / 200 < 1e-3
 
 
 @pytest.mark.parametrize(

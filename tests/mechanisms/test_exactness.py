@@ -202,9 +202,3 @@ def test_mechanisms_are_built_from_exact_parameters():
     ):
         with pytest.raises(InputError):
             build()
-
-
-def test_paper_variances_at_small_scales(truth):
-    for s, key in (("1/2", "var_s.5"), ("1", "var_s1")):
-        short = float(Fraction(s)) - DiscreteGaussian(s).variance
-        assert short == pytest.approx(truth[key]["exact"], rel=1e-6)

@@ -26,13 +26,6 @@ def lossy(rho: str, count: int = 1) -> LossyQuery:
     return LossyQuery(noise.hockey_stick, float(1 / (2 * noise.sigma2)), count)
 
 
-def test_one_gaussian_has_the_analytic_epsilon(truth):
-    query = LossyQuery(Gaussian(1).hockey_stick, 0.5)
-    assert tight_epsilon([query], 1e-10) == pytest.approx(
-        truth["eps_analytic_0.5"]["exact"], rel=1e-9
-    )
-
-
 def test_many_gaussians_are_one_gaussian():
     parts = [
         LossyQuery(Gaussian(math.sqrt(1 / (2 * r))).hockey_stick, r, c)

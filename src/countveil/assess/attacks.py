@@ -10,18 +10,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from countveil.assess.candidates import among
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.evidence import LatticeLoss, joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
-from countveil.assess.risk import Risk, averaged
+from countveil.assess.risk import Risk
 from countveil.assess.targets import Attack, Target, signatures, targets_of
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import FloatArray, IntArray
-from countveil.randomness import BitSource
 from countveil.schema.plan import Plan
+
+__all__ = ["among", "correct_decision", "effective_rho", "marginal_risk", "presence_by_prior"]
 
 _ROUNDING = 1e-12
 _EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
@@ -45,8 +47,7 @@ def effective_rho(
     what the plan publishes as counted, unless `invariants` is False. Of several possible targets the
     worst is taken.
     """
-    level = plan.judged_level if level is None else level
-    plan.at(level)
+    level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
     worst = max(_rho(plan, level, target, siblings, invariants) for target in targets)
     return Risk("effective rho", worst)
@@ -68,7 +69,7 @@ def marginal_risk(
     unless `invariants` is False; the number is R of (15) for them together, for the worst target.
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
-    level = plan.judged_level if level is None else level
+    level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
     if invariants and any(_determined(plan, level, target) for target in targets):
         return Risk("marginal risk", 1 / prior, posterior=1.0)
@@ -99,7 +100,7 @@ def correct_decision(
     targets the one he is right about most often is taken.
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
-    level = plan.judged_level if level is None else level
+    level = _level(plan, level)
     tied, chances = share_of_ties(ties), []
     targets = targets_of(plan, attack, attribute, categories)
     if invariants and any(_determined(plan, level, target) for target in targets):
@@ -131,54 +132,11 @@ def presence_by_prior(
     return found
 
 
-def among(
-    plan: Plan,
-    *,
-    cells: Sequence[int],
-    prior: Sequence[float],
-    level: str | None = None,
-    truth: int = 0,
-    draws: int = 20_000,
-    rng: BitSource,
-) -> tuple[Risk, Risk]:
-    """Return expected posterior and probability of a correct decision among two or more cells.
-
-    He knows everyone else in the unit, and that his target is in one of `cells` of the full table; he
-    sees all queries of the level; the numbers are those of the cell at `truth`, by simulation, with
-    standard errors.
-    """
+def _level(plan: Plan, level: str | None) -> str:
+    """Return the level, the one the plan is judged by if not said; refuse an unknown one."""
     level = plan.judged_level if level is None else level
-    belief = np.asarray(prior, float)
-    if len(cells) < 2 or len(belief) != len(cells) or (belief <= 0).any():
-        raise InputError("cells: give two or more, and a prior above 0 for each")
-    if len(set(cells)) != len(cells) or not all(0 <= c < plan.schema.cells for c in cells):
-        raise InputError(
-            f"cells: they must be different numbers from 0 to {plan.schema.cells - 1:,}"
-        )
-    if draws < 2:
-        raise InputError(f"draws: {draws} is not allowed; at least 2 are needed")
-    if not 0 <= truth < len(cells):
-        raise InputError(
-            f"truth: {truth} is not allowed; it is a number from 0 to {len(cells) - 1}"
-        )
-    rows = plan.rows_per_person
-    log_odds = np.tile(np.log(belief / belief.sum()), (draws, 1))
-    for item in plan.at(level):
-        noise, place = mechanism_for(item), item.query.cell_of[np.asarray(cells)]
-        for cell in np.unique(place[place >= 0]):
-            here = place == cell
-            noisy = noise.sample(draws, rng=rng).astype(float) + (rows if here[truth] else 0)
-            log_there, log_away = noise.log_pmf(noisy - rows), noise.log_pmf(noisy)
-            log_odds += np.where(here, (log_there - log_away)[:, None], 0.0)
-    log_odds -= log_odds.max(axis=1, keepdims=True)
-    weights = np.exp(log_odds)
-    posterior = weights / weights.sum(axis=1, keepdims=True)
-    best = posterior == posterior.max(axis=1, keepdims=True)
-    right = best[:, truth] / best.sum(axis=1)
-    return (
-        averaged("posterior", posterior[:, truth]),
-        averaged("correct decision", right),
-    )
+    plan.at(level)
+    return level
 
 
 def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:

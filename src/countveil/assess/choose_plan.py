@@ -26,7 +26,6 @@ SIZE = 10_000
 """People that a percentage refers to, where none are named."""
 
 _HALVINGS = 40
-_SHRINK = Fraction(99, 100)
 _LARGEST = 1e3
 _ROUNDING = 1e-12
 _DIGITS = 10
@@ -98,30 +97,21 @@ def within_risk(
     At each level he knows everyone else in a unit and sees all its queries, and with `siblings` the
     levels above, too; R, his expected posterior over his prior, stays within `risk` for every prior.
     What is published as counted is left out: no budget changes what it tells. Shares of queries stay as
-    they are. Less rho means more error at that level and helps no other, so
-    each gets what its limit allows; unless `total` is less, which then goes where it lowers the error
-    of the levels' totals most.
+    they are. Less rho means more error at that level, so from the highest down each gets what its limit
+    allows beside those above it; unless `total` is less, which then goes where it lowers the error of
+    the levels' totals most.
     """
     _refuse_other_costs(plan)
     priors = [float(prior)] if isinstance(prior, int | float) else [float(p) for p in prior]
     given = (attack, attribute, priors, siblings)
-    own = {level: _own_rho(plan, level) for level in plan.measured_levels}
-    rho = {}
-    for level, value in own.items():
-        if _risk(plan, level, attack, attribute, priors, None) <= 1 + _ROUNDING:
-            rho[level] = value  # nothing of this level speaks to the attack
-        else:
-            rho[level] = _largest_rho(plan, own, level, given, risk)
+    rho = {level: _own_rho(plan, level) for level in plan.measured_levels}
+    for level in plan.measured_levels:
+        # Where nothing of a level speaks to the attack it stays as it is.
+        if _risk(plan, level, attack, attribute, priors, None) > 1 + _ROUNDING:
+            rho[level] = _largest_rho(plan, rho, level, given, risk)
     if total is not None and sum(rho.values()) > total:
         rho = _shared(plan, rho, total)
     chosen = _with(plan, rho)
-    if siblings is not None:
-        # Levels above add to each other: all shrink together until all keep it.
-        shrink = Fraction(1)
-        while max(_risk(chosen, level, *given) for level in rho) > risk:
-            shrink *= _SHRINK
-            chosen = _with(plan, {level: _short(value * shrink) for level, value in rho.items()})
-        rho = {level: _short(value * shrink) for level, value in rho.items()}
     risks, effective = {}, {}
     for level in plan.measured_levels:
         risks[level] = _risk(chosen, level, attack, attribute, priors, siblings)
@@ -182,12 +172,11 @@ def _largest_rho(
     given: tuple[Attack, str | None, Sequence[float], Mapping[str, int] | None],
     limit: float,
 ) -> Fraction:
-    """Return the largest rho of a level at which an intruder of that level alone keeps the limit."""
-    attack, attribute, priors, _ = given
+    """Return the largest rho of a level at which an intruder of that level keeps the limit."""
 
     def keeps(value: float) -> bool:
         trial = _with(plan, {**own, level: _short(Fraction(value))})
-        return _risk(trial, level, attack, attribute, priors, None) <= limit
+        return _risk(trial, level, *given) <= limit
 
     low = high = 1e-6
     while high < _LARGEST and keeps(high):

@@ -34,6 +34,20 @@ class Tie:
     sibling_sum: float
 
 
+def canonical(tie: Tie, low: Level, high: Level, intruder: Intruder) -> Tie:
+    """Return the one of many ties that are alike: far from zero only x2* - y1* matters."""
+    if not isinstance(low.prior, Flat) or low.siblings == 0:
+        return tie
+    far = _reach(high.noise.variance, _DIGITS[-1]) + _reach(
+        low.noise.variance * low.siblings, _DIGITS[-1]
+    )
+    far += intruder.known + intruder.rows
+    if min(tie.parent, tie.sibling_sum) <= far:
+        return tie
+    apart = tie.parent - tie.sibling_sum
+    return Tie(tie.e, 2 * far + max(apart, 0.0), 2 * far + max(-apart, 0.0))
+
+
 def resolved(
     tie: Tie, low: Level, high: Level, intruder: Intruder, siblings: Addition, losses: Losses = EVEN
 ) -> int:
@@ -78,9 +92,8 @@ def _evidence(
     total = Decimal(0)
     centre = round(tie.parent) - count
     # Terms fall off from the centres; enough of them for the digits asked for.
-    reach = math.ceil(math.sqrt((digits + 10) * math.log(10) * 2 * float(high.noise.sigma2))) + 2
-    wide = low.noise.sigma2 * max(low.siblings, 1)
-    spread = math.ceil(math.sqrt((digits + 10) * math.log(10) * 2 * float(wide))) + 2
+    reach = _reach(float(high.noise.sigma2), digits)
+    spread = _reach(float(low.noise.sigma2) * max(low.siblings, 1), digits)
     first = max(0, min(centre - reach, round(tie.sibling_sum) - spread))
     last = max(centre + reach, round(tie.sibling_sum) + spread, first)
     if low.siblings == 0:
@@ -89,7 +102,7 @@ def _evidence(
         first = last = low.prior.count - count
         if first < 0:
             return Decimal(0)
-    for y in range(first, last + 1):
+    for y in _that_matter(range(first, last + 1), tie, low, high, count, digits):
         weight = _prior_weight(low, count, y)
         if weight == 0:
             continue
@@ -98,6 +111,23 @@ def _evidence(
             term *= _sum_weight(low, round(tie.sibling_sum) - y, siblings, digits)
         total += term
     return total * _exp(-rate * (observed - count) ** 2) * _ratio(prior if there else 1 - prior)
+
+
+def _that_matter(
+    counts: range, tie: Tie, low: Level, high: Level, count: int, digits: int
+) -> list[int]:
+    """Leave out summands that are smaller than the largest by 20 digits more than these."""
+    y = np.array(counts, float)
+    logs = -((tie.parent - count - y) ** 2) / (2 * high.noise.variance)
+    if low.siblings:
+        logs -= (tie.sibling_sum - y) ** 2 / (2 * low.noise.variance * low.siblings)
+    kept = logs > logs.max() - (digits + 20) * math.log(10)
+    return [counts[place] for place in np.flatnonzero(kept)]
+
+
+def _reach(variance: float, digits: int) -> int:
+    """Return where a Gaussian has fallen by 10 digits more than these."""
+    return math.ceil(math.sqrt((digits + 10) * math.log(10) * 2 * variance)) + 2
 
 
 def _prior_weight(low: Level, count: int, y: int) -> Decimal:
@@ -114,6 +144,9 @@ def _sum_weight(low: Level, noise: int, siblings: Addition, digits: int) -> Deci
     assert isinstance(low.noise, DiscreteGaussian)
     if siblings == "gaussian" or low.siblings == 1:
         return _exp(-Fraction(noise * noise) / (2 * low.noise.sigma2 * low.siblings))
+    # As many digits more as the weight begins with zeros, by fifties.
+    zeros = noise * noise / (2 * float(low.noise.sigma2) * low.siblings) / math.log(10)
+    digits += 50 * math.ceil(zeros / 50)
     return _convolved(low.noise.sigma2, low.siblings, digits).get(abs(noise), Decimal(0))
 
 
@@ -143,9 +176,13 @@ def _product(a: np.ndarray, b: np.ndarray, scale: int) -> np.ndarray:
     if len(a) == 1:
         return b * int(a[0])
     bits = (2 * max(int(a.max()), int(b.max()), scale)).bit_length() * 2 + len(a).bit_length()
-    packed = [sum(int(x) << (bits * i) for i, x in enumerate(item)) for item in (a, b)]
-    both, mask = packed[0] * packed[1], (1 << bits) - 1
-    out = [(both >> (bits * i)) & mask for i in range(len(a) + len(b) - 1)]
+    size, length = -(-bits // 8), len(a) + len(b) - 1
+    packed = [
+        int.from_bytes(b"".join(int(x).to_bytes(size, "little") for x in item), "little")
+        for item in (a, b)
+    ]
+    both = (packed[0] * packed[1]).to_bytes(size * length + size, "little")
+    out = [int.from_bytes(both[size * i : size * (i + 1)], "little") for i in range(length)]
     top = max(out)
     shrink = max(1, top // (scale * scale))
     return np.array([x // shrink for x in out], object)

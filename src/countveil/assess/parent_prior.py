@@ -16,9 +16,11 @@ from countveil.numerics import Array, FloatArray
 class ParentPrior(Protocol):
     """The prior of a parent's count given one child's."""
 
-    @property
-    def last(self) -> float:
-        """The largest count the parent can have; infinite if there is none."""
+    def likely(self, drop: float) -> tuple[float, float] | None:
+        """Return where the siblings' count has more than exp(-drop) of its largest weight.
+
+        None where no count stands out but for where the prior ends.
+        """
         ...
 
     @property
@@ -44,9 +46,11 @@ class ParentPrior(Protocol):
 class Flat:
     """Every parent's count from the child's on is as likely: (24) of 002, improper."""
 
-    last = math.inf
     smooth = True
     concave = True
+
+    def likely(self, drop: float) -> None:
+        """Return none: no count stands out."""
 
     def support(self, first: float, last: float) -> None:
         """Return none: it is not bounded."""
@@ -71,17 +75,15 @@ class UpTo:
     smooth = False
     concave = True
 
+    def likely(self, drop: float) -> None:
+        """Return none: no count stands out."""
+
     def support(self, first: float, last: float) -> tuple[float, float]:
         """Return from the child's count to `most`."""
         return first, float(self.most)
 
     def __post_init__(self) -> None:
         _refuse_negative(self.most, "most")
-
-    @property
-    def last(self) -> float:
-        """The largest count."""
-        return float(self.most)
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return minus the log of how many counts are possible."""
@@ -98,17 +100,15 @@ class Exactly:
     smooth = False
     concave = True
 
+    def likely(self, drop: float) -> None:
+        """Return none: the support says it."""
+
     def support(self, first: float, last: float) -> tuple[float, float]:
         """Return that count alone."""
         return float(self.count), float(self.count)
 
     def __post_init__(self) -> None:
         _refuse_negative(self.count, "count")
-
-    @property
-    def last(self) -> float:
-        """That count."""
-        return float(self.count)
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return 0 there and minus infinity elsewhere."""
@@ -121,7 +121,6 @@ class SiblingsPoisson:
     """The siblings together have a Poisson number of people."""
 
     mean: float
-    last = math.inf
     smooth = False
     concave = True
 
@@ -131,6 +130,11 @@ class SiblingsPoisson:
     def __post_init__(self) -> None:
         if not 0 < self.mean < math.inf:
             raise InputError(f"mean: {self.mean} is not allowed; it must be above 0 and finite")
+
+    def likely(self, drop: float) -> tuple[float, float]:
+        """Return around the mean, by Bernstein's inequality."""
+        reach = drop / 3 + math.sqrt(drop * drop / 9 + 2 * self.mean * drop)
+        return max(0.0, self.mean - reach - 1), self.mean + reach + 1
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return the log of the Poisson probability of the siblings' count."""
@@ -150,6 +154,9 @@ class Pmf:
     smooth = False
     concave = False
 
+    def likely(self, drop: float) -> None:
+        """Return none: the support says it."""
+
     def support(self, first: float, last: float) -> tuple[float, float]:
         """Return the counts that have a probability."""
         most = float(len(self.probabilities) - 1)
@@ -166,11 +173,6 @@ class Pmf:
         p /= p.sum()
         p.setflags(write=False)
         object.__setattr__(self, "probabilities", p)
-
-    @property
-    def last(self) -> float:
-        """The largest count of the parent, for a pmf of the parent."""
-        return float(len(self.probabilities) - 1) if self.of == "parent" else math.inf
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return the log of the probability."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from countveil.assess.chain import Step, message
-from countveil.assess.decision import Ties, share_of_ties, sigmoid
+from countveil.assess.decision import Ties, share_of_ties
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.risk import Risk, averaged
-from countveil.assess.two_levels import first_yes, half_width, probability_from
+from countveil.assess.two_levels import first_yes, mean_posterior, probability_from
 from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
 from countveil.randomness import BitSource
@@ -45,13 +44,10 @@ def expected_posterior(
     levels: Sequence[Level], truth: Sequence[int], intruder: Intruder, added: FloatArray
 ) -> Risk:
     """Return his posterior on average, given draws of the log-odds that the levels above add."""
-    shift = 0 if truth[0] != intruder.known else intruder.rows
-    width = half_width(levels[0].noise)
-    step = max(1, math.floor(math.sqrt(levels[0].noise.variance) / 80))
-    noise = np.arange(-width, width + 1, step)
-    weights = np.exp(levels[0].noise.log_pmf(noise))
-    losses = levels[0].noise.loss_at(noise - shift, intruder.rows)
-    each = sigmoid(intruder.log_odds + added[:, None] + losses) @ (weights / weights.sum())
+    points, weights = levels[0].noise.privacy_loss(intruder.rows)
+    # Noise is symmetric: of a target who is away the loss is the other way round.
+    losses = points if truth[0] != intruder.known else -points
+    each = mean_posterior(intruder.log_odds + added, losses, weights)
     return averaged("posterior", each)
 
 

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from countveil.assess.attacks import marginal_risk
 from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
+from countveil.assess.one_level import marginal_risk
 from countveil.assess.risk import Risk, averaged
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
+from countveil.mechanisms.law import Law
 from countveil.numerics import Array, FloatArray, IntArray
-from countveil.postprocess.family import Family, Limits, solve
+from countveil.postprocess.bounds import Bounds
+from countveil.postprocess.constraints import LevelFacts
+from countveil.postprocess.family import Family, solve
 from countveil.postprocess.least_squares import Observations
 from countveil.randomness import BitSource
 from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
 
 _Z = 1.959963984540054  # of a 95 % interval
 
@@ -57,7 +61,8 @@ def top_down_risk(
     `counts` are made-up or confidential histograms of the units under one parent, the target's unit
     first, the target in `cell` of it: units × cells of the full table. He knows everyone else in the
     unit; he sees the estimates of his target's cell in the unit and in its parent; he learned their law
-    by the same simulation. Half of the draws teach him, the other half test him, and back.
+    by the same simulation. Half of the draws teach him, the other half test him, and back. What the
+    plan publishes as counted of the two levels is met; files of constraints are not read.
     """
     table = np.asarray(counts, np.int64)
     level = plan.judged_level if level is None else level
@@ -88,11 +93,16 @@ def top_down_risk(
     after = averaged("posterior", each)
     mean, error = float(after.value), float(after.error or 0.0)
     released = Risk("marginal risk", mean / prior, posterior=mean, error=error / prior)
-    before = marginal_risk(plan, attack="presence", prior=prior, level=level)
+    before = marginal_risk(_laws_of(plan, level, cell), intruder=who)
     ends = ((mean - _Z * error) / prior, (mean + _Z * error) / prior)
     gain = float(before.value) - 1
     share = [(value - 1) / gain for value in (float(released.value), *ends)]
     return ReleasedRisk(released, before, ends, (share[0], share[1], share[2]), draws)
+
+
+def _laws_of(plan: Plan, level: str, cell: int) -> list[Law]:
+    """Return the noises of the counts of a level that hold the target."""
+    return [mechanism_for(item) for item in plan.at(level) if item.query.cell_of[cell] >= 0]
 
 
 def _cross_fitted(seen: IntArray, who: Intruder) -> FloatArray:
@@ -156,12 +166,14 @@ def _family(
 ) -> Family:
     queries = [item.query for item in plan.at(level)]
     observed = Observations.made_of(queries, [mechanism_for(i).variance for i in plan.at(level)])
-    values = []
-    for query, noise in zip(queries, noises, strict=True):
-        counted = query.cell_of >= 0
-        exact = np.zeros((len(histograms), query.cells), np.int64)
-        np.add.at(exact.T, query.cell_of[counted], histograms[:, counted].T)
-        values.append(exact + noise)
+    values = [
+        _answers(query, histograms) + noise for query, noise in zip(queries, noises, strict=True)
+    ]
+    fixed = [item.query for item in plan.invariants if item.level == level]
+    known = [_answers(query, histograms).astype(np.int32) for query in fixed]
+    facts = LevelFacts(
+        tuple(Bounds(query, exact, exact) for query, exact in zip(fixed, known, strict=True))
+    )
     return Family(
         name=level,
         children=[str(number) for number in range(len(histograms))],
@@ -170,6 +182,14 @@ def _family(
         places=observed.scalars_of(cells),
         weights=observed.weights,
         values=np.concatenate(values, axis=1),
-        limits=Limits(),
+        limits=facts.limits(0, len(histograms), cells, parent),
         label=lambda some: f"{len(some)} cells",
     )
+
+
+def _answers(query: Query, histograms: IntArray) -> IntArray:
+    """Return the exact counts of a query: units × its cells."""
+    counted = query.cell_of >= 0
+    exact = np.zeros((len(histograms), query.cells), np.int64)
+    np.add.at(exact.T, query.cell_of[counted], histograms[:, counted].T)
+    return exact

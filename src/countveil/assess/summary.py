@@ -10,9 +10,11 @@ import numpy as np
 
 from countveil.assess import attacks
 from countveil.assess.intruder import Intruder
+from countveil.assess.known_facts import FactRisk, known_facts
 from countveil.assess.one_level import exceedance
 from countveil.assess.plan_risk import LevelRisk, risk_by_level
 from countveil.assess.targets import Attack
+from countveil.measure.measurement import Measurements
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import ZCDP
 from countveil.schema.geography import Geography
@@ -53,6 +55,7 @@ class Summary:
     levels: tuple[LevelRisk, ...]
     attacks: tuple[AttackRisk, ...]
     exceedances: tuple[Exceedance, ...]
+    facts: tuple[FactRisk, ...] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -64,6 +67,7 @@ class Summary:
             "levels": [_document(item) for item in self.levels],
             "attacks": [_document(item) for item in self.attacks],
             "exceedances": [_document(item) for item in self.exceedances],
+            "facts": [_document(item) for item in self.facts],
         }
 
 
@@ -71,12 +75,14 @@ def summarise(
     plan: Plan,
     geography: Geography | None = None,
     *,
+    measurements: Measurements | None = None,
     priors: Sequence[float] | None = None,
     level: str | None = None,
 ) -> Summary:
     """Sum up what a plan lets an intruder learn, who knows everyone else in a unit.
 
-    With places, siblings are as many as a unit has on average, and the levels above are counted in.
+    With places, siblings are as many as a unit has on average, and the levels above are counted in, and
+    files of constraints; with measurements, what was published as counted, too.
     """
     level = plan.judged_level if level is None else level
     chosen = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
@@ -104,7 +110,10 @@ def summarise(
                 )
             )
     levels = tuple(risk_by_level(plan, priors=chosen))
-    return Summary(level, siblings, levels, tuple(found), _exceedances(plan, level, chosen))
+    facts: tuple[FactRisk, ...] = ()
+    if geography is not None:
+        facts = known_facts(plan, geography, measurements, level=level, priors=chosen)
+    return Summary(level, siblings, levels, tuple(found), _exceedances(plan, level, chosen), facts)
 
 
 def typical_siblings(geography: Geography) -> dict[str, int]:

@@ -8,22 +8,23 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.optimize import brentq
+from scipy.special import betaln
 
 from countveil.errors import InputError
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.mechanisms.law import Mechanism
-from countveil.numerics import Array, FloatArray
+from countveil.numerics import Array, FloatArray, IntArray
 
 Addition = Literal["convolution", "gaussian"]
 
 _INVISIBLE = 1e-18  # relative to 1: what the lattice may still show
 _MOST_POINTS = 1 << 16
-_SERIES = 60.0  # of the exponent: more than enough terms
-_MOST_TERMS = 2_000_000
-_LARGE = 1e250
-_PIECE = 10  # standard deviations
+_TERMS_BETWEEN = 8  # scalings of a series
+_PIECE = 10  # standard deviations: at its ends a tilted sum is about exp(-12.5) of its maximum
+_SEEN = 1e-8
+_LEAST = 1e-28
 _REACH = 40  # standard deviations after which a Gaussian underflows
 
 
@@ -78,72 +79,91 @@ class SummedNoise:
             return _laplace_sum(float(self.noise.scale), self.count, np.abs(at).astype(float))
         if not at.size:
             return np.empty(at.shape)
+        points, index = np.unique(at, return_inverse=True)
+        found = np.full(len(points), np.nan)
         # Piece by piece, each tilted towards where it is asked for, so that nothing underflows there.
         piece = math.ceil(_PIECE * math.sqrt(self.variance)) + 1
-        number = np.floor_divide(at, piece)
-        found = np.full(at.shape, -np.inf)
-        for part in np.unique(number):
-            here = number == part
-            middle = int(part) * piece + piece // 2
-            first, values = _tilted_sum(self.noise, self.count, middle, piece)  # type: ignore[arg-type]
-            found[here] = values[at[here] - first]
-        return found
+        for part in np.unique(np.floor_divide(points, piece)):
+            self._fill(found, points, int(part) * piece + piece // 2)
+        while np.isnan(found).any():
+            self._fill(found, points, int(points[np.isnan(found)][0]))
+        return found[index].reshape(at.shape)
+
+    def _fill(self, found: FloatArray, points: IntArray, middle: int) -> None:
+        """Set what is not yet found and near enough to `middle` to be seen when tilted towards it."""
+        first, values = _tilted_sum(self.noise, self.count, middle)  # type: ignore[arg-type]
+        near = np.isnan(found) & (points >= first) & (points < first + len(values))
+        found[near] = values[points[near] - first]
 
 
 @lru_cache(maxsize=64)
-def _tilted_sum(noise: Mechanism, count: int, middle: int, width: int) -> tuple[int, FloatArray]:
-    """Return the log pmf of the sum from some number on, right around `middle`."""
+def _tilted_sum(noise: Mechanism, count: int, middle: int) -> tuple[int, FloatArray]:
+    """Return the log pmf of the sum from some number on, around `middle`, as far as it is seen."""
     centre = middle / count
-    half = math.ceil(_REACH * math.sqrt(noise.variance)) + width
-    if count * half > _MOST_POINTS:
+    half = math.ceil(_REACH * math.sqrt(noise.variance)) + 2
+    if half > _MOST_POINTS:
         raise _too_many(count, noise.variance)
     first = math.floor(centre) - half
     k = np.arange(first, first + 2 * half + 1)
     log_p = noise.log_pmf(k)
-    # By the slope of the law at the centre, so that the tilted law peaks there.
-    tilt = float(noise.loss_at(float(math.floor(centre))))
+    tilt = _tilt_to(centre, k, log_p)
     tilted = log_p + tilt * k
     top = tilted.max()
     base = np.exp(tilted - top)
-    result, power, start, offset, scale = np.ones(1), base, first, 0, 0.0
-    log_power, left = top, count
+    result, offset, scale = np.ones(1), 0, 0.0
+    power, start, log_power = _trimmed(base, first, top)
+    left = count
     while left:
         if left & 1:
-            result, scale = _convolved(result, power, scale + log_power)
-            offset += start
+            result, offset, scale = _trimmed(
+                np.convolve(result, power), offset + start, scale + log_power
+            )
         left >>= 1
         if left:
-            power, log_power = _convolved(power, power, 2 * log_power)
-            start *= 2
-    y = np.arange(offset, offset + len(result))
-    with np.errstate(divide="ignore"):
-        values = np.log(result) + scale - tilt * y
+            power, start, log_power = _trimmed(np.convolve(power, power), 2 * start, 2 * log_power)
+    seen = np.flatnonzero(result > _SEEN)
+    y = np.arange(offset + seen[0], offset + seen[-1] + 1)
+    values = np.log(result[seen[0] : seen[-1] + 1]) + scale - tilt * y
     values.setflags(write=False)
-    return offset, values
+    return int(y[0]), values
+
+
+def _tilt_to(centre: float, k: IntArray, log_p: FloatArray) -> float:
+    """Return the tilt t at which exp(t k) P(k) has its mean at `centre`."""
+
+    def off(tilt: float) -> float:
+        tilted = log_p + tilt * k
+        weights = np.exp(tilted - tilted.max())
+        return float(weights @ (k - centre) / weights.sum())
+
+    reach = 1.0
+    while off(-reach) > 0 or off(reach) < 0:
+        reach *= 2
+    return float(brentq(off, -reach, reach, xtol=1e-9))
 
 
 def _laplace_sum(scale: float, count: int, at: FloatArray) -> FloatArray:
     """Return the log pmf of a sum of discrete Laplace draws: a difference of negative binomials.
 
-    (1-q)^(2n) q^y Σ_j C(n+j-1, j) C(n+j+y-1, j+y) q^(2j), with q = exp(-1/scale), y >= 0;
-    one draw is a difference of two geometrics.
+    (1-q)^(2n) (1-q²)^(-n) q^y C(n+y-1, y) Σ_{j<n} C(n-1, j) (n)_j/(y+1)_j w^j, with q = exp(-1/scale),
+    w = q²/(1-q²), y >= 0: one draw is a difference of two geometrics, and Pfaff's transformation makes
+    the hypergeometric series of the difference finite, all its terms above 0.
     """
     log_q = -1 / scale
-    q2, log_p = math.exp(2 * log_q), math.log(-math.expm1(log_q))
-    if _SERIES * scale / 2 > _MOST_TERMS:
-        raise _too_many(count, 2 * scale**2)
+    gap = -math.expm1(2 * log_q)
+    w, log_p = math.exp(2 * log_q) / gap, 2 * math.log(-math.expm1(log_q)) - math.log(gap)
     total, term, log_scale = np.ones_like(at), np.ones_like(at), np.zeros_like(at)
-    j = 0
-    while (term > total * np.finfo(float).eps / 8).any():
-        term = term * ((count + j) / (j + 1) * q2) * ((count + j + at) / (j + 1 + at))
+    for j in range(count - 1):
+        factor = (count - 1 - j) * (count + j) / (j + 1) * w / (at + 1 + j)
+        term = term * factor
         total = total + term
-        j += 1
-        large = total > _LARGE
-        if large.any():
-            log_scale = np.where(large, log_scale + math.log(_LARGE), log_scale)
-            total, term = (np.where(large, x / _LARGE, x) for x in (total, term))
-    first = gammaln(count + at) - gammaln(at + 1) - gammaln(count)
-    return np.asarray(2 * count * log_p + at * log_q + first + np.log(total) + log_scale)
+        if j % _TERMS_BETWEEN == 0:
+            if not ((term > total * np.finfo(float).eps / 8) | (factor > 1 / 2)).any():
+                break
+            log_scale = log_scale + np.log(total)
+            total, term = np.ones_like(total), term / total
+    first = -betaln(count, at + 1) - np.log(count + at)
+    return np.asarray(count * log_p + at * log_q + first + np.log(total) + log_scale)
 
 
 def _too_many(count: int, variance: float) -> InputError:
@@ -153,7 +173,9 @@ def _too_many(count: int, variance: float) -> InputError:
     )
 
 
-def _convolved(a: FloatArray, b: FloatArray, scale: float) -> tuple[FloatArray, float]:
-    both = np.convolve(a, b)
-    top = both.max()
-    return both / top, scale + math.log(top)
+def _trimmed(values: FloatArray, first: int, scale: float) -> tuple[FloatArray, int, float]:
+    """Leave out the ends that do not show where the sum is looked up, and scale to a maximum of 1."""
+    top = values.max()
+    seen = np.flatnonzero(values > top * _LEAST)
+    kept = values[seen[0] : seen[-1] + 1]
+    return kept / top, first + int(seen[0]), scale + math.log(top)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.errors import InputError
+from countveil.numerics import IntArray
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
@@ -47,8 +48,7 @@ def targets_of(
             raise InputError(
                 f"attribute: an attack on {attack} is not about an attribute; leave it out"
             )
-        choices = [_kinds(plan, name) for name in names]
-        return [Target(_cell(plan, chosen)) for chosen in product(*choices)]
+        return [Target(cell) for cell in _one_of_each(plan)]
     if attack == "unknown attribute":
         if attribute not in names:
             raise InputError(
@@ -64,18 +64,17 @@ def targets_of(
         )
     if not changed or all(len(item.categories) < 2 for item in schema.attributes):
         raise InputError(f"attack: {attack!r} needs an attribute of two categories or more")
-    pairs: list[list[tuple[int, int]]] = []
-    for item in schema.attributes:
-        if item.name not in changed or len(item.categories) < 2:
-            pairs.append([(kind, kind) for kind in _kinds(plan, item.name)])
-        elif categories is not None and item.name == attribute:
-            pairs.append([_numbers(item.name, item.categories, categories)])
-        else:
-            pairs.append(_pairs(plan, item.name))
-    return [
-        Target(_cell(plan, [a for a, _ in chosen]), _cell(plan, [b for _, b in chosen]))
-        for chosen in product(*pairs)
-    ]
+    fixed = None
+    if categories is not None and attribute is not None:
+        known = next(item.categories for item in schema.attributes if item.name == attribute)
+        fixed = _numbers(attribute, known, categories)
+    found = _pairs(plan, [names.index(name) for name in changed], fixed)
+    if not found:
+        raise InputError(
+            f"attack: {attack!r} needs two cells that differ so and can both hold people; structural "
+            f"zeros leave none"
+        )
+    return found
 
 
 def signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
@@ -85,22 +84,57 @@ def signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
     return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
 
 
-def _kinds(plan: Plan, name: str) -> list[int]:
-    """Return one category for each way that recodes see categories."""
-    first: dict[tuple[int, ...], int] = {}
-    for number, signature in enumerate(signatures(plan, name)):
-        first.setdefault(signature, number)
-    return list(first.values())
+def _kinds(plan: Plan) -> IntArray:
+    """Return the kind of each cell along each axis: cells of one kind look the same to every query."""
+    shape = plan.schema.shape
+    where = np.indices(shape).reshape(len(shape), -1)
+    found = np.zeros_like(where)
+    for axis, attribute in enumerate(plan.schema.attributes):
+        number: dict[tuple[int, ...], int] = {}
+        along = [number.setdefault(key, len(number)) for key in signatures(plan, attribute.name)]
+        found[axis] = np.array(along)[where[axis]]
+    return found
 
 
-def _pairs(plan: Plan, name: str) -> list[tuple[int, int]]:
-    """Return one pair of categories for each way that recodes see two of them."""
-    seen = signatures(plan, name)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
-    for a, b in product(range(len(seen)), repeat=2):
-        if a != b:
-            found.setdefault((seen[a], seen[b]), (a, b))
-    return list(found.values())
+def _one_of_each(plan: Plan) -> list[int]:
+    """Return the first cell of each kind that can hold people."""
+    possible = np.flatnonzero(plan.possible)
+    kinds = _kinds(plan)[:, possible]
+    if not len(kinds):
+        return [0]
+    first = np.unique(kinds, axis=1, return_index=True)[1]
+    return [int(cell) for cell in possible[np.sort(first)]]
+
+
+def _pairs(plan: Plan, changed: Sequence[int], fixed: tuple[int, int] | None) -> list[Target]:
+    """Return one pair of cells for each way that queries see two of them.
+
+    They differ along the axes `changed`, as far as these have two categories, and only there; with
+    `fixed` they have these two categories along the one that changes.
+    """
+    shape = np.array(plan.schema.shape)
+    possible = np.flatnonzero(plan.possible)
+    where = np.array(np.unravel_index(possible, plan.schema.shape))
+    kinds = _kinds(plan)[:, possible]
+    differ = [axis for axis in changed if shape[axis] > 1]
+    same = [axis for axis in range(len(shape)) if axis not in differ]
+    groups, member = np.unique(kinds, axis=1, return_inverse=True)
+    found = []
+    for a, b in product(range(groups.shape[1]), repeat=2):
+        if (groups[same, a] != groups[same, b]).any():
+            continue
+        left, right = np.flatnonzero(member == a), np.flatnonzero(member == b)
+        if fixed is not None:
+            left = left[where[differ[0], left] == fixed[0]]
+            right = right[where[differ[0], right] == fixed[1]]
+        for one in left:
+            fits = (where[same][:, right] == where[same, one][:, None]).all(axis=0)
+            fits &= (where[differ][:, right] != where[differ, one][:, None]).all(axis=0)
+            if fits.any():
+                other = right[int(np.argmax(fits))]
+                found.append(Target(int(possible[one]), int(possible[other])))
+                break
+    return found
 
 
 def _numbers(name: str, known: Sequence[str], given: tuple[str, str]) -> tuple[int, int]:
@@ -112,7 +146,3 @@ def _numbers(name: str, known: Sequence[str], given: tuple[str, str]) -> tuple[i
     if given[0] == given[1]:
         raise InputError(f"categories: {given[0]!r} is given twice; name two")
     return known.index(given[0]), known.index(given[1])
-
-
-def _cell(plan: Plan, chosen: Sequence[int]) -> int:
-    return int(np.ravel_multi_index(tuple(chosen), plan.schema.shape)) if len(chosen) else 0

@@ -62,7 +62,9 @@ def assess(
     geography = done.geography
     _refuse_unknown_level(done.plan.measured_levels, level)
     _refuse_unknown_level(done.plan.levels, places)
-    summary = summarise(done.plan, geography, priors=prior, level=level)
+    summary = summarise(
+        done.plan, geography, measurements=done.measurements, priors=prior, level=level
+    )
     lowest = min(item.prior for item in summary.attacks)
     given: dict[str, Any] = {"prior": lowest, "level": summary.level, "places": places}
     units = geography.units(summary.level)
@@ -133,7 +135,8 @@ def choose(
     """Choose a budget: the largest that keeps a risk, or the smallest that reaches an accuracy.
 
     Without a plan it is for one count of sensitivity 1. With a plan, every level gets what keeps the
-    risk of an intruder who knows everyone else in a unit there. No record is read.
+    risk of an intruder who knows everyone else in a unit and, where the plan has a crosswalk, sees
+    the levels above it. No record is read.
 
     Example: `countveil choose --risk 1.5 --prior 0.02`
     """
@@ -206,30 +209,35 @@ def _choose_for_plan(
     as_json: bool,
 ) -> None:
     from countveil.assess.choose_plan import within_risk
+    from countveil.assess.summary import typical_siblings
     from countveil.numerics import positive
     from countveil.schema.plan import Plan
 
     plan = Plan.load(path)
     priors = list(plan.intruder.priors) if prior is None else prior
+    siblings = None if plan.crosswalk is None else typical_siblings(plan.geography())
+    above = "without" if siblings is None else "with"
     chosen = within_risk(
         plan,
         risk=risk,
         prior=priors,
         attack=attack,  # type: ignore[arg-type]
         attribute=attribute,
+        siblings=siblings,
         total=None if total is None else positive(total, "total"),
     )
     worst = max(chosen.risks.values())
     sentence = (
         f"With rho = {float(chosen.total):.6g} in all, R stays within {risk:g} at every level for "
-        f"priors {', '.join(f'{p:g}' for p in priors)}: the largest is {worst:.6f}. Put these lines "
-        f"into the plan:"
+        f"priors {', '.join(f'{p:g}' for p in priors)}, {above} the levels above it: the largest is "
+        f"{worst:.6f}. Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
     from countveil.assess.choose_plan import SIZE, Accuracy, within_accuracy
+    from countveil.report.risk_terminal import article
     from countveil.schema.plan import Plan
 
     wanted = Accuracy.parse(text)
@@ -244,8 +252,8 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
         said = "as said" if "of" in text.split() else f"{SIZE:,} where none are named"
         of = f" ({100 * wanted.half_width / wanted.size:g} % of {wanted.size:,} people, {said})"
     sentence = (
-        f"With rho = {float(chosen.total):.6g} in all, {wanted.query} of a {wanted.level} is within "
-        f"±{wanted.half_width:g}{of} with {100 * wanted.confidence:g} % confidence, before "
+        f"With rho = {float(chosen.total):.6g} in all, {wanted.query} of {article(wanted.level)} is "
+        f"within ±{wanted.half_width:g}{of} with {100 * wanted.confidence:g} % confidence, before "
         f"post-processing. R is the largest over the plan's priors. Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)

@@ -22,8 +22,8 @@ def summary_view(summary: Summary, title: str) -> RenderableType:
     parts: list[RenderableType] = [
         Text(title, style="bold"),
         Text(
-            f"An intruder who knows everyone in a {summary.level} but his target, and sees all its "
-            f"queries, gains most by the attack '{worst.attack}': from a probability of "
+            f"An intruder who knows everyone in {article(summary.level)} but his target, and sees "
+            f"all its queries, gains most by the attack '{worst.attack}': from a probability of "
             f"{_percent(worst.prior)} he comes to {_percent(worst.posterior)} on average, "
             f"{worst.marginal_risk:.3f} times what he believed before."
         ),
@@ -35,7 +35,7 @@ def summary_view(summary: Summary, title: str) -> RenderableType:
         parts.append(
             Text(
                 f"What the plan publishes as counted settles '{name}' for whoever knows everyone else "
-                f"in a {summary.level}: no noise protects against it."
+                f"in {article(summary.level)}: no noise protects against it."
             )
         )
     informed = [item for item in summary.attacks if item.with_invariants is not None]
@@ -52,8 +52,38 @@ def summary_view(summary: Summary, title: str) -> RenderableType:
                 f"belief about the siblings decides: see the documentation."
             )
         )
+    parts += [Text(sentence) for sentence in _fact_sentences(summary)]
     parts += [Text(), _level_table(summary, priors), Text(), _exceedance_table(summary)]
     return Group(*parts)
+
+
+def _fact_sentences(summary: Summary) -> list[str]:
+    """Say what public facts settle, and what they add to a belief, for the smallest prior."""
+    found = []
+    for item in summary.facts:
+        if item.prior != min(other.prior for other in summary.facts):
+            continue
+        kinds = [
+            (item.settled, "are known exactly"),
+            (item.somebody, "must hold somebody"),
+            (item.bounded, "have a largest count"),
+        ]
+        listed = ", ".join(f"{number:,} {what}" for number, what in kinds if number)
+        text = f"Public facts bound {item.counts:,} counts of {item.query}: {listed}."
+        if item.with_fact is not None and item.with_release is not None:
+            text += (
+                f" Who is unsure of one other person beside his target, each there with probability "
+                f"{_percent(item.prior)}, comes to {_percent(item.with_fact)} by knowing that somebody "
+                f"is there, and to {_percent(item.with_release)} with the most detailed noisy count as "
+                f"well; by that count alone he would come to {_percent(item.release_alone or 0.0)}."
+            )
+        found.append(text)
+    return found
+
+
+def article(word: str) -> str:
+    """Return a word with "a" or "an" before it."""
+    return f"an {word}" if word[:1].lower() in "aeio" else f"a {word}"
 
 
 def _more(value: float, item: Any, base: float | None = None) -> str:
@@ -66,7 +96,9 @@ def _percent(value: float) -> str:
 
 
 def _attack_table(summary: Summary, priors: Sequence[float]) -> Table:
-    table = Table(title=f"Attacks on a person of a {summary.level}: R, and P(correct) in brackets")
+    table = Table(
+        title=f"Attacks on a person of {article(summary.level)}: R, and P(correct) in brackets"
+    )
     table.add_column("attack")
     table.add_column("effective rho", justify="right")
     for prior in priors:
