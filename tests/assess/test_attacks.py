@@ -257,7 +257,6 @@ def test_bad_attacks_are_named(small, given, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.xfail(reason="the level is looked up before it is checked: a bare ValueError")
 @pytest.mark.parametrize("measure", [attacks.marginal_risk, attacks.correct_decision])
 def test_an_unknown_level_is_named_by_every_measure(small, measure):
     with pytest.raises(InputError, match="no level 'blok'; choose from state, block"):

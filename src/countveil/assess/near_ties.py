@@ -38,10 +38,10 @@ def canonical(tie: Tie, low: Level, high: Level, intruder: Intruder) -> Tie:
     """Return the one of many ties that are alike: far from zero only x2* - y1* matters."""
     if not isinstance(low.prior, Flat) or low.siblings == 0:
         return tie
-    far = _reach(high.noise.variance, _DIGITS[-1]) + _reach(
-        low.noise.variance * low.siblings, _DIGITS[-1]
-    )
-    far += intruder.known + intruder.rows
+    if not isinstance(low.noise, DiscreteGaussian) or not isinstance(high.noise, DiscreteGaussian):
+        return tie
+    far = intruder.known + intruder.rows + _reach(float(high.noise.sigma2), _DIGITS[-1])
+    far += _reach(float(low.noise.sigma2) * low.siblings, _DIGITS[-1])
     if min(tie.parent, tie.sibling_sum) <= far:
         return tie
     apart = tie.parent - tie.sibling_sum
@@ -117,10 +117,12 @@ def _that_matter(
     counts: range, tie: Tie, low: Level, high: Level, count: int, digits: int
 ) -> list[int]:
     """Leave out summands that are smaller than the largest by 20 digits more than these."""
+    assert isinstance(low.noise, DiscreteGaussian)
+    assert isinstance(high.noise, DiscreteGaussian)
     y = np.array(counts, float)
-    logs = -((tie.parent - count - y) ** 2) / (2 * high.noise.variance)
+    logs = -((tie.parent - count - y) ** 2) / (2 * float(high.noise.sigma2))
     if low.siblings:
-        logs -= (tie.sibling_sum - y) ** 2 / (2 * low.noise.variance * low.siblings)
+        logs -= (tie.sibling_sum - y) ** 2 / (2 * float(low.noise.sigma2) * low.siblings)
     kept = logs > logs.max() - (digits + 20) * math.log(10)
     return [counts[place] for place in np.flatnonzero(kept)]
 
