@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from countveil.cli import showing
+from countveil.cli import lenses, showing
 from countveil.cli.application import command
-from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
+from countveil.cli.commands import AsJson, Quiet, ShowValues
 from countveil.errors import InputError
+
+if TYPE_CHECKING:
+    from countveil.release import Release
 
 Priors = Annotated[
     list[float] | None,
@@ -18,9 +21,18 @@ Priors = Annotated[
 ]
 
 
+_LOSS, _HOMOGENEITY = "With --lens loss", "With --lens homogeneity"
+
+
 @command
 def assess(
-    out: OutPath,
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="A release folder; with another lens also a CSV or Parquet file."
+        ),
+    ],
+    lens: Annotated[str, typer.Option(help="intruder, loss or homogeneity.")] = "intruder",
     internal: Annotated[
         bool,
         typer.Option("--internal", help="Also map the risk of everyone counted; reads records."),
@@ -36,6 +48,29 @@ def assess(
     places: Annotated[
         str | None, typer.Option(help="The level that maps are summed up by; the highest if not.")
     ] = None,
+    exact: Annotated[
+        str, typer.Option(help="Column of exact counts in a file.", rich_help_panel=_LOSS)
+    ] = "exact",
+    released: Annotated[
+        str, typer.Option(help="Column of released counts in a file.", rich_help_panel=_LOSS)
+    ] = "released",
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Column that groups a file; may be given again.", rich_help_panel=_LOSS),
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(help="measurements or estimates of a release.", rich_help_panel=_LOSS),
+    ] = None,
+    bandwidth: Annotated[
+        float, typer.Option(help="A factor of the standard deviation.", rich_help_panel=_LOSS)
+    ] = 0.1,
+    percentile: Annotated[
+        float, typer.Option(help="How far out the loss is looked for.", rich_help_panel=_LOSS)
+    ] = 95.0,
+    confidence: Annotated[
+        float, typer.Option(help="Of intervals and bounds.", rich_help_panel=_LOSS)
+    ] = 0.95,
     show_values: ShowValues = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -43,10 +78,25 @@ def assess(
     """Say what a release lets an intruder learn about a person.
 
     Without --internal it uses published values alone. With it, records are read again, and a map of the
-    realised risk of everyone counted is written to the internal folder.
+    realised risk of everyone counted is written to the internal folder. --lens loss estimates the
+    privacy loss from residuals, of a release with --internal or of two columns of a file.
 
-    Example: `countveil assess out --prior 0.02 --places county`
+    Examples: `countveil assess out --prior 0.02 --places county`,
+    `countveil assess out --lens loss --internal`,
+    `countveil assess pairs.csv --lens loss --exact true --released published --by county`
     """
+    if lens not in lenses.LENSES:
+        raise InputError(f"lens: {lens!r} is not known; choose from {', '.join(lenses.LENSES)}")
+    if lens == "loss":
+        given: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
+        given |= {"confidence": confidence, "as_json": as_json}
+        if out.is_dir():
+            lenses.show_loss_of_release(
+                out, *_internal_counts(out, internal, plan, show_values), of=of, **given
+            )
+        else:
+            lenses.show_loss_of_file(out, exact=exact, released=released, by=by or (), **given)
+        return
     from countveil.assess.risk_map import internal_map, public_map
     from countveil.assess.summary import summarise
     from countveil.release import Release
@@ -57,8 +107,7 @@ def assess(
         raise InputError(
             "assess: --plan names the records that --internal reads; give both, or none"
         )
-    if internal:
-        plan = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
+    counts = _internal_counts(out, internal, plan, show_values)[1] if internal else None
     geography = done.geography
     _refuse_unknown_level(done.plan.measured_levels, level)
     _refuse_unknown_level(done.plan.levels, places)
@@ -66,25 +115,17 @@ def assess(
         done.plan, geography, measurements=done.measurements, priors=prior, level=level
     )
     lowest = min(item.prior for item in summary.attacks)
-    given: dict[str, Any] = {"prior": lowest, "level": summary.level, "places": places}
+    how: dict[str, Any] = {"prior": lowest, "level": summary.level, "places": places}
     units = geography.units(summary.level)
     with showing.progress("mapping published values", units, quiet) as step:
-        found = public_map(done.measurements, geography, progress=lambda at, _: step(at), **given)
+        found = public_map(done.measurements, geography, progress=lambda at, _: step(at), **how)
     maps = [found]
-    if plan is not None:
-        from countveil.engines.registry import open_engine
+    if counts is not None:
         from countveil.measure.run import internal_of
-        from countveil.schema.plan import Plan
 
-        loaded = Plan.load(plan)
-        if loaded.measuring_digest != done.plan.measuring_digest:
-            raise InputError(
-                f"{plan}: measures something else than {out}; name that release's plan"
-            )
-        counts = open_engine("local", show_values=show_values).tabulate(loaded)
         with showing.progress("mapping everyone", units, quiet) as step:
             realised = internal_map(
-                done.measurements, counts, progress=lambda at, _: step(at), **given
+                done.measurements, counts, progress=lambda at, _: step(at), **how
             )
         realised.write(internal_of(out))
         maps.append(realised)
@@ -98,7 +139,7 @@ def assess(
     for item in maps:
         console.print()
         console.print(risk_terminal.map_view(item))
-    if plan is not None:
+    if counts is not None:
         console.print(
             f"\nWritten: {internal_of(out)}/risk.json and tables beside it", soft_wrap=True
         )
@@ -280,6 +321,26 @@ def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
         )
         return
     showing.console().print(risk_terminal.chosen_view(chosen, sentence), soft_wrap=True)
+
+
+def _internal_counts(
+    out: Path, internal: bool, plan: Path | None, show_values: bool
+) -> tuple[Release, Any]:
+    """Return a release and the counts it was made from, once more from the records of its plan."""
+    from countveil.engines.registry import open_engine
+    from countveil.release import Release
+    from countveil.schema.plan import Plan
+
+    done = Release.read(out)
+    if not internal:
+        raise InputError(
+            f"assess: {out} is compared with its records, so the result is internal; say --internal"
+        )
+    path = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
+    loaded = Plan.load(path)
+    if loaded.measuring_digest != done.plan.measuring_digest:
+        raise InputError(f"{path}: measures something else than {out}; name that release's plan")
+    return done, open_engine("local", show_values=show_values).tabulate(loaded)
 
 
 def _plan_of(out: Path, digest: str) -> Path:

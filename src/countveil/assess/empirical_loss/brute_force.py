@@ -1,0 +1,133 @@
+"""The privacy loss of a tiny algorithm, exactly: every database, every neighbour, every event.
+
+This is what estimators of the loss are judged by. The worst event at delta = 0 is a single output; at
+delta > 0 it is all outputs that are likelier by more than e^epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from countveil.errors import InputError
+from countveil.schema.workload import Neighbors
+
+Histogram = tuple[int, ...]
+Algorithm = Callable[[Histogram], Mapping[Any, float]]
+"""Returns the probability of each output on a database, which is a histogram."""
+
+_MOST = 2_000_000
+_HALVINGS = 200
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ExactLoss:
+    """The epsilon of an algorithm at a delta, and the pair of databases and outputs that reach it."""
+
+    epsilon: float
+    delta: float
+    database: Histogram
+    neighbour: Histogram
+    event: tuple[Any, ...]
+
+
+def brute_force(
+    algorithm: Algorithm,
+    *,
+    cells: int,
+    most: int,
+    neighbors: Neighbors = "add-remove",
+    delta: float = 0.0,
+) -> ExactLoss:
+    """Return the exact epsilon over all histograms of `cells` cells with up to `most` people.
+
+    `algorithm(histogram)` returns the probability of each of its outputs, which must sum to 1.
+    """
+    if not 0 <= delta < 1:
+        raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+    if cells < 1 or most < 1 or math.comb(most + cells, cells) * cells * cells > _MOST:
+        raise InputError(
+            f"cells, most: {cells} cells with up to {most} people are more databases than can be "
+            f"searched; take fewer"
+        )
+    laws: dict[Histogram, Mapping[Any, float]] = {}
+    for database in _histograms(cells, most):
+        laws[database] = algorithm(database)
+        total = math.fsum(laws[database].values())
+        if abs(total - 1) > _ROUNDING:
+            raise InputError(f"algorithm: probabilities on {database} sum to {total}, not to 1")
+    worst: ExactLoss | None = None
+    for database, law in laws.items():
+        for neighbour in _neighbours(database, neighbors):
+            if neighbour not in laws:
+                continue
+            epsilon, event = _epsilon(law, laws[neighbour], delta)
+            if worst is None or epsilon > worst.epsilon:
+                worst = ExactLoss(epsilon, delta, database, neighbour, event)
+    assert worst is not None
+    return worst
+
+
+def _epsilon(
+    law: Mapping[Any, float], other: Mapping[Any, float], delta: float
+) -> tuple[float, tuple[Any, ...]]:
+    """Return the least epsilon with P(E) <= e^epsilon P'(E) + delta for all E, and the worst E."""
+    losses = {
+        output: _log_ratio(p, float(other.get(output, 0.0))) for output, p in law.items() if p > 0
+    }
+    if delta == 0:
+        worst = max(losses, key=lambda output: losses[output])
+        return max(0.0, losses[worst]), (worst,)
+    certain = math.fsum(law[output] for output, loss in losses.items() if math.isinf(loss))
+    if certain > delta:
+        return math.inf, tuple(output for output, loss in losses.items() if math.isinf(loss))
+
+    def excess(epsilon: float) -> float:
+        return math.fsum(
+            p - math.exp(epsilon) * float(other.get(output, 0.0))
+            for output, p in law.items()
+            if p > 0 and losses[output] > epsilon
+        )
+
+    low, high = 0.0, max([0.0, *(loss for loss in losses.values() if math.isfinite(loss))])
+    if excess(0.0) <= delta:
+        return 0.0, _above(losses, 0.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > delta else (low, middle)
+    return high, _above(losses, low)
+
+
+def _above(losses: Mapping[Any, float], epsilon: float) -> tuple[Any, ...]:
+    return tuple(output for output, loss in losses.items() if loss > epsilon)
+
+
+def _log_ratio(p: float, q: float) -> float:
+    return math.inf if q == 0 else math.log(p) - math.log(q)
+
+
+def _histograms(cells: int, most: int) -> Iterator[Histogram]:
+    for counts in product(range(most + 1), repeat=cells):
+        if sum(counts) <= most:
+            yield counts
+
+
+def _neighbours(database: Histogram, neighbors: Neighbors) -> Iterator[Histogram]:
+    for cell, count in enumerate(database):
+        fewer = _with(database, cell, count - 1)
+        if neighbors == "add-remove":
+            yield _with(database, cell, count + 1)
+            if count:
+                yield fewer
+        elif count:
+            for other, held in enumerate(fewer):
+                if other != cell:
+                    yield _with(fewer, other, held + 1)
+
+
+def _with(database: Sequence[int], cell: int, count: int) -> Histogram:
+    return (*database[:cell], count, *database[cell + 1 :])

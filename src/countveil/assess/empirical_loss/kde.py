@@ -1,0 +1,211 @@
+"""Empirical privacy loss as paper 001 estimates it: the largest log-ratio of a smoothed density.
+
+EPL(x) = log f(x)/f(x + step), f a Gaussian kernel density of the residuals; its largest absolute value
+is taken over a range of percentiles. It bounds the loss in neither direction, and depends on all the
+choices made here, so that they are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from scipy.signal import fftconvolve
+
+from countveil.assess.empirical_loss.residuals import Residuals, gathered
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray
+
+Rule = Literal["relative", "absolute", "scott", "silverman"]
+Method = Literal["auto", "exact", "binned"]
+
+_UNDERFLOW = 38.6  # bandwidths after which a kernel is 0 in a double
+_SHORT = 4_000  # points of a kernel that is summed rather than transformed
+_PRECISE = 1e-9  # of the largest density: below it a transform has too few digits
+_BINS = 200  # of a bandwidth, where residuals are binned
+_MOST_POINTS = 1 << 25
+_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EmpiricalLoss:
+    """An empirical privacy loss, where it is reached, and the choices behind it.
+
+    `value` is infinite where the density vanishes within the range: the bandwidth is then too small for
+    so few residuals.
+    """
+
+    value: float
+    at: float
+    x: FloatArray
+    density: FloatArray
+    bandwidth: float
+    span: tuple[float, float]
+    step: float
+    residuals: int
+    method: str
+
+    @property
+    def curve(self) -> pa.Table:
+        """EPL(x) at each x, with the density there."""
+        return pa.table(
+            {"x": self.x[:-1], "density": self.density[:-1], "loss": _log_ratios(self.density)}
+        )
+
+
+def kde(
+    residuals: Array | Residuals,
+    *,
+    bandwidth: float = 0.1,
+    rule: Rule = "relative",
+    percentile: float = 95,
+    span: tuple[float, float] | None = None,
+    step: float = 1.0,
+    method: Method = "auto",
+) -> EmpiricalLoss:
+    """Return the empirical privacy loss of residuals by the paper's recipe.
+
+    `bandwidth` is a factor of their standard deviation (rule "relative", as in the paper), a number of
+    people ("absolute"), or chosen by the rule of Scott or Silverman. x runs over the centres of bins of
+    width `step` from -b to b, b the larger of the `percentile` on either side, or over `span`. "exact"
+    sums over all residuals; "binned" first moves them to a grid of 1/200 of the bandwidth, which
+    "auto" does for more than a million different ones.
+    """
+    found = gathered(residuals)
+    width = _bandwidth(found, bandwidth, rule)
+    low, high = _span(found, percentile, span)
+    if not 0 < step < math.inf:
+        raise InputError(f"step: {step} is not allowed; it is a number above 0")
+    if (high - low) / step > _MOST_POINTS:
+        raise InputError(
+            f"step: a range from {low:g} to {high:g} has too many steps of {step:g}; take a longer one"
+        )
+    x = np.arange(low, high, step)[:-1] + step / 2
+    if len(x) < 2:
+        raise InputError(
+            f"span: from {low:g} to {high:g} there are fewer than two bins of width {step:g}; take a "
+            f"higher percentile or a smaller step"
+        )
+    if method not in ("auto", "exact", "binned"):
+        raise InputError(f'method: {method!r} is not known; choose "auto", "exact" or "binned"')
+    density, how = _density(found, x, step, width, method)
+    size = np.abs(_log_ratios(density))
+    best = int(np.argmax(size))
+    return EmpiricalLoss(
+        float(size[best]), float(x[best]), x, density, width, (low, high), step, found.total, how
+    )
+
+
+def _log_ratios(density: FloatArray) -> FloatArray:
+    """Return log f(x)/f(x + step); infinite where either is nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(density[:-1]) - np.log(density[1:])
+    return np.where(np.isnan(found), np.inf, found)
+
+
+def _bandwidth(found: Residuals, bandwidth: float, rule: Rule) -> float:
+    if rule == "scott":
+        return float(found.total ** (-1 / 5) * found.deviation)
+    if rule == "silverman":
+        return float((found.total * 3 / 4) ** (-1 / 5) * found.deviation)
+    if rule not in ("relative", "absolute"):
+        raise InputError(
+            f'rule: {rule!r} is not known; choose "relative", "absolute", "scott" or "silverman"'
+        )
+    if not 0 < bandwidth < math.inf:
+        raise InputError(f"bandwidth: {bandwidth} is not allowed; it is a number above 0")
+    return bandwidth * (found.deviation if rule == "relative" else 1.0)
+
+
+def _span(
+    found: Residuals, percentile: float, span: tuple[float, float] | None
+) -> tuple[float, float]:
+    if span is not None:
+        if not span[0] < span[1] or not np.isfinite(span).all():
+            raise InputError(f"span: {span} is not allowed; give two numbers, the smaller first")
+        return float(span[0]), float(span[1])
+    if not 50 < percentile <= 100:
+        raise InputError(f"percentile: {percentile} is not allowed; it is above 50 and at most 100")
+    reach = max(abs(found.percentile(percentile)), abs(found.percentile(100 - percentile)))
+    return -reach, reach
+
+
+def _density(
+    found: Residuals, x: FloatArray, step: float, width: float, method: Method
+) -> tuple[FloatArray, str]:
+    if method != "binned" and found.whole and step == 1.0:
+        return _of_whole_numbers(found, x, width), "exact"
+    if method == "binned" or (method == "auto" and len(found.values) > 1_000_000):
+        return _binned(found, x, width), "binned"
+    return _summed(found.values, found.counts, x, width), "exact"
+
+
+def _summed(values: FloatArray, counts: Array, x: FloatArray, width: float) -> FloatArray:
+    """Return the density at each x, each residual looked at."""
+    total = np.zeros(len(x))
+    for part in np.array_split(np.arange(len(x)), max(1, len(x) * len(values) // _AT_ONCE)):
+        z = (x[part, None] - values) / width
+        total[part] = np.exp(-0.5 * z * z) @ counts
+    return _scaled(total, float(counts.sum()), width)
+
+
+def _of_whole_numbers(found: Residuals, x: FloatArray, width: float) -> FloatArray:
+    """Return the density at x, one apart: counts convolved with the kernel at their distances."""
+    first, last = math.floor(found.values[0]), math.floor(found.values[-1])
+    kernel = math.ceil(_UNDERFLOW * width) + 1
+    if (last - first) + len(x) + 2 * kernel > _MOST_POINTS:
+        return _summed(found.values, found.counts, x, width)
+    # x[i] - v = (i - (v - first)) + offset.
+    offset = x[0] - first
+    near = _place(found.values - first, found.counts, last - first + 1)
+    distances = np.arange(-kernel, kernel + 1) + (offset - math.floor(offset))
+    weights = np.exp(-0.5 * (distances / width) ** 2)
+    both = np.convolve(near, weights) if len(weights) <= _SHORT else fftconvolve(near, weights)
+    index = np.arange(len(x)) + math.floor(offset) + kernel
+    inside = (index >= 0) & (index < len(both))
+    total = np.where(inside, both[np.where(inside, index, 0)], 0.0)
+    if len(weights) > _SHORT:
+        few = total < _PRECISE * total.max()
+        if few.any():
+            total[few] = _unscaled(found, x[few], width)
+    return _scaled(total, float(found.total), width)
+
+
+def _unscaled(found: Residuals, x: FloatArray, width: float) -> FloatArray:
+    summed = _summed(found.values, found.counts, x, width)
+    return np.asarray(summed * found.total * width * math.sqrt(2 * math.pi))
+
+
+def _place(index: FloatArray, counts: Array, size: int) -> FloatArray:
+    near = np.zeros(size)
+    near[index.astype(np.int64)] = counts
+    return near
+
+
+def _binned(found: Residuals, x: FloatArray, width: float) -> FloatArray:
+    """Return the density from residuals shared between the two grid points beside each."""
+    grid = width / _BINS
+    first = found.values[0]
+    if (found.values[-1] - first) / grid + 2 > _MOST_POINTS:
+        raise InputError(
+            f"bandwidth: {width:g} is too small to bin residuals from {first:g} to "
+            f"{found.values[-1]:g}; take a larger one"
+        )
+    place = (found.values - first) / grid
+    left = np.floor(place).astype(np.int64)
+    share = place - left
+    size = int(left[-1]) + 2
+    mass = np.bincount(left, found.counts * (1 - share), size)
+    mass += np.bincount(left + 1, found.counts * share, size)
+    kernel = math.ceil(9 * _BINS)
+    weights = np.exp(-0.5 * (np.arange(-kernel, kernel + 1) / _BINS) ** 2)
+    both = np.maximum(fftconvolve(mass, weights), 0.0)
+    at = first + grid * (np.arange(len(both)) - kernel)
+    return _scaled(np.interp(x, at, both, left=0.0, right=0.0), float(found.total), width)
+
+
+def _scaled(total: FloatArray, count: float, width: float) -> FloatArray:
+    return np.asarray(total / (count * width * math.sqrt(2 * math.pi)))

@@ -1,0 +1,99 @@
+"""Residuals, released minus exact, gathered once: whole numbers by their counts, others as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray, IntArray
+
+_WIDEST = 1 << 24  # whole residuals that are counted in one array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Residuals:
+    """Distinct residuals in order, and how often each occurs."""
+
+    values: FloatArray
+    counts: IntArray
+    whole: bool
+
+    @property
+    def total(self) -> int:
+        """How many residuals there are."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(self.values @ self.counts) / self.total
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation, with n - 1."""
+        apart = self.values - self.mean
+        return float(np.sqrt((apart * apart) @ self.counts / (self.total - 1)))
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile, interpolated between neighbours in order as NumPy does."""
+        place = (self.total - 1) * percent / 100
+        below = int(np.floor(place))
+        ends = np.cumsum(self.counts)
+        low, high = (
+            float(self.values[np.searchsorted(ends, min(at, self.total - 1), side="right")])
+            for at in (below, below + 1)
+        )
+        share = place - below
+        return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
+
+
+def gathered(residuals: Array | Residuals) -> Residuals:
+    """Count residuals; refuse what is no list of two or more different numbers."""
+    if isinstance(residuals, Residuals):
+        return residuals
+    given = np.asarray(residuals)
+    if given.ndim != 1 or given.dtype.kind not in "iuf":
+        raise InputError(
+            f"residuals: an array of {given.dtype} with {given.ndim} dimensions came; give one list of "
+            f"numbers, released minus exact"
+        )
+    if len(given) < 2:
+        raise InputError(f"residuals: {len(given)} came; two or more are needed")
+    low, high = float(given.min()), float(given.max())
+    if not np.isfinite([low, high]).all():
+        raise InputError("residuals: some are missing or infinite; drop those rows first")
+    if low == high:
+        raise InputError(
+            f"residuals: all {len(given):,} are {low:g}, so there is no noise to estimate a loss from; "
+            f"check that the columns are exact and released counts"
+        )
+    whole = given.dtype.kind in "iu" or bool((given == np.rint(given)).all())
+    if whole and high - low < _WIDEST:
+        counts = np.zeros(int(high - low) + 1, np.int64)
+        _count(given, int(low), counts)
+        seen = np.flatnonzero(counts)
+        return Residuals(np.asarray(seen + low, np.float64), counts[seen], whole)
+    values, counts = np.unique(given.astype(np.float64), return_counts=True)
+    return Residuals(values, counts, whole)
+
+
+@njit(cache=True, nogil=True)
+def _count(given: Any, first: int, counts: IntArray) -> None:
+    """Count whole numbers in one pass, without a copy of them."""
+    for value in given:
+        counts[int(value) - first] += 1
+
+
+def whole_residuals(residuals: Array | Residuals) -> Residuals:
+    """Count residuals that must be whole numbers."""
+    found = gathered(residuals)
+    if not found.whole:
+        raise InputError(
+            "residuals: some are no whole numbers; tail ratios are for counts released as integers, so "
+            "take kde, or round the release as it was published"
+        )
+    return found

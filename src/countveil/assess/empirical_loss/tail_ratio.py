@@ -1,0 +1,173 @@
+"""Privacy loss from ratios of tails: for whole residuals, with exact intervals and an audit bound.
+
+Of n_t residuals at t or beyond, n_{t+1} lie beyond t: a binomial count with probability r_t, and
+-log r_t is the loss of the event "at least t" between counts that differ by one person.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import betaincinv
+
+from countveil.assess.empirical_loss.residuals import Residuals, whole_residuals
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray, IntArray
+
+Side = Literal["both", "upper", "lower"]
+Selection = Literal["bonferroni", "split"]
+
+_THRESHOLDS = 20
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TailRatio:
+    """The loss at one threshold with its interval, and a lower bound from all thresholds together.
+
+    `lower_bound` holds with the confidence asked for, whichever threshold is the largest. Where no
+    residual lies beyond the threshold `value` is infinite; the bounds are still right.
+    """
+
+    value: float
+    interval: tuple[float, float]
+    lower_bound: float
+    confidence: float
+    threshold: int
+    curve: pa.Table
+    residuals: int
+
+
+def tail_ratio(
+    residuals: Array | Residuals,
+    *,
+    confidence: float = 0.95,
+    threshold: int = 1,
+    side: Side = "both",
+    thresholds: int = _THRESHOLDS,
+    selection: Selection = "bonferroni",
+    seed: int = 1,
+) -> TailRatio:
+    """Return the loss from tail ratios, with a Clopper-Pearson interval and an audit lower bound.
+
+    `side` "both" takes the tails above and below together, as for symmetric noise. The audit bound is
+    the largest of both sides' `thresholds` from 0 on, each held to 1 - confidence over their number
+    (Bonferroni), and never below 0; with `selection` "split" half of the residuals choose a threshold
+    and the other half bound its loss. It takes the residuals for draws of one law, the same for all
+    counts, which `exchangeability` tests.
+    """
+    found = whole_residuals(residuals)
+    alpha = 1 - checked_confidence(confidence)
+    for name, value in (("threshold", threshold), ("thresholds", thresholds)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{name}: {value!r} is not allowed; it is a whole number from 1 on")
+    if side not in ("both", "upper", "lower"):
+        raise InputError(f'side: {side!r} is not known; choose "both", "upper" or "lower"')
+    if selection not in ("bonferroni", "split"):
+        raise InputError(f'selection: {selection!r} is not known; choose "bonferroni" or "split"')
+    at = np.arange(0, max(thresholds, threshold) + 2)
+    tails = dict(zip(("upper", "lower"), _tails(found, at), strict=True))
+    tails["both"] = np.where(at > 0, tails["upper"] + tails["lower"], found.total)
+    chosen = tails[side]
+    if chosen[threshold] == 0:
+        raise InputError(
+            f"threshold: no residual is {threshold} or more away, side {side!r}; take a smaller one"
+        )
+    low, high = _interval(chosen[threshold + 1], chosen[threshold], alpha / 2)
+    if selection == "bonferroni":
+        bound = float(_bounds(_tails(found, at), thresholds, alpha / (2 * thresholds)).max())
+    else:
+        bound = _split_bound(found, at, thresholds, alpha, seed)
+    return TailRatio(
+        value=_loss(int(chosen[threshold + 1]), int(chosen[threshold])),
+        interval=(float(low), float(high)),
+        lower_bound=max(0.0, bound),
+        confidence=confidence,
+        threshold=threshold,
+        curve=_curve(at, tails, alpha),
+        residuals=found.total,
+    )
+
+
+def checked_confidence(confidence: float) -> float:
+    """Return a confidence; refuse one that is not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence: {confidence} is not allowed; it is between 0 and 1")
+    return confidence
+
+
+def clopper_pearson(hits: Array, draws: Array, tail: float) -> tuple[FloatArray, FloatArray]:
+    """Return bounds on a probability from `hits` in `draws`, each wrong with probability `tail`."""
+    hits, draws = np.asarray(hits, float), np.asarray(draws, float)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), draws - hits + 1, tail), 0.0)
+    missed = np.maximum(draws - hits, 1)
+    high = np.where(hits < draws, betaincinv(hits + 1, missed, 1 - tail), 1.0)
+    return low, high
+
+
+def _interval(beyond: Array, tail: Array, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Return bounds on the loss -log r, each wrong with probability `alpha`."""
+    low, high = clopper_pearson(beyond, tail, alpha)
+    with np.errstate(divide="ignore"):
+        return 0.0 - np.log(high), 0.0 - np.log(low)
+
+
+def _tails(found: Residuals, at: IntArray) -> IntArray:
+    """Return how many residuals are at each threshold or above, and how many at minus it or below."""
+    beyond = np.append(np.cumsum(found.counts[::-1])[::-1], 0)
+    up_to = np.append(0, np.cumsum(found.counts))
+    return np.array(
+        [
+            beyond[np.searchsorted(found.values, at, side="left")],
+            up_to[np.searchsorted(found.values, -at, side="right")],
+        ]
+    )
+
+
+def _bounds(tails: IntArray, thresholds: int, alpha: float) -> FloatArray:
+    """Return a lower bound on the loss of each side and threshold."""
+    return _interval(tails[:, 1 : thresholds + 1], tails[:, :thresholds], alpha)[0]
+
+
+def _split_bound(found: Residuals, at: IntArray, thresholds: int, alpha: float, seed: int) -> float:
+    """Return the bound of one half of the residuals at the threshold that the other half chooses."""
+    rng = np.random.default_rng(seed)
+    half = rng.multivariate_hypergeometric(found.counts, found.total // 2)
+    tails = [
+        _tails(Residuals(found.values, counts, whole=True), at)
+        for counts in (half, found.counts - half)
+    ]
+    # Held to all thresholds, the first half prefers those with many residuals.
+    first = _bounds(tails[0], thresholds, alpha / (2 * thresholds))
+    second = _bounds(tails[1], thresholds, alpha)
+    return float(second.ravel()[int(np.argmax(first))])
+
+
+def _loss(beyond: int, tail: int) -> float:
+    return math.log(tail / beyond) if beyond else math.inf
+
+
+def _curve(at: IntArray, tails: dict[str, IntArray], alpha: float) -> pa.Table:
+    parts = []
+    for side in ("upper", "lower", "both"):
+        n = tails[side]
+        # Both tails together are beyond 0 less often than each is: their ratio says nothing there.
+        kept = np.flatnonzero((n[:-1] > 0) & ((at[:-1] > 0) | (side != "both")))
+        low, high = _interval(n[kept + 1], n[kept], alpha / 2)
+        parts.append(
+            pa.table(
+                {
+                    "side": [side] * len(kept),
+                    "threshold": at[kept],
+                    "residuals": n[kept],
+                    "beyond": n[kept + 1],
+                    "loss": [_loss(int(n[k + 1]), int(n[k])) for k in kept],
+                    "lower": low,
+                    "upper": high,
+                }
+            )
+        )
+    return pa.concat_tables(parts)
