@@ -107,15 +107,18 @@ def brute_force(plan, cells, prior, rows=1):
     return posterior, right
 
 
-def test_attacks_equal_brute_force(small):
-    plan = Plan.parse(SMALL.replace('rho = "2"', 'rho = "12"'))
-    posterior, right = brute_force(plan, (0, None), 0.3)
-    assert attacks.marginal_risk(
-        plan, attack="presence", prior=0.3, level="block"
-    ).posterior == pytest.approx(posterior, abs=1e-9)
-    assert attacks.correct_decision(
-        plan, attack="presence", prior=0.3, level="block"
-    ).value == pytest.approx(right, abs=1e-9)
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("budget", ["rho", "epsilon"])
+def test_attacks_equal_brute_force(rows, budget):
+    """Noise as narrow for a target of several rows as for one of a single row."""
+    amount = 12 * rows**2 if budget == "rho" else 48 * rows
+    text = SMALL.replace('rho = "2"', f'{budget} = "{amount}"')
+    plan = Plan.parse(f'{text}[records]\npath = "p.csv"\nperson_id = "id"\nmax_rows = {rows}\n')
+    given = {"attack": "presence", "prior": 0.3, "level": "block"}
+    posterior, right = brute_force(plan, (0, None), 0.3, rows)
+    risk = attacks.marginal_risk(plan, **given)
+    assert risk.posterior == pytest.approx(posterior, abs=1e-9)
+    assert attacks.correct_decision(plan, **given).value == pytest.approx(right, abs=1e-9)
 
 
 def test_among_cells_equals_two_cells_and_prefers_the_truth(small):

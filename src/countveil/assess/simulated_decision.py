@@ -13,8 +13,11 @@ from countveil.assess.level import Level
 from countveil.assess.risk import Risk, averaged
 from countveil.assess.two_levels import first_yes, mean_posterior, probability_from
 from countveil.errors import InputError
+from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.numerics import FloatArray, IntArray
 from countveil.randomness import BitSource
+
+_ROUNDING = 1e-9  # messages are certified to less, and draws are few
 
 
 def correct_decision(
@@ -26,18 +29,40 @@ def correct_decision(
 ) -> Risk:
     """Return how often he decides rightly, given draws of the log-odds that the levels above add."""
     present = truth[0] != intruder.known
-    shift = 0 if present else intruder.rows
-    log_odds = intruder.log_odds + added
-    first = first_yes(levels[0], log_odds, intruder.rows)
-    yes = probability_from(levels[0], first, shift)
-    before = first - 1
-    with np.errstate(invalid="ignore"):
-        loss = levels[0].noise.loss_at(before, intruder.rows)
-        even = np.abs(log_odds + loss) <= 1e-12 * (np.abs(log_odds) + np.abs(loss) + 1)
-    tied = np.where(even, probability_from(levels[0], before, shift) - yes, 0.0)
-    yes = yes + share_of_ties(ties) * tied
+    yes = _says_yes(
+        levels[0], intruder.log_odds + added, intruder.rows, present, share_of_ties(ties)
+    )
     right = yes if present else 1 - yes
     return averaged("correct decision", right)
+
+
+def _says_yes(
+    low: Level, log_odds: FloatArray, rows: int, present: bool, tied: float
+) -> FloatArray:
+    """Return how often he says yes at each log-odds, the lowest count being still to come."""
+    if isinstance(low.noise, DiscreteLaplace):  # it can say a few things only
+        points, chances = low.noise.privacy_loss(rows)
+        yes = np.zeros(len(log_odds))
+        for point, chance in zip(points if present else -points, chances, strict=True):
+            odds = log_odds + point
+            even = _even(odds, log_odds, np.asarray(point))
+            yes += chance * np.where(even, tied, (odds > 0).astype(float))
+        return yes
+    shift = 0 if present else rows
+    first = first_yes(low, log_odds, rows)
+    yes = probability_from(low, first, shift)
+    # Just before the first yes the odds may be even, or just at it, but for rounding.
+    for offset in (-1, 0):
+        at = np.where(np.isfinite(first), first + offset, 0.0)
+        loss = low.noise.loss_at(at, rows)
+        even = np.isfinite(first) & _even(log_odds + loss, log_odds, loss)
+        mass = np.exp(low.noise.log_pmf(at + shift))
+        yes = yes + np.where(even, mass * (tied - (1.0 if offset == 0 else 0.0)), 0.0)
+    return np.asarray(yes)
+
+
+def _even(odds: FloatArray, log_odds: FloatArray, loss: FloatArray) -> FloatArray:
+    return np.asarray(np.abs(odds) <= _ROUNDING * (np.abs(log_odds) + np.abs(loss) + 1))
 
 
 def expected_posterior(

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.one_level import marginal_risk
-from countveil.assess.risk import Risk, averaged
+from countveil.assess.risk import Risk
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.law import Law
@@ -28,6 +27,9 @@ from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
 _Z = 1.959963984540054  # of a 95 % interval
+_GROUPS, _BLOCKS = 6, 20
+
+Counted = dict[tuple[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,7 @@ def top_down_risk(
             seen[number, draw] = _released(plan, above, level, histograms, cell, noises)
         progress(draw + 1, draws)
     who = Intruder(prior=prior, rows=plan.rows_per_person)
-    each = _cross_fitted(seen, who)
-    after = averaged("posterior", each)
-    mean, error = float(after.value), float(after.error or 0.0)
+    mean, error = _cross_fitted(seen, who)
     released = Risk("marginal risk", mean / prior, posterior=mean, error=error / prior)
     before = marginal_risk(_laws_of(plan, level, cell), intruder=who)
     ends = ((mean - _Z * error) / prior, (mean + _Z * error) / prior)
@@ -105,23 +105,50 @@ def _laws_of(plan: Plan, level: str, cell: int) -> list[Law]:
     return [mechanism_for(item) for item in plan.at(level) if item.query.cell_of[cell] >= 0]
 
 
-def _cross_fitted(seen: IntArray, who: Intruder) -> FloatArray:
-    """Return his posterior in each draw where the target is there, learned from the other draws."""
+def _cross_fitted(seen: IntArray, who: Intruder) -> tuple[float, float]:
+    """Return his expected posterior where the target is there, and its standard error.
+
+    Half of the draws teach him which outputs speak for his target; by that the other half are put into
+    groups, and what the groups tell is counted: never more than the outputs do. Leaving out one block
+    of draws after the other removes the bias of counting, and gives the error.
+    """
     draws = seen.shape[1]
     half = np.arange(draws) % 2 == 0
-    each = np.empty(draws)
-    for teach, test in ((half, ~half), (~half, half)):
+    counts = np.zeros((2, 2, _BLOCKS, _GROUPS))
+    for fold, (teach, test) in enumerate(((half, ~half), (~half, half))):
         there, away = (_frequencies(seen[number, teach]) for number in (0, 1))
-        for draw in np.flatnonzero(test):
-            key = (int(seen[0, draw, 0]), int(seen[0, draw, 1]))
-            # Half a count for what was never seen keeps him from being sure by chance.
-            odds = math.log(there.get(key, 0) + 0.5) - math.log(away.get(key, 0) + 0.5)
-            each[draw] = float(sigmoid(np.asarray(who.log_odds + odds)))
-    return each
+
+        def score(outcomes: IntArray, there: Counted = there, away: Counted = away) -> FloatArray:
+            keys = [(unit, parent) for unit, parent in outcomes.tolist()]
+            odds = [(there.get(key, 0) + 0.5) / (away.get(key, 0) + 0.5) for key in keys]
+            return np.log(odds)
+
+        learned = np.concatenate([score(seen[number, teach]) for number in (0, 1)])
+        edges = np.quantile(learned, np.arange(1, _GROUPS) / _GROUPS)
+        block = np.arange(int(test.sum())) * _BLOCKS // int(test.sum())
+        for number in (0, 1):
+            group = np.searchsorted(edges, score(seen[number, test]), side="right")
+            np.add.at(counts[fold, number], (block, group), 1)
+    whole = _mean_posterior(counts.sum(axis=2), who)
+    left_out = np.array(
+        [_mean_posterior(np.delete(counts, at, axis=2).sum(axis=2), who) for at in range(_BLOCKS)]
+    )
+    value = _BLOCKS * whole - (_BLOCKS - 1) * float(left_out.mean())
+    error = math.sqrt((_BLOCKS - 1) * float(left_out.var()))
+    return value, error
 
 
-def _frequencies(outcomes: IntArray) -> dict[tuple[int, int], int]:
-    found: dict[tuple[int, int], int] = {}
+def _mean_posterior(counts: FloatArray, who: Intruder) -> float:
+    """Return Σ P(group | there) posterior(group), on average over the two halves."""
+    shares = counts / counts.sum(axis=2, keepdims=True)
+    there, away = who.prior * shares[:, 0], (1 - who.prior) * shares[:, 1]
+    both = there + away
+    posterior = np.divide(there, both, out=np.zeros_like(both), where=both > 0)
+    return float((shares[:, 0] * posterior).sum(axis=1).mean())
+
+
+def _frequencies(outcomes: IntArray) -> Counted:
+    found: Counted = {}
     for unit, parent in outcomes.tolist():
         found[unit, parent] = found.get((unit, parent), 0) + 1
     return found
