@@ -58,7 +58,7 @@ def test_a_release_is_compared_with_its_records_when_asked(tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("none.csv", "--lens", "loss"), "none.csv: is no file"),
+        (("none.csv", "--lens", "loss"), "none.csv: is neither a release folder nor a file"),
         (("pairs.csv", "--lens", "loss"), "has no column 'exact'; it has true, published, place"),
         (("pairs.csv", "--lens", "losses"), "lens: 'losses' is not known; choose from intruder"),
     ],

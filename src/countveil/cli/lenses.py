@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from countveil.assess.empirical_loss import Tallies
+    from countveil.mechanisms.law import Law
     from countveil.release import Release
 
 LENSES: tuple[str, ...] = ("intruder", "loss", "homogeneity")
@@ -130,3 +131,150 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
         name: None if isinstance(value, float) and value == float("inf") else value
         for name, value in row.items()
     }
+
+
+def show_homogeneity_of_file(
+    path: Path,
+    *,
+    identifiers: Sequence[str],
+    sensitive: str,
+    noises: Sequence[Law],
+    prior: str,
+    sizes: str,
+    as_json: bool,
+) -> None:
+    """Print the homogeneity risk of records under some noises."""
+    from countveil.assess import homogeneity
+    from countveil.report import homogeneity_terminal
+
+    table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
+    assert isinstance(table, homogeneity.Table)
+    found = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
+    for row, noise in zip(found, noises, strict=True):
+        row["wrong"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
+    same = table.homogeneous
+    about = {
+        "people": int(table.sizes.sum()),
+        "cells": len(table.sizes),
+        "possible": table.possible,
+        "homogeneous": int(same.sum()),
+        "before": float(table.sizes[same].sum() / table.sizes.sum()),
+        "identifiers": list(identifiers),
+        "sensitive": sensitive,
+    }
+    if as_json:
+        showing.print_json({"audience": "internal", **about, "risks": found})
+        return
+    showing.console().print(homogeneity_terminal.homogeneity_view(about, found))
+
+
+def show_homogeneity_of_release(
+    out: Path,
+    release: Release,
+    counts: Any,
+    *,
+    level: str | None,
+    identifiers: Sequence[str],
+    sensitive: str,
+    releases: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what the attack on a release tells, or on average over simulated ones."""
+    from dataclasses import asdict
+
+    import pyarrow as pa
+
+    from countveil.assess.homogeneity.released import attack, simulated
+    from countveil.measure.run import internal_of
+    from countveil.report import homogeneity_terminal
+
+    given: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
+    given["identifiers"] = identifiers
+    if releases == 1:
+        found = attack(release.estimates, counts, **given)
+    else:
+        with showing.progress("simulating releases", releases, quiet) as step:
+            found = simulated(
+                release.plan,
+                counts,
+                releases=releases,
+                progress=lambda done, _: step(done),
+                **given,
+            )
+    document = {"audience": found.audience, **given, **asdict(found)}
+    document["errors"] = None if found.errors is None else list(found.errors)
+    _write(internal_of(out), "homogeneity", document, pa.Table.from_pylist([document]))
+    if as_json:
+        showing.print_json(document)
+        return
+    showing.console().print(homogeneity_terminal.released_view(document))
+
+
+def noises_named(
+    name: str, epsilons: Sequence[float], rhos: Sequence[str], delta: float | None
+) -> list[Law]:
+    """Return the noises that the command line names."""
+    from fractions import Fraction
+
+    from countveil.mechanisms.continuous import Gaussian, Laplace
+    from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+    from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+
+    if name == "discrete-gaussian":
+        if not rhos:
+            raise InputError("mechanism: discrete-gaussian is scaled by rho; give --rho")
+        return [DiscreteGaussian.from_rho(rho) for rho in rhos]
+    if rhos:
+        raise InputError(f"rho: {name} is scaled by epsilon; give --epsilon")
+    if not epsilons:
+        raise InputError(f"epsilon: {name} is scaled by it; give one or more")
+    kinds = {"gaussian": "DP", "gaussian-pdp": "pDP"}
+    if name in kinds:
+        if delta is None:
+            raise InputError(f"delta: {name} needs one, such as --delta 0.001")
+        kind = kinds[name]
+        return [Gaussian.calibrated(epsilon=e, delta=delta, kind=kind) for e in epsilons]
+    if name == "laplace":
+        return [Laplace(epsilon=e) for e in epsilons]
+    if name == "geometric":
+        return [DiscreteLaplace(epsilon=Fraction(str(e))) for e in epsilons]
+    raise InputError(
+        f"mechanism: {name!r} is not known; choose laplace, geometric, gaussian, gaussian-pdp or "
+        f"discrete-gaussian"
+    )
+
+
+def choose_by_homogeneity(
+    path: Path,
+    *,
+    limit: float,
+    identifiers: Sequence[str],
+    sensitive: str,
+    weighted: bool,
+    as_json: bool,
+) -> None:
+    """Print the largest epsilon of geometric noise that keeps a local homogeneity risk."""
+    from countveil.assess import homogeneity
+    from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+    from countveil.report.loss_terminal import INTERNAL
+
+    table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
+    assert isinstance(table, homogeneity.Table)
+    measure = homogeneity.Measure("local", weighted)
+    chosen = homogeneity.largest_epsilon(
+        table, risk=limit, measure=measure, mechanism=DiscreteLaplace
+    )
+    noise = DiscreteLaplace(epsilon=chosen)
+    risk = float(homogeneity.local(table, mechanism=noise, weighted=weighted).value)
+    if as_json:
+        document = {"audience": "internal", "epsilon": str(chosen), "risk": risk, "limit": limit}
+        showing.print_json({**document, "budget": {"chosen_from": "records"}})
+        return
+    print(INTERNAL)
+    print(
+        f"epsilon = {float(chosen):.10g}, exactly {chosen}: with geometric noise on every cell of "
+        f"{', '.join((*identifiers, sensitive))} the local homogeneity risk is {risk:.4f}, within "
+        f"{limit:g}.\nThe choice looked at the records, and no guarantee covers it. Say so in the plan:"
+    )
+    print(f'[budget]\nepsilon = "{chosen}"\nchosen_from = "records"')

@@ -22,6 +22,7 @@ Priors = Annotated[
 
 
 _LOSS, _HOMOGENEITY = "With --lens loss", "With --lens homogeneity"
+_FROM_RECORDS = "From records, internal"
 
 
 @command
@@ -71,6 +72,52 @@ def assess(
     confidence: Annotated[
         float, typer.Option(help="Of intervals and bounds.", rich_help_panel=_LOSS)
     ] = 0.95,
+    identifiers: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column or attribute he knows; may be given again.", rich_help_panel=_HOMOGENEITY
+        ),
+    ] = None,
+    sensitive: Annotated[
+        str | None,
+        typer.Option(help="Column or attribute he wants.", rich_help_panel=_HOMOGENEITY),
+    ] = None,
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            help="Of a file: laplace, geometric, gaussian, gaussian-pdp or discrete-gaussian.",
+            rich_help_panel=_HOMOGENEITY,
+        ),
+    ] = "laplace",
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(help="Of a file; may be given again.", rich_help_panel=_HOMOGENEITY),
+    ] = None,
+    rho: Annotated[
+        list[str] | None,
+        typer.Option(help="Of discrete-gaussian noise.", rich_help_panel=_HOMOGENEITY),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Of Gaussian noise.", rich_help_panel=_HOMOGENEITY)
+    ] = None,
+    fit: Annotated[
+        str,
+        typer.Option(
+            help="moments or likelihood, for shares of values.", rich_help_panel=_HOMOGENEITY
+        ),
+    ] = "moments",
+    sizes: Annotated[
+        str,
+        typer.Option(
+            help="poisson or negative-binomial, for sizes of cells.", rich_help_panel=_HOMOGENEITY
+        ),
+    ] = "poisson",
+    releases: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Of a folder: simulate so many, not this one.", rich_help_panel=_HOMOGENEITY
+        ),
+    ] = 1,
     show_values: ShowValues = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -79,14 +126,19 @@ def assess(
 
     Without --internal it uses published values alone. With it, records are read again, and a map of the
     realised risk of everyone counted is written to the internal folder. --lens loss estimates the
-    privacy loss from residuals, of a release with --internal or of two columns of a file.
+    privacy loss from residuals, of a release with --internal or of two columns of a file. --lens
+    homogeneity asks how often a cell gives a sensitive value away, in records under some noise or in a
+    release.
 
     Examples: `countveil assess out --prior 0.02 --places county`,
     `countveil assess out --lens loss --internal`,
-    `countveil assess pairs.csv --lens loss --exact true --released published --by county`
+    `countveil assess pairs.csv --lens loss --exact true --released published --by county`,
+    `countveil assess people.csv --lens homogeneity --identifiers AGE --sensitive RACE --epsilon 1`
     """
     if lens not in lenses.LENSES:
         raise InputError(f"lens: {lens!r} is not known; choose from {', '.join(lenses.LENSES)}")
+    if lens != "intruder" and not out.exists():
+        raise InputError(f"{out}: is neither a release folder nor a file")
     if lens == "loss":
         given: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
         given |= {"confidence": confidence, "as_json": as_json}
@@ -96,6 +148,19 @@ def assess(
             )
         else:
             lenses.show_loss_of_file(out, exact=exact, released=released, by=by or (), **given)
+        return
+    if lens == "homogeneity":
+        if sensitive is None:
+            raise InputError("sensitive: name the attribute the attack is after with --sensitive")
+        known: dict[str, Any] = {"identifiers": identifiers or [], "sensitive": sensitive}
+        if out.is_dir():
+            done, exact_counts = _internal_counts(out, internal, plan, show_values)
+            known |= {"level": level, "releases": releases, "as_json": as_json, "quiet": quiet}
+            lenses.show_homogeneity_of_release(out, done, exact_counts, **known)
+        else:
+            noises = lenses.noises_named(mechanism, epsilon or [], rho or [], delta)
+            known |= {"noises": noises, "prior": fit, "sizes": sizes, "as_json": as_json}
+            lenses.show_homogeneity_of_file(out, **known)
         return
     from countveil.assess.risk_map import internal_map, public_map
     from countveil.assess.summary import summarise
@@ -171,6 +236,30 @@ def choose(
     pure: Annotated[
         bool, typer.Option("--epsilon", help="Choose epsilon, for discrete Laplace noise.")
     ] = False,
+    homogeneity: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest local homogeneity risk of --records, which are read.",
+            rich_help_panel=_FROM_RECORDS,
+        ),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV or Parquet file, one row a person.", rich_help_panel=_FROM_RECORDS
+        ),
+    ] = None,
+    identifiers: Annotated[
+        list[str] | None,
+        typer.Option(help="Column he knows; may be given again.", rich_help_panel=_FROM_RECORDS),
+    ] = None,
+    sensitive: Annotated[
+        str | None, typer.Option(help="Column he wants.", rich_help_panel=_FROM_RECORDS)
+    ] = None,
+    weighted: Annotated[
+        bool,
+        typer.Option("--weighted", help="Weight cells by people.", rich_help_panel=_FROM_RECORDS),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose a budget: the largest that keeps a risk, or the smallest that reaches an accuracy.
@@ -179,8 +268,26 @@ def choose(
     risk of an intruder who knows everyone else in a unit and, where the plan has a crosswalk, sees
     the levels above it. No record is read.
 
+    With --homogeneity records are read, so the answer is internal, and a plan that uses it says so.
+
     Example: `countveil choose --risk 1.5 --prior 0.02`
     """
+    if homogeneity is not None:
+        if plan is not None or accuracy is not None or prior:
+            raise InputError("choose: --homogeneity goes with --records alone, and without a plan")
+        if (risk, posterior, correct) != (None, None, None):
+            raise InputError("choose: give --homogeneity or another limit, not both")
+        if records is None or sensitive is None:
+            raise InputError("choose: --homogeneity needs --records, --identifiers and --sensitive")
+        lenses.choose_by_homogeneity(
+            records,
+            limit=homogeneity,
+            identifiers=identifiers or [],
+            sensitive=sensitive,
+            weighted=weighted,
+            as_json=as_json,
+        )
+        return
     with_plan = (attack, attribute, total) != ("presence", None, None)
     if with_plan and (plan is None or accuracy is not None):
         raise InputError("choose: --attack, --attribute and --total go with a plan and --risk")

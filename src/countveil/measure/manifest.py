@@ -34,6 +34,7 @@ def describe(
         "publishable": publishable,
         "randomness": randomness,
         "cost": cost_document(plan.cost, plan),
+        **({"budget_chosen_from": "records"} if plan.chosen_from_records else {}),
         "unit": plan.unit,
         "neighbors": plan.neighbors,
         "rows_per_person": plan.rows_per_person,

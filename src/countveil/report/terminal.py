@@ -82,6 +82,13 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
                 f"databases that agree on this."
             )
         )
+    if plan.chosen_from_records:
+        parts.append(
+            Text(
+                "The budget was chosen by looking at records. The guarantee does not cover that "
+                "choice, and the manifest says so."
+            )
+        )
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
     parts += [Text(""), _risk_table(price)]

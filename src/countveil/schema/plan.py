@@ -92,6 +92,11 @@ class Plan:
         return total([allocation.cost for allocation in self.allocations])
 
     @property
+    def chosen_from_records(self) -> bool:
+        """Whether its budget was chosen by looking at records, which the guarantee does not cover."""
+        return bool(self.document.get("budget", {}).get("chosen_from"))
+
+    @property
     def judged_level(self) -> str:
         """Where the plan's risk is held against its limit: the lowest measured level if not said."""
         return self.intruder.level or self.measured_levels[-1]

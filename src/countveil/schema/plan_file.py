@@ -99,6 +99,11 @@ class BudgetSection(_Section):
         None, description="With delta: calibrates rho. Alone: pure DP, discrete Laplace noise."
     )
     delta: ExactNumber | None = None
+    chosen_from: Literal["records"] | None = Field(
+        None,
+        description="If the budget was chosen by looking at records, as by homogeneity risk: the "
+        "guarantee does not cover that choice, and the manifest says so.",
+    )
     levels: Shares
     queries: dict[str, Shares] = Field(
         description='Shares per level; the table "*" serves levels without one of their own.'

@@ -20,12 +20,12 @@ from countveil.assess.empirical_loss.geometric import geometric
 from countveil.assess.empirical_loss.kde import Rule, kde
 from countveil.assess.empirical_loss.residuals import Residuals
 from countveil.assess.empirical_loss.tail_ratio import tail_ratio
+from countveil.assess.exact_answers import Counts, exact_answers
 from countveil.errors import InputError
 from countveil.measure.measurement import Measurements
 from countveil.numerics import IntArray
 from countveil.postprocess.estimates import Estimates
 from countveil.schema.workload import Query
-from countveil.tabulate.counts import Counts
 
 SIZE_CLASSES = ("0", "1-9", "10-99", "100-999", "1,000+")
 ALL = "all"
@@ -180,7 +180,11 @@ def _pairs(
             units = len(next(iter(batch.values())).values)
             for item in released.plan.at(level):
                 values = batch[item.query.name].values.astype(np.int64)
-                yield item.query, values, _answers(counts, level, start, start + units, item.query)
+                yield (
+                    item.query,
+                    values,
+                    exact_answers(counts, level, start, start + units, item.query),
+                )
             start += units
         return
     for item in released.plan.at(level):
@@ -189,18 +193,7 @@ def _pairs(
         for start in range(0, units, every):
             stop = min(start + every, units)
             values = released.counts(level, item.query, start, stop)
-            yield item.query, values, _answers(counts, level, start, stop, item.query)
-
-
-def _answers(counts: Counts, level: str, start: int, stop: int, query: Query) -> IntArray:
-    """Return the exact counts of a query for some units."""
-    unit, cell, count = counts.entries(level, start, stop)
-    place = query.cell_of[cell]
-    kept = place >= 0
-    key = unit[kept] * query.cells + place[kept]
-    size = (stop - start) * query.cells
-    exact: IntArray = np.bincount(key, count[kept], size).astype(np.int64)
-    return exact.reshape(stop - start, query.cells)
+            yield item.query, values, exact_answers(counts, level, start, stop, item.query)
 
 
 def _read(source: str | Path | pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -13,11 +13,12 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 from scipy.signal import fftconvolve
 
 from countveil.assess.empirical_loss.residuals import Residuals, gathered
 from countveil.errors import InputError
-from countveil.numerics import Array, FloatArray
+from countveil.numerics import Array, FloatArray, IntArray
 
 Rule = Literal["relative", "absolute", "scott", "silverman"]
 Method = Literal["auto", "exact", "binned"]
@@ -194,17 +195,25 @@ def _binned(found: Residuals, x: FloatArray, width: float) -> FloatArray:
             f"bandwidth: {width:g} is too small to bin residuals from {first:g} to "
             f"{found.values[-1]:g}; take a larger one"
         )
-    place = (found.values - first) / grid
-    left = np.floor(place).astype(np.int64)
-    share = place - left
-    size = int(left[-1]) + 2
-    mass = np.bincount(left, found.counts * (1 - share), size)
-    mass += np.bincount(left + 1, found.counts * share, size)
+    mass = np.zeros(math.floor((found.values[-1] - first) / grid) + 2)
+    _share_out(found.values, found.counts, first, grid, mass)
     kernel = math.ceil(9 * _BINS)
     weights = np.exp(-0.5 * (np.arange(-kernel, kernel + 1) / _BINS) ** 2)
     both = np.maximum(fftconvolve(mass, weights), 0.0)
     at = first + grid * (np.arange(len(both)) - kernel)
     return _scaled(np.interp(x, at, both, left=0.0, right=0.0), float(found.total), width)
+
+
+@njit(cache=True, nogil=True)
+def _share_out(
+    values: FloatArray, counts: IntArray, first: float, grid: float, mass: FloatArray
+) -> None:
+    """Share each value between the two grid points beside it."""
+    for i in range(len(values)):
+        place = (values[i] - first) / grid
+        left = min(int(place), len(mass) - 2)
+        mass[left] += counts[i] * (1 - (place - left))
+        mass[left + 1] += counts[i] * (place - left)
 
 
 def _scaled(total: FloatArray, count: float, width: float) -> FloatArray:

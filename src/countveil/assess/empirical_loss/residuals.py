@@ -16,7 +16,7 @@ _WIDEST = 1 << 24  # whole residuals that are counted in one array
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Residuals:
-    """Distinct residuals in order, and how often each occurs."""
+    """Residuals in order, and how often each occurs."""
 
     values: FloatArray
     counts: IntArray
@@ -77,6 +77,8 @@ def gathered(residuals: Array | Residuals) -> Residuals:
         _count(given, int(low), counts)
         seen = np.flatnonzero(counts)
         return Residuals(np.asarray(seen + low, np.float64), counts[seen], whole)
+    if len(given) > _WIDEST // 16:  # so many fractions are hardly ever the same
+        return Residuals(np.sort(given.astype(np.float64)), np.ones(len(given), np.int64), whole)
     values, counts = np.unique(given.astype(np.float64), return_counts=True)
     return Residuals(values, counts, whole)
 

@@ -1,0 +1,178 @@
+"""Empirical Bayes: the Dirichlet prior of the cells' label shares, by moments or maximum likelihood."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import digamma, polygamma
+
+from countveil.assess.homogeneity.splits import Dirichlet
+from countveil.assess.homogeneity.table import Table
+from countveil.assess.homogeneity.weights import log_rising
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray, IntArray
+
+_ROUNDING = 1e-12
+_FLAT = 1e-9  # of a likelihood; a concentration that gains less is as good as infinite
+_STEPS = 200
+_LONGEST = 2.0  # step in log alpha
+_PRECISE = 1e-10  # of the derivatives by log alpha, per cell
+_SMALLEST, _LARGEST = 1e-7, 1e7  # concentrations beyond which the limit is compared
+
+
+def prior_of(table: Table, prior: str | Dirichlet | Array) -> Dirichlet:
+    """Return the prior by name, "moments" or "likelihood", or the one given."""
+    if isinstance(prior, Dirichlet):
+        found = prior
+    elif isinstance(prior, str):
+        if prior not in ("moments", "likelihood"):
+            raise InputError(
+                f'prior: {prior!r} is not known; choose "moments" or "likelihood", or give alphas'
+            )
+        found = (by_moments if prior == "moments" else by_likelihood)(table.counts)
+    else:
+        found = Dirichlet.of(prior)
+    if found.labels != len(table.labels):
+        raise InputError(
+            f"prior: {found.labels} alphas for {len(table.labels)} labels came; give one per label"
+        )
+    return found
+
+
+def by_moments(counts: IntArray) -> Dirichlet:
+    """Match the variance between cells (004, S2, corrected).
+
+    r = Σ_ik (n_ik - n_i p_k)²/Σ_k p_k(1 - p_k); concentration = (Σ n_i² - r)/(r - n), at least 0, and
+    infinite if r <= n: no more variance than equal shares make.
+    """
+    sizes = counts.sum(axis=1)
+    people = float(sizes.sum())
+    shares = counts.sum(axis=0) / people
+    spread = float(((counts - sizes[:, None] * shares) ** 2).sum())
+    binomial = float((shares * (1 - shares)).sum())
+    if binomial <= 0:
+        return Dirichlet(shares, math.inf, "moments")
+    r = spread / binomial
+    if r - people <= _ROUNDING * people:
+        return Dirichlet(shares, math.inf, "moments")
+    concentration = (float((sizes.astype(float) ** 2).sum()) - r) / (r - people)
+    return Dirichlet(shares, max(0.0, concentration), "moments")
+
+
+def printed_moments(counts: IntArray) -> FloatArray:
+    """Return the alphas that S2 of 004 prints, to show beside the right ones: they may be negative."""
+    sizes = counts.sum(axis=1).astype(float)
+    shares = counts.sum(axis=0) / sizes.sum()
+    variance = counts.var(axis=0, ddof=1)
+    binomial = shares * (1 - shares)
+    above = shares * (binomial * (sizes**2).sum() - variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(above / (variance - binomial * sizes.sum()))
+
+
+def by_likelihood(counts: IntArray) -> Dirichlet:
+    """Maximise the Dirichlet-multinomial likelihood by Newton's method in log alpha.
+
+    Where the likelihood rises towards concentration 0 or infinity, that limit is returned.
+    """
+    shown = counts > 0
+    if (shown.sum(axis=1) == 1).all():
+        return _of_single_labels(counts)
+    present = np.asarray(shown.any(axis=0))
+    likelihood = _Likelihood(counts[:, present])
+    start = by_moments(counts)
+    size = min(max(start.concentration, 0.1), 100.0)
+    alphas, score = _ascend(likelihood, size * start.shares[present])
+    people = counts[:, present].sum(axis=0)
+    log_alike = float(people @ np.log(people / people.sum()))
+    log_best = likelihood.value(alphas)
+    if log_alike >= log_best - _FLAT * abs(log_best):
+        return Dirichlet(start.shares, math.inf, "likelihood")
+    if score > math.sqrt(_PRECISE):
+        raise InputError(
+            'prior: the likelihood did not converge; use prior="moments", or give alphas'
+        )
+    shares = np.zeros(len(present))
+    shares[present] = alphas / alphas.sum()
+    return Dirichlet(shares, float(alphas.sum()), "likelihood", score)
+
+
+def log_likelihood(counts: IntArray, alphas: Array) -> float:
+    """Return the log of the probability of the labels, person by person, at finite alphas."""
+    present = counts.sum(axis=0) > 0
+    return _Likelihood(counts[:, present]).value(np.asarray(alphas, float)[present])
+
+
+class _Likelihood:
+    """The likelihood and its derivatives, from how often each count occurs."""
+
+    def __init__(self, counts: IntArray) -> None:
+        self.cells = len(counts)
+        self.sizes, self.times = np.unique(counts.sum(axis=1), return_counts=True)
+        self.each = [np.unique(column[column > 0], return_counts=True) for column in counts.T]
+
+    def value(self, alphas: FloatArray) -> float:
+        total = alphas.sum()
+        value = -float(self.times @ log_rising(total, self.sizes))
+        for alpha, (count, times) in zip(alphas, self.each, strict=True):
+            value += float(times @ log_rising(alpha, count))
+        return value
+
+    def slopes(self, alphas: FloatArray, order: int) -> tuple[FloatArray, float]:
+        """Return Σ ψ(alpha_k + n_ik) - ψ(alpha_k) for each label, and the same of the total."""
+
+        def rise(alpha: float, count: IntArray, times: IntArray) -> float:
+            if order == 0:
+                return float(times @ (digamma(alpha + count) - digamma(alpha)))
+            return float(times @ (polygamma(order, alpha + count) - polygamma(order, alpha)))
+
+        own = np.array([rise(a, *each) for a, each in zip(alphas, self.each, strict=True)])
+        return own, rise(alphas.sum(), self.sizes, self.times)
+
+
+def _ascend(likelihood: _Likelihood, alphas: FloatArray) -> tuple[FloatArray, float]:
+    """Climb in log alpha until the derivatives vanish, or the concentration leaves for a limit."""
+    value, score = likelihood.value(alphas), math.inf
+    for _ in range(_STEPS):
+        gradient, curvature = _derivatives(likelihood, alphas)
+        score = float(np.abs(gradient).max()) / likelihood.cells
+        if score < _PRECISE or not _SMALLEST < alphas.sum() < _LARGEST:
+            break
+        step = _uphill(gradient, curvature)
+        better = alphas * np.exp(step)
+        while likelihood.value(better) < value and np.abs(step).max() > _ROUNDING:
+            step = step / 2
+            better = alphas * np.exp(step)
+        if likelihood.value(better) < value:
+            break  # no double is higher
+        alphas, value = better, likelihood.value(better)
+    return alphas, score
+
+
+def _derivatives(likelihood: _Likelihood, alphas: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the first and second derivatives by log alpha."""
+    own, total = likelihood.slopes(alphas, 0)
+    own_bend, total_bend = likelihood.slopes(alphas, 1)
+    gradient = alphas * (own - total)
+    curvature = np.diag(gradient + alphas**2 * own_bend) - np.outer(alphas, alphas) * total_bend
+    return gradient, curvature
+
+
+def _uphill(gradient: FloatArray, curvature: FloatArray) -> FloatArray:
+    """Return Newton's step, turned uphill where the likelihood bends the other way, and kept short."""
+    bends, axes = np.linalg.eigh(curvature)
+    strength = np.maximum(np.abs(bends), _ROUNDING * max(1.0, float(np.abs(bends).max())))
+    step = axes @ ((axes.T @ gradient) / strength)
+    return np.asarray(step * min(1.0, _LONGEST / float(np.abs(step).max())))
+
+
+def _of_single_labels(counts: IntArray) -> Dirichlet:
+    """Return where the likelihood of homogeneous cells is largest: concentration 0.
+
+    (alpha + j)/(A + j) <= 1, so no concentration does better; single people say nothing of it, and are
+    taken as alike.
+    """
+    cells = (counts > 0).sum(axis=0)
+    concentration = 0.0 if counts.max() > 1 else math.inf
+    return Dirichlet(cells / cells.sum(), concentration, "likelihood")

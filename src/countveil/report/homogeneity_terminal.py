@@ -1,0 +1,51 @@
+"""The homogeneity attack as terminal tables and plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from countveil.report.loss_terminal import INTERNAL
+
+_MEASURES = ("local", "expected", "shrinkage", "marginal", "marginal_shrinkage")
+
+
+def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Return the risks of a table of records under several noises."""
+    table = Table(title="Homogeneity risk: cells alike, and weighted by their people")
+    table.add_column("noise")
+    for name in _MEASURES:
+        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("told wrongly", justify="right")
+    for row in rows:
+        shown = [f"{row[name]:.4f} {row[f'{name}_weighted']:.4f}" for name in _MEASURES[:-1]]
+        table.add_row(
+            row["mechanism"], *shown, f"{row['marginal_shrinkage']:.4f}", f"{row['wrong']:.4f}"
+        )
+    said = (
+        f"{about['people']:,} people in {about['cells']:,} of {about['possible']:,} cells of "
+        f"{', '.join(about['identifiers'])}. In {about['homogeneous']:,} cells all have the same "
+        f"{about['sensitive']}: the exact table gives away {about['before']:.1%} of the people. The "
+        f"local risk is how often a noisy cell shows one value that somebody in it has; the others "
+        f"average over tables that might have been. Told wrongly: how often it shows one nobody has."
+    )
+    return Group(Text(INTERNAL, style="bold"), Text(said), table)
+
+
+def released_view(found: Mapping[str, Any]) -> RenderableType:
+    """Return what the attack on a release tells, as sentences."""
+    one = found["releases"] == 1
+    over = "In this release" if one else f"On average over {found['releases']} simulated releases"
+    lines = [
+        f"The exact table gives away {found['before']:.1%} of the people: all others in their cell, of "
+        f"{found['cells']:,} with people, have the same value.",
+        f"{over}, {found['disclosed']:.1%} of the people are in a cell that shows one value, which is "
+        f"theirs; {found['misled']:.1%} are in one that shows a value that is not.",
+        f"{found['cells_right']:.1%} of the cells show one value that occurs there, "
+        f"{found['cells_wrong']:.1%} one that does not.",
+    ]
+    return Group(Text(INTERNAL, style="bold"), *(Text(line) for line in lines))
