@@ -87,6 +87,25 @@ def test_residuals_of_a_release_are_noise(release, what):
     assert {"level", "query", "size_class", "note"} <= set(table.column_names)
 
 
+def test_releases_are_put_together_and_strata_apart(release):
+    done, counts = release
+    one = empirical_loss.of_release(done.measurements, counts)
+    two = empirical_loss.of_release([done.measurements, done.estimates], counts)
+    other = empirical_loss.of_release(done.estimates, counts)
+    for key in one.groups:
+        assert two.of(key).total == 2 * one.of(key).total
+        together = two.of(key)
+        assert together.mean == pytest.approx((one.of(key).mean + other.of(key).mean) / 2)
+    apart = empirical_loss.of_release(done.measurements, counts, strata=True)
+    assert apart.names == ("level", "query", "stratum")
+    for key in one.groups:
+        parts = [apart.of(item) for item in apart.groups if item[:2] == key]
+        assert len(parts) == done.plan.schema.query(key[1]).cells
+        assert sum(item.total for item in parts) == one.of(key).total
+    with pytest.raises(InputError, match="no release came"):
+        empirical_loss.of_release([], counts)
+
+
 def test_counts_of_another_plan_are_refused(release):
     done, _ = release
     counts = SimpleNamespace(counted_as="something else")

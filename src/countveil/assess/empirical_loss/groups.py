@@ -101,19 +101,34 @@ class Tallies:
         )
 
 
-def of_release(released: Measurements | Estimates, counts: Counts) -> Tallies:
+def of_release(
+    released: Measurements | Estimates | Sequence[Measurements | Estimates],
+    counts: Counts,
+    *,
+    strata: bool = False,
+) -> Tallies:
     """Tally measurements or estimates less the counts they were made from, by level and query.
 
-    Size classes are those of the exact count itself.
+    Of several releases of the same counts residuals are put together. Size classes are those of the
+    exact count itself; with `strata`, each cell of a query is a group of its own.
     """
-    plan = released.plan
-    if counts.counted_as != plan.counting_digest:
-        raise InputError("the counts were tabulated for another plan; tabulate this one")
+    several = [released] if isinstance(released, Measurements | Estimates) else list(released)
     tally = _Tally()
-    for level in plan.measured_levels:
-        for query, values, exact in _pairs(released, counts, level):
-            tally.add((level, query.name), (values - exact).ravel(), exact.ravel())
-    return tally.result(("level", "query"))
+    for one in several:
+        if counts.counted_as != one.plan.counting_digest:
+            raise InputError("the counts were tabulated for another plan; tabulate this one")
+        for level in one.plan.measured_levels:
+            for query, values, exact in _pairs(one, counts, level):
+                key, residuals = (level, query.name), values - exact
+                if not strata:
+                    tally.add(key, residuals.ravel(), exact.ravel())
+                    continue
+                for cell, label in enumerate(query.cell_labels()):
+                    stratum = ", ".join(label) or ALL
+                    tally.add((*key, stratum), residuals[:, cell], exact[:, cell])
+    if not tally.found:
+        raise InputError("released: no release came; give one or more")
+    return tally.result(("level", "query", "stratum") if strata else ("level", "query"))
 
 
 def of_columns(

@@ -25,7 +25,7 @@ from countveil.numerics import Array, FloatArray, IntArray
 MEASURES = ("local", "expected", "shrinkage", "marginal", "marginal_shrinkage")
 METHODS = ("exact", "share", "printed", "corrected", "bound")
 
-_AT_ONCE = 1_000_000
+_AT_ONCE = 500_000
 _UPWARDS = 1 + 1e-13  # rounding must not take a bound below what it bounds
 
 
