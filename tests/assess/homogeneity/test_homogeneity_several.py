@@ -1,0 +1,160 @@
+"""Several attributes, repeated publication and growing data."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from countveil.assess import homogeneity
+from countveil.assess.homogeneity import Loss, Measure, Publication, Table
+from countveil.assess.homogeneity.families import law_at
+from countveil.errors import InputError
+from countveil.privacy.costs import ZCDP, ApproxDP
+
+
+@pytest.fixture
+def people():
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            name: rng.integers(0, 3, 80).astype(str)
+            for name in ("A", "B", "C", "condition", "smokes", "income")
+        }
+    )
+
+
+@pytest.fixture
+def tables(people):
+    return Table.from_records(
+        people, identifiers=["A", "B"], sensitive=["condition", "smokes", "income"]
+    )
+
+
+def local(table, law, weighted=False):
+    return homogeneity.local(table, mechanism=law, weighted=weighted)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_overall_takes_the_largest_or_the_sum_of_each_cell(tables, weighted):
+    law, measure = Laplace(1), Measure("local", weighted)
+    cells = np.array([local(table, law).cells for table in tables])
+    weights = tables[0].sizes if weighted else np.ones(len(tables[0].sizes))
+    most = homogeneity.overall(tables, mechanism=law, measure=measure)
+    assert most.cells == pytest.approx(cells.max(axis=0))
+    assert most.value == pytest.approx(np.average(cells.max(axis=0), weights=weights))
+    total = homogeneity.overall(tables, mechanism=law, measure=measure, how="sum")
+    assert total.value == pytest.approx(np.average(cells.sum(axis=0), weights=weights))
+    assert total.audience == "internal"
+    with pytest.raises(InputError, match="how: 'mean' is not known; choose"):
+        homogeneity.overall(tables, mechanism=law, how="mean")
+
+
+def test_releases_in_sequence_have_two_losses_each(tables):
+    losses = [Loss(0.5), Loss(0.25), Loss(0.5), Loss(1.0)]
+    found = homogeneity.sequential(tables, losses=losses, mechanism=Laplace)
+    assert [release.attribute for release in found] == ["condition", "smokes", "income"]
+    assert [release.least.epsilon for release in found] == [0.75, 1.0, 1.5]
+    assert [release.most.epsilon for release in found] == [0.75, 1.25, 2.25]
+    assert found[2].at_least.value == local(tables[2], Laplace(1.5)).value
+    assert found[2].at_most.value == local(tables[2], Laplace(2.25)).value
+    each = [local(tables[0], Laplace(0.75)), local(tables[1], Laplace(1.25))]
+    largest = np.max([risk.cells for risk in each], axis=0)
+    assert found[1].overall_at_most.value == pytest.approx(largest.mean())
+    for how in ("max", "sum"):
+        rising = homogeneity.sequential(tables, losses=losses, mechanism=Laplace, how=how)
+        overall = [release.overall_at_most.value for release in rising]
+        assert overall == sorted(overall)
+    with pytest.raises(InputError, match="2 came for 3 attributes; give one for the identifiers"):
+        homogeneity.sequential(tables, losses=losses[:2], mechanism=Laplace)
+
+
+def test_the_composition_is_an_argument(tables):
+    losses = [Loss(0.01)] * 4
+    given = {"losses": losses, "mechanism": Laplace}
+    added = homogeneity.sequential(tables, **given)[-1].most
+    assert added == Loss(0.04)
+    many = [Loss(0.01)] * 1000
+    advanced = homogeneity.advanced(slack=1e-6)(many)
+    drift = 1000 * 0.01 * (math.exp(0.01) - 1) / (math.exp(0.01) + 1)
+    assert advanced.epsilon == pytest.approx(drift + math.sqrt(2 * math.log(1e6) * 1000 * 1e-4))
+    assert advanced.delta == pytest.approx(1e-6)
+    concentrated = homogeneity.concentrated(delta=1e-6)(many)
+    assert concentrated == Loss(ZCDP("0.05").epsilon("1e-6"), 1e-6)
+    assert concentrated.epsilon < advanced.epsilon < homogeneity.basic(many).epsilon
+    assert homogeneity.advanced(slack=1e-6)(losses) == homogeneity.concentrated(delta=1e-6)(losses)
+
+
+def test_composition_of_gaussian_losses():
+    losses = [Loss(0.5, 1e-6), Loss(0.5, 1e-6)]
+    assert homogeneity.basic(losses) == Loss(1.0, 2e-6)
+    rho = 2 * ApproxDP("0.5", "1e-6").zcdp.rho
+    assert homogeneity.concentrated(delta=1e-6)(losses) == Loss(ZCDP(rho).epsilon("1e-6"), 1e-6)
+    many = [Loss(0.01, 1e-9)] * 1000
+    assert homogeneity.advanced(slack=1e-7)(many).delta == pytest.approx(1.1e-6, rel=1e-5)
+
+
+def test_new_cohorts_keep_their_own_loss(tables):
+    cohorts = {"2020": Publication(tables[0], Loss(1.0)), "2021": Publication(tables[1], Loss(2.0))}
+    grown = homogeneity.vertical(cohorts, mechanism=Laplace)
+    assert {name: item.loss.epsilon for name, item in grown.items()} == {"2020": 1.0, "2021": 2.0}
+    assert grown["2021"].risk.value == local(tables[1], Laplace(2)).value
+
+
+def test_new_identifiers_make_finer_cells_at_a_larger_loss(people, tables):
+    finer = Table.from_records(people, identifiers=["A", "B", "C"], sensitive="condition")
+    history = [Publication(tables[0], Loss(1.0)), Publication(finer, Loss(0.5))]
+    first, second = homogeneity.horizontal(history, mechanism=Laplace)
+    assert (first.loss.epsilon, second.loss.epsilon) == (1.0, 1.5)
+    assert second.risk.value == local(finer, Laplace(1.5)).value
+    assert second.risk.value > first.risk.value
+
+
+def test_old_and_new_people_grow_apart(people, tables):
+    finer = Table.from_records(people[:40], identifiers=["A", "B", "C"], sensitive="condition")
+    cohorts = {
+        "old": [Publication(tables[0], Loss(1.0)), Publication(finer, Loss(0.5))],
+        "new": [Publication(tables[1], Loss(0.5))],
+    }
+    grown = homogeneity.mixed(cohorts, mechanism=Laplace, measure="expected")
+    assert [item.loss.epsilon for item in grown["old"]] == [1.0, 1.5]
+    assert [item.loss.epsilon for item in grown["new"]] == [0.5]
+    value = homogeneity.expected(tables[1], mechanism=Laplace(0.5)).value
+    assert grown["new"][0].risk.value == value
+    with pytest.raises(InputError, match="one has no publication"):
+        homogeneity.mixed({"old": []}, mechanism=Laplace)
+
+
+def test_laws_at_a_loss():
+    assert law_at(Laplace, 0.5) == Laplace(0.5)
+    assert law_at(Laplace, 0.5, 1e-6) == Laplace(0.5)
+    assert law_at(DiscreteLaplace, 0.1) == DiscreteLaplace(epsilon="0.1")
+    pdp = Gaussian.calibrated(epsilon=0.5, delta=1e-3, kind="pDP")
+    assert law_at(Gaussian, 0.5, 1e-3) == pdp
+    dp = partial(Gaussian.calibrated, kind="DP")
+    assert law_at(dp, 0.5, 1e-3).sigma > pdp.sigma
+    exact = law_at(DiscreteGaussian, 0.5, 1e-3)
+    assert exact == DiscreteGaussian.from_rho(ApproxDP("0.5", "0.001").zcdp.rho)
+    for mechanism, epsilon, delta, message in (
+        (Gaussian, 0.5, None, "delta: None is not allowed with Gaussian noise; give one between"),
+        (Laplace, -1.0, None, "epsilon: -1.0 is not allowed"),
+        (Laplace(1), 1.0, None, "is not a kind of noise; give Laplace"),
+    ):
+        with pytest.raises(InputError, match=message):
+            law_at(mechanism, epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Loss(0.0), "epsilon: 0.0 is not allowed; it must be above 0"),
+        (lambda: Loss(1.0, 1.0), "delta: 1.0 is not allowed; it must be from 0 to below 1"),
+        (lambda: homogeneity.advanced(slack=0.0), "slack: 0.0 is not allowed"),
+        (lambda: homogeneity.concentrated(delta=1.0), "delta: 1.0 is not allowed"),
+    ],
+)
+def test_impossible_losses_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
