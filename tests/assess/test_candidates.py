@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.assess.test_attacks import SMALL
 
 from countveil import Seeded
 from countveil.assess import attacks
@@ -12,28 +13,9 @@ from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.schema.plan import Plan
 
-PLAN = """
-[release]
-title = "Small"
-unit = "person"
-neighbors = "change-one"
-[geography]
-levels = ["state", "block"]
-[attributes]
-AGE = ["child", "adult"]
-KIND = ["home", "prison", "nursing"]
-[recodes.SHARED]
-of = "KIND"
-groups = { home = ["home"], shared = ["prison", "nursing"] }
-[budget]
-rho = "RHO"
-[budget.levels]
-state = "1/2"
-block = "1/2"
-[budget.queries."*"]
-TOTAL = "1/4"
-"AGE*KIND" = "3/4"
-"""
+PLAN = SMALL.replace('rho = "2"', 'rho = "RHO"').replace(
+    'SHARED = "1/4"\n"AGE*KIND" = "1/2"', '"AGE*KIND" = "3/4"'
+)
 
 
 def plan(rho: str = "2") -> Plan:
