@@ -10,6 +10,8 @@ from countveil.assess import empirical_loss
 from countveil.schema.plan import Plan
 from tests.conftest import run
 
+COLUMNS = ("--exact", "true", "--released", "published")
+
 
 @pytest.fixture
 def pairs(tmp_path):
@@ -19,6 +21,8 @@ def pairs(tmp_path):
     rows = zip(exact, released, ["north", "south"] * 1_000, strict=True)
     text = "true,published,place\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows)
     (tmp_path / "pairs.csv").write_text(text)
+    (tmp_path / "one.csv").write_text("exact,released\n5,9\n")
+    (tmp_path / "same.csv").write_text("exact,released\n" + "5,9\n" * 50)
     return tmp_path / "pairs.csv", released - exact
 
 
@@ -59,7 +63,11 @@ def test_a_release_is_compared_with_its_records_when_asked(tiny):
     ("words", "message"),
     [
         (("none.csv", "--lens", "loss"), "none.csv: is neither a release folder nor a file"),
-        (("pairs.csv", "--lens", "loss"), "has no column 'exact'; it has true, published, place"),
+        (("pairs.csv", "--lens", "loss"), "no column 'exact'; name a column it has"),
+        (("pairs.csv", "--lens", "loss", *COLUMNS, "--bandwidth", "nan"), "bandwidth: nan"),
+        (("pairs.csv", "--lens", "loss", *COLUMNS, "--by", "true"), "true: is named twice"),
+        (("one.csv", "--lens", "loss"), "no group has two different residuals"),
+        (("same.csv", "--lens", "loss"), "no group has two different residuals"),
         (("pairs.csv", "--lens", "losses"), "lens: 'losses' is not known; choose from intruder"),
     ],
 )

@@ -8,8 +8,6 @@ from countveil.numerics import IntArray
 from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
 
-__all__ = ["Counts", "exact_answers"]
-
 
 def exact_answers(counts: Counts, level: str, start: int, stop: int, query: Query) -> IntArray:
     """Return the counts of a query for units start … stop - 1: units × its cells."""

@@ -58,6 +58,11 @@ def _show_loss(
 
     found = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
     rows = found.to_pylist()
+    if all(row["empirical_loss"] is None and row["tail_ratio"] is None for row in rows):
+        raise InputError(
+            "residuals: no group has two different residuals, so there is no noise to estimate a loss "
+            "from; check that the columns are exact and released counts"
+        )
     notes, tests = [], []
     for key in tallies.groups:
         tests.append({"group": list(key), **_exchangeable(tallies, key)})
@@ -139,6 +144,7 @@ def show_homogeneity_of_file(
     identifiers: Sequence[str],
     sensitive: str,
     noises: Sequence[Law],
+    names: Sequence[str],
     prior: str,
     sizes: str,
     as_json: bool,
@@ -150,8 +156,9 @@ def show_homogeneity_of_file(
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     assert isinstance(table, homogeneity.Table)
     found = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
-    for row, noise in zip(found, noises, strict=True):
-        row["wrong"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
+    for row, noise, name in zip(found, noises, names, strict=True):
+        row["noise"] = name
+        row["nobodys"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
     same = table.homogeneous
     about = {
         "people": int(table.sizes.sum()),
@@ -221,6 +228,12 @@ def noises_named(
     from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
     from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 
+    known = ("laplace", "geometric", "gaussian", "gaussian-pdp", "discrete-gaussian")
+    if name not in known:
+        raise InputError(f"mechanism: {name!r} is not known; choose from {', '.join(known)}")
+    for epsilon in epsilons:
+        if not 1e-12 <= epsilon <= 1e12:
+            raise InputError(f"epsilon: {epsilon} is not allowed; it is a number above 0")
     if name == "discrete-gaussian":
         if not rhos:
             raise InputError("mechanism: discrete-gaussian is scaled by rho; give --rho")
@@ -237,12 +250,7 @@ def noises_named(
         return [Gaussian.calibrated(epsilon=e, delta=delta, kind=kind) for e in epsilons]
     if name == "laplace":
         return [Laplace(epsilon=e) for e in epsilons]
-    if name == "geometric":
-        return [DiscreteLaplace(epsilon=Fraction(str(e))) for e in epsilons]
-    raise InputError(
-        f"mechanism: {name!r} is not known; choose laplace, geometric, gaussian, gaussian-pdp or "
-        f"discrete-gaussian"
-    )
+    return [DiscreteLaplace(epsilon=Fraction(str(e))) for e in epsilons]
 
 
 def choose_by_homogeneity(
@@ -262,6 +270,13 @@ def choose_by_homogeneity(
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     assert isinstance(table, homogeneity.Table)
     measure = homogeneity.Measure("local", weighted)
+    same = table.homogeneous
+    before = float(table.sizes[same].sum() / table.sizes.sum() if weighted else same.mean())
+    if before <= limit:
+        raise InputError(
+            f"homogeneity: the exact table itself has a risk of {before:.4g}, within {limit:g}, so "
+            f"that every epsilon keeps it; choose by another risk"
+        )
     chosen = homogeneity.largest_epsilon(
         table, risk=limit, measure=measure, mechanism=DiscreteLaplace
     )

@@ -130,13 +130,20 @@ def assess(
     homogeneity asks how often a cell gives a sensitive value away, in records under some noise or in a
     release.
 
-    Examples: `countveil assess out --prior 0.02 --places county`,
-    `countveil assess out --lens loss --internal`,
-    `countveil assess pairs.csv --lens loss --exact true --released published --by county`,
+    Example: `countveil assess out --prior 0.02 --places county`, or
+    `countveil assess out --lens loss --internal`, or
+    `countveil assess pairs.csv --lens loss --exact true --released published --by county`, or
     `countveil assess people.csv --lens homogeneity --identifiers AGE --sensitive RACE --epsilon 1`
     """
     if lens not in lenses.LENSES:
         raise InputError(f"lens: {lens!r} is not known; choose from {', '.join(lenses.LENSES)}")
+    for name, given_for, value in (
+        *(("by", "loss", by), ("of", "loss", of), ("identifiers", "homogeneity", identifiers)),
+        *(("sensitive", "homogeneity", sensitive), ("epsilon", "homogeneity", epsilon)),
+        *(("rho", "homogeneity", rho), ("delta", "homogeneity", delta)),
+    ):
+        if value is not None and lens != given_for:
+            raise InputError(f"{name}: goes with --lens {given_for}; this is --lens {lens}")
     if lens != "intruder" and not out.exists():
         raise InputError(f"{out}: is neither a release folder nor a file")
     if lens == "loss":
@@ -159,7 +166,16 @@ def assess(
             lenses.show_homogeneity_of_release(out, done, exact_counts, **known)
         else:
             noises = lenses.noises_named(mechanism, epsilon or [], rho or [], delta)
-            known |= {"noises": noises, "prior": fit, "sizes": sizes, "as_json": as_json}
+            scales = [f"rho = {x}" for x in rho or []] or [
+                f"epsilon = {x:g}" for x in epsilon or []
+            ]
+            known |= {
+                "noises": noises,
+                "names": scales,
+                "prior": fit,
+                "sizes": sizes,
+                "as_json": as_json,
+            }
             lenses.show_homogeneity_of_file(out, **known)
         return
     from countveil.assess.risk_map import internal_map, public_map
@@ -273,7 +289,7 @@ def choose(
     Example: `countveil choose --risk 1.5 --prior 0.02`
     """
     if homogeneity is not None:
-        if plan is not None or accuracy is not None or prior:
+        if plan is not None or accuracy is not None or prior or pure or total is not None:
             raise InputError("choose: --homogeneity goes with --records alone, and without a plan")
         if (risk, posterior, correct) != (None, None, None):
             raise InputError("choose: give --homogeneity or another limit, not both")
@@ -288,6 +304,10 @@ def choose(
             as_json=as_json,
         )
         return
+    if records is not None or identifiers or sensitive is not None or weighted:
+        raise InputError(
+            "choose: --records, --identifiers, --sensitive and --weighted go with --homogeneity"
+        )
     with_plan = (attack, attribute, total) != ("presence", None, None)
     if with_plan and (plan is None or accuracy is not None):
         raise InputError("choose: --attack, --attribute and --total go with a plan and --risk")

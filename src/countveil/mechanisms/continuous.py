@@ -23,7 +23,7 @@ class Laplace:
     @property
     def variance(self) -> float:
         """2/epsilon²."""
-        return 2 / self.epsilon**2
+        return 2 * (1 / self.epsilon) * (1 / self.epsilon)
 
     def log_density(self, noise: Array | float) -> FloatArray:
         """Return log(epsilon/2) - epsilon |noise|."""

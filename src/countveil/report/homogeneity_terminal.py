@@ -17,21 +17,21 @@ _MEASURES = ("local", "expected", "shrinkage", "marginal", "marginal_shrinkage")
 def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the risks of a table of records under several noises."""
     table = Table(title="Homogeneity risk: cells alike, and weighted by their people")
-    table.add_column("noise")
+    table.add_column("noise", no_wrap=True)
     for name in _MEASURES:
         table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("told wrongly", justify="right")
+    table.add_column("nobody's", justify="right")
     for row in rows:
         shown = [f"{row[name]:.4f} {row[f'{name}_weighted']:.4f}" for name in _MEASURES[:-1]]
         table.add_row(
-            row["mechanism"], *shown, f"{row['marginal_shrinkage']:.4f}", f"{row['wrong']:.4f}"
+            row["noise"], *shown, f"{row['marginal_shrinkage']:.4f}", f"{row['nobodys']:.4f}"
         )
     said = (
         f"{about['people']:,} people in {about['cells']:,} of {about['possible']:,} cells of "
         f"{', '.join(about['identifiers'])}. In {about['homogeneous']:,} cells all have the same "
         f"{about['sensitive']}: the exact table gives away {about['before']:.1%} of the people. The "
         f"local risk is how often a noisy cell shows one value that somebody in it has; the others "
-        f"average over tables that might have been. Told wrongly: how often it shows one nobody has."
+        f"average over tables that might have been. Nobody's: how often it shows one that nobody has."
     )
     return Group(Text(INTERNAL, style="bold"), Text(said), table)
 

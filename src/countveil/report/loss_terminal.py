@@ -30,21 +30,26 @@ def loss_view(
         table.add_column(name.replace("_", " "))
     for title in _COLUMNS.values():
         table.add_column(title, justify="right")
+    told: list[str] = []
     for row in rows:
         shown = [row[name] for name in (*names, "size_class")]
-        if row["tail_ratio"] is None:
-            shown += [f"{row['residuals']:,}", Text(row["note"], style="italic")]
+        if row["note"] is not None:
+            told.append(f"{', '.join(shown)}: {row['note']}.")
+        if row["tail_ratio"] is None and row["empirical_loss"] is None:
+            shown += [f"{row['residuals']:,}"]
         else:
-            interval = f"{_number(row['lower'])} to {_number(row['upper'])}"
+            ends = (_number(row["lower"]), _number(row["upper"]))
+            interval = "none" if row["lower"] is None else " to ".join(ends)
             shown += [f"{row['residuals']:,}", _number(row["empirical_loss"])]
             shown += [_number(row["tail_ratio"]), interval]
             shown += [_number(row[name]) for name in ("audit_lower_bound", "geometric_fit")]
         table.add_row(*shown)
     said = [
-        f"EPL is the paper's estimate and bounds nothing. The tail ratio has a {confidence:.0%} "
-        f"interval. With {confidence:.0%} confidence the loss is not below the audit bound, if "
+        f"EPL is the paper's estimate and bounds nothing. The tail ratio has a {100 * confidence:g} % "
+        f"interval. With {100 * confidence:g} % confidence the loss is not below the audit bound, if "
         f"residuals have one law whatever the count.",
         *notes,
+        *([f"Without an estimate: {len(told)} rows. {told[0]}"] if told else []),
     ]
     return Group(Text(INTERNAL, style="bold"), table, *(Text(line) for line in said))
 

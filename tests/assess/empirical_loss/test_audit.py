@@ -39,16 +39,16 @@ def test_a_scale_that_is_5_percent_too_small_is_caught():
 
 def test_a_biased_coin_is_caught():
     """The sign of the noise comes up plus in 55 of 100 cases."""
+    coins = np.random.default_rng(3)
 
     def biased(count, size, rng):
         size_of = np.abs(NOISE.sample(size, rng=rng))
-        sign = np.where(np.random.default_rng(size).random(size) < 0.55, 1, -1)
+        sign = np.where(coins.random(size) < 0.55, 1, -1)
         return count + sign * size_of
 
     for pair in ((1, 0), (0, 1)):
         found = empirical_loss.audit(biased, *pair, runs=400_000, rng=Seeded(2))
         assert found.refutes(TRUE)
-        assert found.event.likelier in ("database", "neighbour")
         assert 0 < found.rarer < found.likelier < 1
     assert "output" in str(found.event)
 
@@ -201,3 +201,31 @@ def test_an_algorithm_that_returns_something_else_is_named():
         empirical_loss.brute_force(lambda d: {0: 0.5}, cells=1, most=1)
     with pytest.raises(InputError, match="more databases than can be searched"):
         empirical_loss.brute_force(geometric_law, cells=20, most=20)
+
+
+def test_brute_force_refuses_nonsense_and_reaches_many_cells():
+    for law in ({0: math.nan, 1: 0.5}, {0: 1.5, 1: -0.5}):
+        with pytest.raises(InputError, match="negative or not finite"):
+            empirical_loss.brute_force(lambda d, law=law: law, cells=1, most=1)
+    with pytest.raises(InputError, match="no two databases"):
+        empirical_loss.brute_force(lambda d: {0: 1.0}, cells=1, most=1, neighbors="change-one")
+    with pytest.raises(InputError, match="neighbors: 'other' is not known"):
+        empirical_loss.brute_force(lambda d: {0: 1.0}, cells=1, most=1, neighbors="other")
+    assert empirical_loss.brute_force(lambda d: {0: 1.0}, cells=40, most=1).epsilon == 0
+
+    def far(database):
+        return {0: 0.5, 1: 0.5} if database[0] else {0: 1 - 1e-320, 1: 1e-320}
+
+    found = empirical_loss.brute_force(far, cells=1, most=1, delta=1e-3)
+    assert found.epsilon == pytest.approx(math.log(0.499) - math.log(1e-320), rel=1e-3)
+
+
+def test_brute_force_at_a_delta_is_that_of_clipped_noise():
+    """Many outputs: the hockey stick of geometric noise, summed output by output."""
+    delta, epsilon = (
+        0.05,
+        empirical_loss.brute_force(geometric_law, cells=1, most=2, delta=0.05).epsilon,
+    )
+    first, second = geometric_law((1,)), geometric_law((0,))
+    excess = sum(max(0.0, first[k] - math.exp(epsilon) * second[k]) for k in first)
+    assert excess == pytest.approx(delta, rel=1e-6)

@@ -268,3 +268,14 @@ def test_a_density_that_vanishes_has_no_value():
     found = empirical_loss.kde(np.array([-50, -49, 0, 1, 50]), bandwidth=0.001)
     assert found.value == math.inf
     assert not np.isnan(found.curve["loss"].to_numpy()).any()
+
+
+def test_binned_densities_are_summed_where_they_are_low():
+    rng = np.random.default_rng(3)
+    residuals = np.concatenate([rng.normal(0, 1, 20_000), 60 + rng.normal(0, 1, 60)])
+    given = {"bandwidth": 0.6, "percentile": 99.9}
+    exact = empirical_loss.kde(residuals, **given, method="exact")
+    assert np.isfinite(exact.value)
+    assert empirical_loss.kde(residuals, **given, method="binned").value == pytest.approx(
+        exact.value, rel=1e-3
+    )

@@ -116,12 +116,15 @@ def test_counts_of_another_plan_are_refused(release):
 @pytest.mark.parametrize(
     ("columns", "given", "message"),
     [
-        ({"exact": [1, 2]}, {}, "has no column 'released'"),
-        ({"exact": [1, None], "released": [1, 2]}, {}, "1 values are missing"),
-        ({"exact": [1.5, 2.0], "released": [1, 2]}, {}, "no whole numbers"),
-        ({"exact": [-1, 2], "released": [1, 2]}, {}, "below 0"),
-        ({"exact": [], "released": []}, {}, "has no rows"),
-        ({"exact": [1], "released": [1]}, {"by": ["where"]}, "has no column 'where'"),
+        ({"exact": [1, 2]}, {}, "no column 'released'"),
+        ({"exact": [1, None], "released": [1, 2]}, {}, "has 1 missing values"),
+        ({"exact": [1.5, 2.0], "released": [1, 2]}, {}, "has 1 values that are no counts"),
+        ({"exact": [-1, 2], "released": [1, 2]}, {}, "has 1 values that are no counts"),
+        ({"exact": [], "released": []}, {}, "holds no rows"),
+        ({"exact": [1], "released": [1]}, {"by": ["where"]}, "no column 'where'"),
+        ({"exact": [1], "released": [1]}, {"by": ["exact"]}, "exact: is named twice"),
+        ({"exact": [1], "released": [1], "note": [1]}, {"by": ["note"]}, "cannot be called 'note'"),
+        ({"exact": ["SECRET", "2"], "released": [1, 2]}, {}, "has 1 values that are no counts"),
     ],
 )
 def test_bad_tables_are_named(columns, given, message):
@@ -131,16 +134,46 @@ def test_bad_tables_are_named(columns, given, message):
 
 
 def test_bad_files_are_named(tmp_path):
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="no such file"):
         empirical_loss.of_columns(tmp_path / "none.csv")
     (tmp_path / "broken.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="cannot be read as a parquet file"):
+    with pytest.raises(InputError, match="cannot be read"):
         empirical_loss.of_columns(tmp_path / "broken.parquet")
+
+
+def test_fractions_have_a_density_and_no_tails():
+    rng = np.random.default_rng(1)
+    table = pa.table({"exact": rng.integers(0, 90, 500)})
+    table = table.append_column(
+        "released", pa.array(table["exact"].to_numpy() + rng.normal(0, 3, 500))
+    )
+    rows = empirical_loss.of_columns(table).losses(by_size=False).to_pylist()
+    assert rows[0]["empirical_loss"] > 0
+    assert rows[0]["tail_ratio"] is None
+
+
+def test_choices_are_refused_before_anything_is_estimated():
+    table = pa.table({"exact": [1, 2, 3], "released": [2, 2, 5]})
+    for given in (
+        {"bandwidth": float("nan")},
+        {"percentile": 10},
+        {"confidence": 1},
+        {"rule": "x"},
+    ):
+        with pytest.raises(InputError, match=next(iter(given))):
+            empirical_loss.of_columns(table).losses(**given)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_residuals_of_one_sign_have_one_tail(sign):
+    found = empirical_loss.tail_ratio(sign * np.array([1, 2, 3, 4]))
+    sides = set(found.curve["side"].to_pylist())
+    assert sides == {"upper" if sign > 0 else "lower", "both"}
 
 
 def test_a_group_without_noise_says_so():
     table = pa.table({"exact": [0, 0, 5, 6, 7, 8], "released": [0, 0, 6, 5, 9, 3]})
     rows = {row["size_class"]: row for row in empirical_loss.of_columns(table).losses().to_pylist()}
-    assert rows["0"]["note"] == "all residuals are 0"
+    assert rows["0"]["note"].startswith("residuals: all 2 are 0")
     assert rows["0"]["empirical_loss"] is None
     assert rows["1-9"]["tail_ratio"] is not None

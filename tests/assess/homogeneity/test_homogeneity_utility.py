@@ -190,3 +190,22 @@ def test_too_many_cells_are_refused():
     assert table.possible == 20**6
     with pytest.raises(InputError, match="128,000,000 cells, and noise goes on at most 50,000,000"):
         homogeneity.distances(table, mechanism=Laplace(1), draws=2, rng=Seeded(1))
+
+
+def test_noise_goes_on_cells_that_are_given_empty():
+    """A thousand empty cells take noise as well, so the noisy shares move away from the exact ones."""
+    occupied = [[3, 0], [1, 2], [4, 4]]
+    few = homogeneity.Table.from_counts(occupied)
+    many = homogeneity.Table.from_counts(occupied + [[0, 0]] * 1_000)
+    assert (few.possible, many.possible) == (3, 1_003)
+    given = {"mechanism": DiscreteLaplace(1), "draws": 20, "ways": [2]}
+    near, far = (
+        homogeneity.distances(table, rng=Seeded(1), **given).mean(2) for table in (few, many)
+    )
+    assert near < 0.3 < 0.9 < far
+
+
+def test_combinations_that_are_not_given_are_refused():
+    table = homogeneity.Table.from_counts([[3, 0], [1, 2]], possible=10)
+    with pytest.raises(InputError, match="10 combinations are possible"):
+        homogeneity.distances(table, mechanism=DiscreteLaplace(1), draws=2, rng=Seeded(1))

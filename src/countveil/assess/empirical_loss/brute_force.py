@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from countveil.errors import InputError
@@ -49,6 +48,10 @@ def brute_force(
     """
     if not 0 <= delta < 1:
         raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+    if neighbors not in ("add-remove", "change-one"):
+        raise InputError(
+            f'neighbors: {neighbors!r} is not known; choose "add-remove" or "change-one"'
+        )
     if cells < 1 or most < 1 or math.comb(most + cells, cells) * cells * cells > _MOST:
         raise InputError(
             f"cells, most: {cells} cells with up to {most} people are more databases than can be "
@@ -57,9 +60,13 @@ def brute_force(
     laws: dict[Histogram, Mapping[Any, float]] = {}
     for database in _histograms(cells, most):
         laws[database] = algorithm(database)
-        total = math.fsum(laws[database].values())
-        if abs(total - 1) > _ROUNDING:
-            raise InputError(f"algorithm: probabilities on {database} sum to {total}, not to 1")
+        chances = list(laws[database].values())
+        if not all(math.isfinite(p) and p >= 0 for p in chances):
+            raise InputError(f"algorithm: a probability on {database} is negative or not finite")
+        if abs(math.fsum(chances) - 1) > _ROUNDING:
+            raise InputError(
+                f"algorithm: probabilities on {database} sum to {math.fsum(chances)}, not to 1"
+            )
     worst: ExactLoss | None = None
     for database, law in laws.items():
         for neighbour in _neighbours(database, neighbors):
@@ -68,7 +75,10 @@ def brute_force(
             epsilon, event = _epsilon(law, laws[neighbour], delta)
             if worst is None or epsilon > worst.epsilon:
                 worst = ExactLoss(epsilon, delta, database, neighbour, event)
-    assert worst is not None
+    if worst is None:
+        raise InputError(
+            f"cells: no two databases of {cells} cells are neighbours by {neighbors}; take more cells"
+        )
     return worst
 
 
@@ -87,10 +97,11 @@ def _epsilon(
         return math.inf, tuple(output for output, loss in losses.items() if math.isinf(loss))
 
     def excess(epsilon: float) -> float:
+        # p - e^epsilon q = p (1 - e^(epsilon - loss)): nothing overflows.
         return math.fsum(
-            p - math.exp(epsilon) * float(other.get(output, 0.0))
-            for output, p in law.items()
-            if p > 0 and losses[output] > epsilon
+            -law[output] * math.expm1(epsilon - loss)
+            for output, loss in losses.items()
+            if loss > epsilon
         )
 
     low, high = 0.0, max([0.0, *(loss for loss in losses.values() if math.isfinite(loss))])
@@ -111,9 +122,12 @@ def _log_ratio(p: float, q: float) -> float:
 
 
 def _histograms(cells: int, most: int) -> Iterator[Histogram]:
-    for counts in product(range(most + 1), repeat=cells):
-        if sum(counts) <= most:
-            yield counts
+    if cells == 0:
+        yield ()
+        return
+    for count in range(most + 1):
+        for rest in _histograms(cells - 1, most - count):
+            yield (count, *rest)
 
 
 def _neighbours(database: Histogram, neighbors: Neighbors) -> Iterator[Histogram]:

@@ -70,7 +70,7 @@ def invariant_total(
         raise InputError(
             f"groups: {labels.size} came for {len(exact)} areas; give one group for each"
         )
-    if weight is not None and not weight > 0:
+    if weight is not None and not 0 < weight < np.inf:
         raise InputError(
             f"weight: {weight} is not allowed; it is above 0, or none for a hard total"
         )

@@ -33,8 +33,12 @@ def exchangeability(
     gives. A small p-value says that one loss for all of them means little.
     """
     values, labels = np.asarray(residuals), np.asarray(groups)
+    if labels.dtype.kind == "O":
+        labels = labels.astype(str)
     if values.ndim != 1 or values.shape != labels.shape:
         raise InputError("groups: give one group for each residual")
+    if not len(values):
+        raise InputError("residuals: none came; give some")
     if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise InputError("residuals: some are missing or infinite; drop those rows first")
     if tables < 19:

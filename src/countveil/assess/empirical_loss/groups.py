@@ -1,31 +1,30 @@
 """INTERNAL: residuals of a release or of two columns of a file, tallied by group and size.
 
-Residuals are whole numbers, so that tallies hold all of them, however many there are.
+Residuals of counts are few different numbers, so that tallies hold all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from countveil.assess import reading
 from countveil.assess.empirical_loss.exchangeability import Exchangeability, exchangeability
 from countveil.assess.empirical_loss.geometric import geometric
-from countveil.assess.empirical_loss.kde import Rule, kde
+from countveil.assess.empirical_loss.kde import Rule, check_choices, kde
 from countveil.assess.empirical_loss.residuals import Residuals
-from countveil.assess.empirical_loss.tail_ratio import tail_ratio
-from countveil.assess.exact_answers import Counts, exact_answers
+from countveil.assess.empirical_loss.tail_ratio import checked_confidence, tail_ratio
+from countveil.assess.exact_answers import exact_answers
 from countveil.errors import InputError
 from countveil.measure.measurement import Measurements
-from countveil.numerics import IntArray
+from countveil.numerics import Array, IntArray
 from countveil.postprocess.estimates import Estimates
 from countveil.schema.workload import Query
+from countveil.tabulate.counts import Counts
 
 SIZE_CLASSES = ("0", "1-9", "10-99", "100-999", "1,000+")
 ALL = "all"
@@ -74,6 +73,8 @@ class Tallies:
         percentile: float = 95,
     ) -> pa.Table:
         """Return a row for each group and size class: the estimates, or why there are none."""
+        check_choices(bandwidth, rule, percentile)
+        checked_confidence(confidence)
         rows = []
         for key in self.groups:
             for size in (ALL, *(self.sizes(key) if by_size else ())):
@@ -85,7 +86,7 @@ class Tallies:
 
     def exchangeability(self, key: Key, *, tables: int = 999, seed: int = 1) -> Exchangeability:
         """Test whether residuals of a group have the same law in all its size classes."""
-        parts = [self.found[key, name] for name in self.sizes(key)]
+        parts = [self.of(key, name) for name in self.sizes(key)] or [self.of(key)]
         rng = np.random.default_rng(seed)
         total = sum(item.total for item in parts)
         values, labels = [], []
@@ -132,45 +133,68 @@ def of_release(
 
 
 def of_columns(
-    source: str | Path | pa.Table,
-    *,
-    exact: str = "exact",
-    released: str = "released",
-    by: Sequence[str] = (),
+    source: Any, *, exact: str = "exact", released: str = "released", by: Sequence[str] = ()
 ) -> Tallies:
-    """Tally released minus exact from two columns of a CSV or Parquet file, by other columns of it."""
+    """Tally released minus exact from two columns of a CSV or Parquet file, or of a table in memory.
+
+    Other columns, `by`, make groups. Exact counts are whole numbers; released ones need not be.
+    """
+    columns = [exact, released, *by]
+    for name in columns:
+        if columns.count(name) > 1:
+            raise InputError(
+                f"{name}: is named twice; exact, released and groups are different columns"
+            )
+    for name in by:
+        if name in _layout(()).names:
+            raise InputError(
+                f"by: a group cannot be called {name!r}, as a result is; rename the column"
+            )
     tally = _Tally()
-    for batch in _read(source, (exact, released, *by)):
-        true, given = (_whole(batch.column(name), name) for name in (exact, released))
-        if (true < 0).any():
-            raise InputError(f"{exact}: some counts are below 0; exact counts are 0 or more")
-        if not by:
-            tally.add((), given - true, true)
-            continue
-        joined = [batch.column(name).cast(pa.string()).fill_null("") for name in by]
-        keys = list(zip(*(item.to_pylist() for item in joined), strict=True))
-        names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        number = np.array([names[key] for key in keys])
-        for key, at in names.items():
-            here = number == at
-            tally.add(key, given[here] - true[here], true[here])
-    if not tally.found:
-        raise InputError(f"{source if isinstance(source, str | Path) else 'table'}: has no rows")
+    with reading.opened(source, columns) as records:
+        records.refuse_missing(columns)
+        true, given = (f"TRY_CAST({reading.identifier(name)} AS DOUBLE)" for name in columns[:2])
+        _refuse_other_than_counts(
+            records, exact, f"{true} IS NULL OR {true} < 0 OR {true} % 1 <> 0"
+        )
+        _refuse_other_than_counts(records, released, f"{given} IS NULL OR NOT isfinite({given})")
+        names = ", ".join(f"CAST({reading.identifier(name)} AS VARCHAR)" for name in by)
+        table = records.table(
+            f"SELECT {names + ', ' if by else ''}{true} AS exact, {given} - {true} AS residual, "
+            f"count(*) AS times FROM {records.relation} GROUP BY ALL"
+        )
+    keys = list(zip(*(table.column(i).to_pylist() for i in range(len(by))), strict=True))
+    keys = keys or [()] * table.num_rows
+    number = {key: place for place, key in enumerate(sorted(set(keys)))}
+    place = np.array([number[key] for key in keys], np.int64)
+    numbers = [table[name].to_numpy() for name in ("residual", "exact", "times")]
+    for key, at in number.items():
+        tally.add(key, *(item[place == at] for item in numbers))
     return tally.result(tuple(by))
+
+
+def _refuse_other_than_counts(records: reading.Source, column: str, wrong: str) -> None:
+    found = records.table(f"SELECT count(*) AS wrong FROM {records.relation} WHERE {wrong}")
+    bad = found["wrong"][0].as_py()
+    if bad:
+        raise InputError(
+            f"{records.label}: column {column!r} has {bad:,} values that are no counts; exact counts "
+            f"are whole numbers, 0 or more, and released ones numbers"
+        )
 
 
 class _Tally:
     def __init__(self) -> None:
         self.found: dict[tuple[Key, str], list[Residuals]] = {}
 
-    def add(self, key: Key, residuals: IntArray, exact: IntArray) -> None:
-        """Take in some residuals."""
+    def add(self, key: Key, residuals: Array, exact: Array, times: Array | None = None) -> None:
+        """Take in some residuals, each once or so many times."""
         size = np.searchsorted(_LEAST, exact, side="right")
+        often = np.ones(len(residuals), np.int64) if times is None else times
         for number in np.unique(size):
-            values, counts = np.unique(residuals[size == number], return_counts=True)
-            part = Residuals(values.astype(np.float64), counts, whole=True)
+            here = size == number
             held = self.found.setdefault((key, SIZE_CLASSES[number]), [])
-            held.append(part)
+            held.append(_counted(residuals[here], often[here]))
             if len(held) > 32:
                 held[:] = [_merged(held)]
 
@@ -180,9 +204,16 @@ class _Tally:
 
 
 def _merged(parts: Sequence[Residuals]) -> Residuals:
-    values, place = np.unique(np.concatenate([item.values for item in parts]), return_inverse=True)
-    counts = np.bincount(place, np.concatenate([item.counts for item in parts]), len(values))
-    return Residuals(values, counts.astype(np.int64), whole=True)
+    return _counted(
+        np.concatenate([item.values for item in parts]),
+        np.concatenate([item.counts for item in parts]),
+    )
+
+
+def _counted(residuals: Array, often: Array) -> Residuals:
+    values, place = np.unique(residuals, return_inverse=True)
+    counts = np.bincount(place, often, len(values)).astype(np.int64)
+    return Residuals(values.astype(np.float64), counts, bool((values == np.rint(values)).all()))
 
 
 def _pairs(
@@ -211,63 +242,24 @@ def _pairs(
             yield item.query, values, exact_answers(counts, level, start, stop, item.query)
 
 
-def _read(source: str | Path | pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if isinstance(source, pa.Table):
-        _refuse_missing("table", source.column_names, columns)
-        yield from source.select(columns).to_batches()
-        return
-    path = Path(source)
-    if not path.is_file():
-        raise InputError(f"{path}: is no file; name a CSV or Parquet file")
-    form = "parquet" if path.suffix.lower() in (".parquet", ".pq") else "csv"
-    try:
-        opened = ds.dataset(path, format=form)
-        _refuse_missing(str(path), opened.schema.names, columns)
-        yield from opened.to_batches(columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as a {form} file ({first})") from None
-
-
-def _refuse_missing(source: str, known: Sequence[str], wanted: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"{source}: has no column {name!r}; it has {', '.join(known)}")
-
-
-def _whole(column: pa.Array, name: str) -> IntArray:
-    """Return a column of whole numbers; refuse missing values and fractions."""
-    if column.null_count:
-        raise InputError(f"{name}: {column.null_count:,} values are missing; drop those rows first")
-    try:
-        return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        raise InputError(
-            f"{name}: some values are no whole numbers; tallies are of counts, so round them, or give "
-            f"the residuals to empirical_loss.kde"
-        ) from None
-
-
 def _estimates(
     residuals: Residuals, confidence: float, bandwidth: float, rule: Rule, percentile: float
 ) -> dict[str, Any]:
     """Return the estimates of one group; a group that has too little says so."""
     found: dict[str, Any] = {}
     try:
-        if len(residuals.values) < 2:
-            raise InputError(f"all residuals are {residuals.values[0]:g}")
-        ratio = tail_ratio(residuals, confidence=confidence)
-        fit = geometric(residuals, confidence=confidence)
-        found |= {
-            "tail_ratio": ratio.value,
-            "lower": ratio.interval[0],
-            "upper": ratio.interval[1],
-            "audit_lower_bound": ratio.lower_bound,
-            "geometric_fit": fit.value,
-        }
+        if residuals.whole:
+            ratio = tail_ratio(residuals, confidence=confidence)
+            found |= {
+                "tail_ratio": ratio.value,
+                "lower": ratio.interval[0],
+                "upper": ratio.interval[1],
+                "audit_lower_bound": ratio.lower_bound,
+                "geometric_fit": geometric(residuals, confidence=confidence).value,
+            }
         smooth = kde(residuals, bandwidth=bandwidth, rule=rule, percentile=percentile)
         return found | {"empirical_loss": smooth.value, "at": smooth.at}
-    except InputError as error:
+    except InputError as error:  # too few residuals, or no spread: the choices are checked before
         return found | {"note": str(error)}
 
 

@@ -31,7 +31,7 @@ _MOST_POINTS = 1 << 25
 _AT_ONCE = 4_000_000
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class EmpiricalLoss:
     """An empirical privacy loss, where it is reached, and the choices behind it.
 
@@ -75,6 +75,7 @@ def kde(
     sums over all residuals; "binned" first moves them to a grid of 1/200 of the bandwidth, which
     "auto" does for more than a million different ones.
     """
+    check_choices(bandwidth, rule, percentile)
     found = gathered(residuals)
     width = _bandwidth(found, bandwidth, rule)
     low, high = _span(found, percentile, span)
@@ -107,17 +108,23 @@ def _log_ratios(density: FloatArray) -> FloatArray:
     return np.where(np.isnan(found), np.inf, found)
 
 
-def _bandwidth(found: Residuals, bandwidth: float, rule: Rule) -> float:
-    if rule == "scott":
-        return float(found.total ** (-1 / 5) * found.deviation)
-    if rule == "silverman":
-        return float((found.total * 3 / 4) ** (-1 / 5) * found.deviation)
-    if rule not in ("relative", "absolute"):
+def check_choices(bandwidth: float, rule: str, percentile: float) -> None:
+    """Refuse choices that no residuals could serve."""
+    if rule not in ("relative", "absolute", "scott", "silverman"):
         raise InputError(
             f'rule: {rule!r} is not known; choose "relative", "absolute", "scott" or "silverman"'
         )
     if not 0 < bandwidth < math.inf:
         raise InputError(f"bandwidth: {bandwidth} is not allowed; it is a number above 0")
+    if not 50 < percentile <= 100:
+        raise InputError(f"percentile: {percentile} is not allowed; it is above 50 and at most 100")
+
+
+def _bandwidth(found: Residuals, bandwidth: float, rule: Rule) -> float:
+    if rule == "scott":
+        return float(found.total ** (-1 / 5) * found.deviation)
+    if rule == "silverman":
+        return float((found.total * 3 / 4) ** (-1 / 5) * found.deviation)
     return bandwidth * (found.deviation if rule == "relative" else 1.0)
 
 
@@ -128,8 +135,6 @@ def _span(
         if not span[0] < span[1] or not np.isfinite(span).all():
             raise InputError(f"span: {span} is not allowed; give two numbers, the smaller first")
         return float(span[0]), float(span[1])
-    if not 50 < percentile <= 100:
-        raise InputError(f"percentile: {percentile} is not allowed; it is above 50 and at most 100")
     reach = max(abs(found.percentile(percentile)), abs(found.percentile(100 - percentile)))
     return -reach, reach
 
@@ -201,7 +206,11 @@ def _binned(found: Residuals, x: FloatArray, width: float) -> FloatArray:
     weights = np.exp(-0.5 * (np.arange(-kernel, kernel + 1) / _BINS) ** 2)
     both = np.maximum(fftconvolve(mass, weights), 0.0)
     at = first + grid * (np.arange(len(both)) - kernel)
-    return _scaled(np.interp(x, at, both, left=0.0, right=0.0), float(found.total), width)
+    total = np.interp(x, at, both, left=0.0, right=0.0)
+    few = total < _PRECISE * total.max()
+    if few.any():  # a transform has too few digits there, and the kernel ends
+        total[few] = _unscaled(found, x[few], width)
+    return _scaled(total, float(found.total), width)
 
 
 @njit(cache=True, nogil=True)

@@ -12,9 +12,10 @@ from countveil.errors import InputError
 from countveil.numerics import Array, FloatArray, IntArray
 
 _WIDEST = 1 << 24  # whole residuals that are counted in one array
+_LARGEST = 2.0**53
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Residuals:
     """Residuals in order, and how often each occurs."""
 
@@ -54,6 +55,7 @@ class Residuals:
 def gathered(residuals: Array | Residuals) -> Residuals:
     """Count residuals; refuse what is no list of two or more different numbers."""
     if isinstance(residuals, Residuals):
+        _refuse_too_little(residuals.total, residuals.values[0], residuals.values[-1])
         return residuals
     given = np.asarray(residuals)
     if given.ndim != 1 or given.dtype.kind not in "iuf":
@@ -61,16 +63,15 @@ def gathered(residuals: Array | Residuals) -> Residuals:
             f"residuals: an array of {given.dtype} with {given.ndim} dimensions came; give one list of "
             f"numbers, released minus exact"
         )
-    if len(given) < 2:
-        raise InputError(f"residuals: {len(given)} came; two or more are needed")
-    low, high = float(given.min()), float(given.max())
+    low, high = (float(given.min()), float(given.max())) if len(given) else (0.0, 0.0)
     if not np.isfinite([low, high]).all():
         raise InputError("residuals: some are missing or infinite; drop those rows first")
-    if low == high:
+    if max(abs(low), abs(high)) > _LARGEST:
         raise InputError(
-            f"residuals: all {len(given):,} are {low:g}, so there is no noise to estimate a loss from; "
-            f"check that the columns are exact and released counts"
+            f"residuals: the largest is {max(abs(low), abs(high)):g}; beyond {_LARGEST:g} they are no "
+            f"residuals of counts"
         )
+    _refuse_too_little(len(given), low, high)
     whole = given.dtype.kind in "iu" or bool((given == np.rint(given)).all())
     if whole and high - low < _WIDEST:
         counts = np.zeros(int(high - low) + 1, np.int64)
@@ -81,6 +82,16 @@ def gathered(residuals: Array | Residuals) -> Residuals:
         return Residuals(np.sort(given.astype(np.float64)), np.ones(len(given), np.int64), whole)
     values, counts = np.unique(given.astype(np.float64), return_counts=True)
     return Residuals(values, counts, whole)
+
+
+def _refuse_too_little(total: int, low: float, high: float) -> None:
+    if total < 2:
+        raise InputError(f"residuals: {total} came; two or more are needed")
+    if low == high:
+        raise InputError(
+            f"residuals: all {total:,} are {low:g}, so there is no noise to estimate a loss from; "
+            f"check that the columns are exact and released counts"
+        )
 
 
 @njit(cache=True, nogil=True)

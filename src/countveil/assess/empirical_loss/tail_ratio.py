@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import betaincinv
+from scipy.special import betainccinv, betaincinv
 
 from countveil.assess.empirical_loss.residuals import Residuals, whole_residuals
 from countveil.errors import InputError
@@ -22,9 +23,16 @@ Side = Literal["both", "upper", "lower"]
 Selection = Literal["bonferroni", "split"]
 
 _THRESHOLDS = 20
+_CURVE = pa.schema(
+    [
+        ("side", pa.string()),
+        *((name, pa.int64()) for name in ("threshold", "residuals", "beyond")),
+        *((name, pa.float64()) for name in ("loss", "lower", "upper")),
+    ]
+)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class TailRatio:
     """The loss at one threshold with its interval, and a lower bound from all thresholds together.
 
@@ -62,7 +70,7 @@ def tail_ratio(
     found = whole_residuals(residuals)
     alpha = 1 - checked_confidence(confidence)
     for name, value in (("threshold", threshold), ("thresholds", thresholds)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise InputError(f"{name}: {value!r} is not allowed; it is a whole number from 1 on")
     if side not in ("both", "upper", "lower"):
         raise InputError(f'side: {side!r} is not known; choose "both", "upper" or "lower"')
@@ -104,7 +112,7 @@ def clopper_pearson(hits: Array, draws: Array, tail: float) -> tuple[FloatArray,
     hits, draws = np.asarray(hits, float), np.asarray(draws, float)
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), draws - hits + 1, tail), 0.0)
     missed = np.maximum(draws - hits, 1)
-    high = np.where(hits < draws, betaincinv(hits + 1, missed, 1 - tail), 1.0)
+    high = np.where(hits < draws, betainccinv(hits + 1, missed, tail), 1.0)
     return low, high
 
 
@@ -151,23 +159,16 @@ def _loss(beyond: int, tail: int) -> float:
 
 
 def _curve(at: IntArray, tails: dict[str, IntArray], alpha: float) -> pa.Table:
-    parts = []
-    for side in ("upper", "lower", "both"):
-        n = tails[side]
+    rows: list[dict[str, object]] = []
+    for side, n in tails.items():
         # Both tails together are beyond 0 less often than each is: their ratio says nothing there.
         kept = np.flatnonzero((n[:-1] > 0) & ((at[:-1] > 0) | (side != "both")))
         low, high = _interval(n[kept + 1], n[kept], alpha / 2)
-        parts.append(
-            pa.table(
-                {
-                    "side": [side] * len(kept),
-                    "threshold": at[kept],
-                    "residuals": n[kept],
-                    "beyond": n[kept + 1],
-                    "loss": [_loss(int(n[k + 1]), int(n[k])) for k in kept],
-                    "lower": low,
-                    "upper": high,
-                }
+        for k, lower, upper in zip(kept.tolist(), low.tolist(), high.tolist(), strict=True):
+            beyond, tail = int(n[k + 1]), int(n[k])
+            row: dict[str, object] = {"side": side, "threshold": int(at[k]), "residuals": tail}
+            rows.append(
+                row
+                | {"beyond": beyond, "loss": _loss(beyond, tail), "lower": lower, "upper": upper}
             )
-        )
-    return pa.concat_tables(parts)
+    return pa.Table.from_pylist(rows, _CURVE)

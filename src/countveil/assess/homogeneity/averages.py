@@ -54,7 +54,7 @@ class Measure:
             raise InputError(f"method: {self.method!r} is not known; choose from {_all(METHODS)}")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Prepared:
     """A measure of a table, with what is fitted to the table once for all laws."""
 

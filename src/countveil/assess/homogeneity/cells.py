@@ -12,7 +12,7 @@ from countveil.mechanisms.law import Law
 from countveil.numerics import Array, FloatArray, IntArray
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Scenarios:
     """Internal: the probability of each scenario of 004, section 3.2: cells × 8.
 

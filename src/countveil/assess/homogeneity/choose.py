@@ -55,12 +55,12 @@ def largest_epsilon(
             f"{grid[best]:.4g}; allow more, or take fewer identifiers"
         )
     last = int(keeping[-1])
-    low = float(grid[last])
-    if last + 1 < len(grid):
-        high = float(grid[last + 1])
-        for _ in range(_HALVINGS):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if at(np.array([middle]))[0] <= risk else (low, middle)
+    if last + 1 == len(grid):
+        return Fraction(repr(float(grid[last])))
+    low, high = float(grid[last]), float(grid[last + 1])
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if at(np.array([middle]))[0] <= risk else (low, middle)
     chosen = _rounded_down(low)
     # Where risk falls with epsilon, less may be more: the point of the grid does keep the limit.
     kept = at(np.array([float(chosen)]))[0] <= risk

@@ -13,7 +13,7 @@ from countveil.numerics import Array, FloatArray, IntArray
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Distinct:
     """Different cells: counts and shares in falling order, and where each cell of the table is.
 

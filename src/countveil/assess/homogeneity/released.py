@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from countveil.assess.exact_answers import Counts, exact_answers
+from countveil.assess.exact_answers import exact_answers
 from countveil.errors import InputError
 from countveil.measure.boundary import take
 from countveil.numerics import IntArray
@@ -24,6 +24,7 @@ from countveil.postprocess.estimates import Estimates
 from countveil.randomness import Seeded
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
+from countveil.tabulate.counts import Counts
 
 _VALUES = 4_000_000  # numbers held at a time
 
@@ -144,6 +145,11 @@ def _query(plan: Plan, level: str, sensitive: str, identifiers: Sequence[str]) -
         raise InputError(
             f"level: {level!r} is not measured; choose from {', '.join(plan.measured_levels)}"
         )
+    known = [item.name for item in plan.schema.attributes]
+    known += [item.name for item in plan.schema.recodes]
+    for name in (*identifiers, sensitive):
+        if name not in known:
+            raise InputError(f"no attribute or recode {name!r}; choose from {', '.join(known)}")
     if sensitive in identifiers:
         raise InputError(f"sensitive: {sensitive!r} is among the identifiers; name another one")
     query = plan.schema.query("*".join((*identifiers, sensitive)))

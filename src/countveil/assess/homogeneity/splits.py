@@ -64,6 +64,9 @@ class Dirichlet:
             )
         shares.setflags(write=False)
         object.__setattr__(self, "shares", shares)
+        if not _SMALLEST <= self.concentration <= _LARGEST:  # as good as none, or as one for all
+            limit = 0.0 if self.concentration < _SMALLEST else math.inf
+            object.__setattr__(self, "concentration", limit)
 
     @classmethod
     def of(cls, alphas: Array) -> Dirichlet:

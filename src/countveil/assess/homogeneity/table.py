@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from countveil.assess.homogeneity import reading
+from countveil.assess import reading
 from countveil.errors import InputError
 from countveil.numerics import Array, IntArray
 
@@ -28,7 +28,7 @@ class Table:
     """Confidential: `counts` of people by occupied cell of the identifiers (rows) and label (columns).
 
     `cells` names the identifiers' values, a row per cell; `possible` is how many combinations of values
-    there are, occupied or not.
+    there are, occupied or not; `domains` has the values of each identifier.
     """
 
     counts: IntArray
@@ -36,9 +36,13 @@ class Table:
     cells: pa.Table
     sensitive: str
     possible: int
+    domains: tuple[pa.Array, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not a table of people; keep the counts read-only."""
+        if not self.domains:
+            domains = tuple(column.unique() for column in self.cells.columns)
+            object.__setattr__(self, "domains", domains)
         if self.counts.shape != (self.cells.num_rows, len(self.labels)):
             raise InputError(
                 f"counts: {self.counts.shape} came for {self.cells.num_rows:,} cells and "
@@ -49,9 +53,17 @@ class Table:
                 f"{self.sensitive}: {len(self.labels)} label came; an attack chooses among two or "
                 f"more; take another attribute"
             )
-        if not len(self.counts):
+        if len(set(self.labels)) < len(self.labels):
+            raise InputError(f"{self.sensitive}: two labels have the same name; rename one")
+        counts = _whole(np.asarray(self.counts))
+        if not len(counts):
             raise InputError("counts: nobody is counted; give at least one person")
-        counts = np.array(self.counts, np.int64)
+        if not (counts.sum(axis=1) > 0).all():
+            raise InputError("counts: a cell is empty; give occupied cells, or use from_counts")
+        if self.possible < len(counts):
+            raise InputError(
+                f"possible: {self.possible} is not allowed; {len(counts):,} cells are occupied"
+            )
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)
 
@@ -115,6 +127,7 @@ class Table:
             cells=cells.filter(pa.array(occupied)),
             sensitive=sensitive,
             possible=combinations if possible is None else possible,
+            domains=tuple(column.unique() for column in cells.columns),
         )
 
     @property
@@ -221,7 +234,10 @@ def _parts(
         columns = [part[name].to_numpy() for name in names]
         numbers = np.column_stack(columns) if columns else np.zeros((part.num_rows, 0))
         return cells, names, numbers
-    numbers = np.asarray(counts)
+    try:
+        numbers = np.asarray(counts)
+    except ValueError:
+        raise InputError("counts: rows have different lengths; give a column per label") from None
     if identifiers or numbers.ndim != 2:
         raise InputError(
             f"counts: an array of {numbers.ndim} dimensions came; give a row per cell and a column per "
@@ -249,7 +265,8 @@ def _whole(numbers: Array) -> IntArray:
         floats = numbers.astype(np.float64)
     except (TypeError, ValueError):
         raise InputError("counts: not all are numbers; give whole numbers, 0 or more") from None
-    if not np.isfinite(floats).all() or (floats < 0).any() or (floats != np.floor(floats)).any():
+    proper = np.isfinite(floats) & (floats >= 0) & (floats <= 2.0**53)
+    if not proper.all() or (floats != np.floor(floats)).any():
         raise InputError(
             "counts: some are missing, negative or not whole; a count is a whole number, 0 or more; "
             "give exact counts"

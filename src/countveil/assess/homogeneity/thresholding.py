@@ -79,18 +79,21 @@ def _chance_named(counts: IntArray, noise: RoundedNoise) -> float:
     E[1/(1 + ties)] = ∫ Π_j (P(j is smaller) + t P(j is as large)) dt over t from 0 to 1, a polynomial.
     """
     values, times = np.unique(counts, return_counts=True)
-    x = np.arange(1, int(values[-1]) + noise.reach + 1)
+    last = int(values[-1]) + noise.reach
     nodes, shares = np.polynomial.legendre.leggauss(len(counts) // 2 + 1)
     t = (nodes[:, None] + 1) / 2
-    at, below = zip(*(_shifted(noise, x - value) for value in values), strict=True)
+    every = max(1, _AT_ONCE // (len(t) + len(values)))
     named = 0.0
-    for own, value in enumerate(values):
-        if value == 0:
-            continue
-        product = np.ones((len(t), len(x)))
-        for other, number in enumerate(times):
-            product *= (below[other] + t * at[other]) ** (number - (other == own))
-        named += times[own] * value * float(shares / 2 @ product @ at[own])
+    for start in range(1, last + 1, every):
+        x = np.arange(start, min(start + every, last + 1))
+        at, below = zip(*(_shifted(noise, x - value) for value in values), strict=True)
+        for own, value in enumerate(values):
+            if value == 0:
+                continue
+            product = np.ones((len(t), len(x)))
+            for other, number in enumerate(times):
+                product *= (below[other] + t * at[other]) ** (number - (other == own))
+            named += times[own] * value * float(shares / 2 @ product @ at[own])
     return named / int(counts.sum())
 
 

@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from countveil.assess.homogeneity.averages import MEASURES, Measure, averages, prepare
 from countveil.assess.homogeneity.families import Family, law_at
@@ -60,7 +61,7 @@ def distances(
     mechanism: Law,
     draws: int,
     rng: BitSource,
-    ways: Sequence[int] = (1, 2, 3),
+    ways: Sequence[int] | None = None,
 ) -> Distances:
     """Return ½ Σ |p - q| of each marginal's exact shares p and noisy shares q.
 
@@ -90,7 +91,7 @@ def frontier(
     draws: int,
     rng: BitSource,
     measures: Sequence[str] = MEASURES,
-    ways: Sequence[int] = (1, 2, 3),
+    ways: Sequence[int] | None = None,
     prior: str | Dirichlet | Array = "moments",
     sizes: str | Sizes = "poisson",
 ) -> pa.Table:
@@ -111,13 +112,13 @@ def frontier(
     for number, name in enumerate(measures):
         columns[name], columns[f"{name}_weighted"] = risks[:, number, 0], risks[:, number, 1]
     drawn = [distances(table, mechanism=law, draws=draws, rng=rng, ways=ways) for law in laws]
-    for number in ways:
+    for number in sorted({len(marginal) for marginal in drawn[0].marginals}):
         columns[f"distance_{number}_way"] = [item.mean(number) for item in drawn]
         columns[f"distance_{number}_way_error"] = [item.error(number) for item in drawn]
     return pa.table(columns)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class _CrossClassification:
     """All combinations of identifiers and label, and the occupied ones with their counts, in order."""
 
@@ -129,10 +130,14 @@ class _CrossClassification:
     @classmethod
     def of(cls, table: Table) -> _CrossClassification:
         codes, shape = [], []
-        for column in table.cells.columns:
-            encoded = column.combine_chunks().dictionary_encode()
-            codes.append(encoded.indices.to_numpy(zero_copy_only=False))
-            shape.append(len(encoded.dictionary))
+        for column, domain in zip(table.cells.columns, table.domains, strict=True):
+            codes.append(pc.index_in(column, domain).to_numpy())
+            shape.append(len(domain))
+        if math.prod(shape) != table.possible:
+            raise InputError(
+                f"table: {table.possible:,} combinations are possible, and its identifiers have "
+                f"{math.prod(shape):,}; give rows for the others, so that noise goes on them too"
+            )
         shape.append(len(table.labels))
         if math.prod(shape) > _MOST_CELLS:
             raise InputError(
@@ -175,8 +180,11 @@ class _CrossClassification:
             yield start, values
 
 
-def _marginals(cross: _CrossClassification, ways: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for number in ways:
+def _marginals(
+    cross: _CrossClassification, ways: Sequence[int] | None
+) -> Iterator[tuple[int, ...]]:
+    """Yield the axes of marginals, of up to three attributes if not said."""
+    for number in range(1, min(3, len(cross.shape)) + 1) if ways is None else ways:
         if isinstance(number, bool) or not 1 <= number <= len(cross.shape):
             raise InputError(
                 f"ways: {number} is not allowed; a marginal has from 1 to {len(cross.shape)} attributes"

@@ -145,7 +145,9 @@ def _refuse_absent(
 def _is_missing(column: str, kind: str) -> str:
     name = identifier(column)
     number = kind.startswith(("FLOAT", "DOUBLE"))
-    return f"WHERE {name} IS NULL" + (f" OR isnan({name})" if number else "")
+    text = kind == "VARCHAR"  # as it is written where a number is missing
+    more = f" OR isnan({name})" if number else f" OR lower({name}) = 'nan'" if text else ""
+    return f"WHERE {name} IS NULL{more}"
 
 
 def _literal(text: str) -> str:
