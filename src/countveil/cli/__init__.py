@@ -1,6 +1,6 @@
 """The command line: `countveil --help`."""
 
-from countveil.cli import commands, risk_commands
+from countveil.cli import assess_command, choose_command, commands
 from countveil.cli.application import main
 
-__all__ = ["commands", "main", "risk_commands"]
+__all__ = ["assess_command", "choose_command", "commands", "main"]

@@ -18,6 +18,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ShowValues = Annotated[
     bool, typer.Option("--show-values", help="Let messages quote values taken from records.")
 ]
+Priors = Annotated[
+    list[float] | None,
+    typer.Option("--prior", help="What the intruder believes before; may be given again."),
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes; one per core if not given.")
 ]

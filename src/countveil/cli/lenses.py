@@ -20,7 +20,7 @@ LENSES: tuple[str, ...] = ("intruder", "loss", "homogeneity")
 
 
 def show_loss_of_release(
-    out: Path, release: Release, counts: Any, *, of: str | None, **given: Any
+    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **given: Any
 ) -> None:
     """Print the loss of a release, of its estimates if it has some; write it to its internal folder."""
     from countveil.assess import empirical_loss
@@ -30,7 +30,7 @@ def show_loss_of_release(
         raise InputError(f"of: {of!r} is not known; choose measurements or estimates")
     if of is None:
         of = "estimates" if "estimates" in release.manifest else "measurements"
-    tallies = empirical_loss.of_release(getattr(release, of), counts)
+    tallies = empirical_loss.of_release(getattr(release, of), counts, strata=strata)
     _show_loss(tallies, folder=internal_of(out), **given)
 
 

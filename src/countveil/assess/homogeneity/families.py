@@ -27,11 +27,11 @@ def law_at(mechanism: Family, epsilon: float, delta: float | None = None) -> Law
     if mechanism is Laplace:
         return Laplace(spent)
     if mechanism is DiscreteLaplace:
-        return DiscreteLaplace(epsilon=_as_written(spent))
+        return DiscreteLaplace(epsilon=as_written(spent))
     if mechanism is Gaussian:
         return Gaussian.calibrated(epsilon=spent, delta=_needed(delta), kind="pDP")
     if mechanism is DiscreteGaussian:
-        target = ApproxDP(_as_written(spent), _as_written(_needed(delta)))
+        target = ApproxDP(as_written(spent), as_written(_needed(delta)))
         return DiscreteGaussian.from_rho(target.zcdp.rho)
     if not callable(mechanism) or isinstance(mechanism, Law):
         raise InputError(
@@ -41,7 +41,8 @@ def law_at(mechanism: Family, epsilon: float, delta: float | None = None) -> Law
     return mechanism(epsilon=spent) if delta is None else mechanism(epsilon=spent, delta=delta)
 
 
-def _as_written(value: float) -> Fraction:
+def as_written(value: float) -> Fraction:
+    """Return a number as its shortest decimal says."""
     return Fraction(repr(float(value)))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from countveil.assess.homogeneity.families import as_written
 from countveil.errors import InputError
 from countveil.privacy.costs import ZCDP, ApproxDP
 
@@ -62,7 +63,7 @@ def concentrated(delta: float) -> Composition:
 
     def compose(losses: Sequence[Loss]) -> Loss:
         rho = sum((_rho(item) for item in losses), Fraction(0))
-        found = Loss(ZCDP(rho).epsilon(_written(delta)), delta)
+        found = Loss(ZCDP(rho).epsilon(as_written(delta)), delta)
         return _smaller(basic(losses), found)
 
     return compose
@@ -70,18 +71,14 @@ def concentrated(delta: float) -> Composition:
 
 def _rho(loss: Loss) -> Fraction:
     if loss.delta == 0:
-        return _written(loss.epsilon) ** 2 / 2
-    return ApproxDP(_written(loss.epsilon), _written(loss.delta)).zcdp.rho
+        return as_written(loss.epsilon) ** 2 / 2
+    return ApproxDP(as_written(loss.epsilon), as_written(loss.delta)).zcdp.rho
 
 
 def _smaller(plain: Loss, other: Loss) -> Loss:
     """Return the sum where it is no worse in either number."""
     better = plain.epsilon <= other.epsilon and plain.delta <= other.delta
     return plain if better else other
-
-
-def _written(value: float) -> Fraction:
-    return Fraction(repr(float(value)))
 
 
 def _refuse_no_probability(name: str, value: float) -> None:
