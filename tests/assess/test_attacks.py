@@ -229,7 +229,7 @@ def test_levels_without_siblings_or_without_budget(small):
         ),
         (
             {"attack": "presence", "attribute": "AGE"},
-            "attribute: an attack on presence is not about an attribute; leave it out",
+            "attribute: 'AGE' came, and an attack on presence is about none; leave it out",
         ),
         ({"attack": "unknown attribute"}, "attribute: no attribute None; choose from AGE, KIND"),
         (
@@ -247,7 +247,7 @@ def test_levels_without_siblings_or_without_budget(small):
         *(
             (
                 {"attack": "presence", "siblings": siblings},
-                "siblings: give how many a unit of block has, 0 or more",
+                f"siblings: {siblings.get('block')} came for block; give how many a unit has, 0 or more",
             )
             for siblings in ({}, {"block": -1}, {"state": 3})
         ),

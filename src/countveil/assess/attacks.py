@@ -189,7 +189,9 @@ def _rho(
 
 def _count(siblings: Mapping[str, int], level: str) -> int:
     if level not in siblings or siblings[level] < 0:
-        raise InputError(f"siblings: give how many a unit of {level} has, 0 or more")
+        raise InputError(
+            f"siblings: {siblings.get(level)} came for {level}; give how many a unit has, 0 or more"
+        )
     return siblings[level]
 
 

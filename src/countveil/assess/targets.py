@@ -46,7 +46,7 @@ def targets_of(
     if attack in PRESENCE:
         if attribute is not None:
             raise InputError(
-                f"attribute: an attack on {attack} is not about an attribute; leave it out"
+                f"attribute: {attribute!r} came, and an attack on {attack} is about none; leave it out"
             )
         return [Target(cell) for cell in _one_of_each(plan)]
     if attack == "unknown attribute":
