@@ -247,7 +247,8 @@ def test_levels_without_siblings_or_without_budget(small):
         *(
             (
                 {"attack": "presence", "siblings": siblings},
-                f"siblings: {siblings.get('block')} came for block; give how many a unit has, 0 or more",
+                f"siblings: {siblings.get('block')} came for block; give how many a unit has, "
+                "0 or more",
             )
             for siblings in ({}, {"block": -1}, {"state": 3})
         ),
