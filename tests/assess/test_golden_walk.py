@@ -12,7 +12,16 @@ from tests.assess.test_attacks import PRESET, PRESET_ATTACKS
 from tests.conftest import GOLDEN
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Intruder, assess, open_engine
-from countveil.assess import Exactly, Level, UpTo, attacks, choose, hierarchy, two_levels
+from countveil.assess import (
+    Exactly,
+    Level,
+    UpTo,
+    attacks,
+    choose,
+    hierarchy,
+    two_levels,
+    upper_level,
+)
 from countveil.assess.composition import sequential_risk
 from countveil.assess.post_processing import illustrated_risk
 from countveil.assess.summed_noise import SummedNoise
@@ -144,7 +153,7 @@ def capped_decision():
 
 
 def mass_of_box():
-    table = two_levels.tabulated(*TWO, [1, 1], WHO, "convolution")
+    table = upper_level.tabulated(*TWO, [1, 1], WHO, "convolution")
     inside = np.isin(table.parents, range(-3, 6))[:, None] & np.isin(table.sums, range(-30, 31))
     return table.weights[inside].sum()
 

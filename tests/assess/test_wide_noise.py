@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from countveil import DiscreteGaussian, DiscreteLaplace
-from countveil.assess import Intruder, Level, hierarchy, two_levels
+from countveil.assess import Intruder, Level, hierarchy, lowest_count, upper_level
 from countveil.assess.parent_prior import Exactly, Pmf, SiblingsPoisson, UpTo
 from countveil.assess.summed_noise import SummedNoise
 from countveil.errors import InputError
@@ -38,7 +38,7 @@ def test_a_thinned_table_is_as_far_off_as_it_says(noise, monkeypatch):
     right = hierarchy.correct_decision(two, **given)
     risk = hierarchy.marginal_risk(two, **given)
     assert right.error is None
-    monkeypatch.setattr(two_levels, "_MOST_CELLS", 20_000)
+    monkeypatch.setattr(upper_level, "_MOST_CELLS", 20_000)
     rough_right = hierarchy.correct_decision(two, **given)
     rough_risk = hierarchy.marginal_risk(two, **given)
     assert abs(rough_right.value - right.value) <= rough_right.error < 0.1
@@ -53,7 +53,7 @@ def test_priors_far_from_what_is_seen_are_summed_whole(prior):
     low, high = gaussian("0.02", 3, prior=prior), gaussian("0.05")
     law = SummedNoise(low.noise, 3)
     parents, sums = np.array([0.0, 300.0, 395.0]), np.array([-20.0, 350.0, 380.0])
-    found = two_levels.log_odds_above(low, high, parents, sums, WHO, "convolution")
+    found = upper_level.log_odds_above(low, high, parents, sums, WHO, "convolution")
     y = np.arange(0.0, 1500.0)
     for i, parent in enumerate(parents):
         for j, seen in enumerate(sums):
@@ -101,7 +101,7 @@ def test_posteriors_average_by_series_as_by_sums():
     odds = np.linspace(-7, 4, 2_001)
     direct = np.array([weights @ (1 / (1 + np.exp(-(at + losses)))) for at in odds])
     assert len(losses) > 300
-    assert np.abs(two_levels.mean_posterior(odds, losses, weights) - direct).max() < 2e-13
+    assert np.abs(lowest_count.mean_posterior(odds, losses, weights) - direct).max() < 2e-13
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.risk import Risk
-from countveil.assess.summed_noise import Addition, SummedNoise
-from countveil.assess.two_levels import half_width
+from countveil.assess.summed_noise import Addition, SummedNoise, half_width
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
 

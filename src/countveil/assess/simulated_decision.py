@@ -10,8 +10,8 @@ from countveil.assess.chain import Step, message
 from countveil.assess.decision import Ties, share_of_ties
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
+from countveil.assess.lowest_count import first_yes, mean_posterior, probability_from
 from countveil.assess.risk import Risk, averaged
-from countveil.assess.two_levels import first_yes, mean_posterior, probability_from
 from countveil.errors import InputError
 from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.numerics import FloatArray, IntArray

@@ -19,6 +19,8 @@ from countveil.numerics import Array, FloatArray, IntArray
 
 Addition = Literal["convolution", "gaussian"]
 
+_DEVIATIONS = 9.0  # of a Gaussian: beyond lies less than 1e-18
+_TAIL = 42.0  # of an exponential tail, in units of its rate: less than 1e-18
 _INVISIBLE = 1e-18  # relative to 1: what the lattice may still show
 _MOST_POINTS = 1 << 16
 _TERMS_BETWEEN = 8  # scalings of a series
@@ -179,3 +181,18 @@ def _trimmed(values: FloatArray, first: int, scale: float) -> tuple[FloatArray, 
     seen = np.flatnonzero(values > top * _LEAST)
     kept = values[seen[0] : seen[-1] + 1]
     return kept / top, first + int(seen[0]), scale + math.log(top)
+
+
+def half_width(law: Mechanism | SummedNoise) -> int:
+    """Return how far integer noise reaches, but for less than 1e-17 of it."""
+    deviation = math.sqrt(max(law.variance, 0.0))
+    if is_gaussian(law):
+        return math.ceil(_DEVIATIONS * deviation) + 2
+    return math.ceil(_TAIL * deviation / math.sqrt(2)) + 20
+
+
+def is_gaussian(law: Mechanism | SummedNoise) -> bool:
+    """Whether noise is a discrete Gaussian, or a sum that is one to double precision."""
+    return isinstance(law, DiscreteGaussian) or (
+        isinstance(law, SummedNoise) and law.as_gaussian is not None
+    )

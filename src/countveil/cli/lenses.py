@@ -154,18 +154,16 @@ def show_homogeneity_of_file(
     from countveil.report import homogeneity_terminal
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
-    assert isinstance(table, homogeneity.Table)
     found = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
     for row, noise, name in zip(found, noises, names, strict=True):
         row["noise"] = name
         row["nobodys"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
-    same = table.homogeneous
     about = {
         "people": int(table.sizes.sum()),
         "cells": len(table.sizes),
         "possible": table.possible,
-        "homogeneous": int(same.sum()),
-        "before": float(table.sizes[same].sum() / table.sizes.sum()),
+        "homogeneous": int(table.homogeneous.sum()),
+        "before": table.given_away(weighted=True),
         "identifiers": list(identifiers),
         "sensitive": sensitive,
     }
@@ -265,13 +263,11 @@ def choose_by_homogeneity(
     """Print the largest epsilon of geometric noise that keeps a local homogeneity risk."""
     from countveil.assess import homogeneity
     from countveil.mechanisms.discrete_laplace import DiscreteLaplace
-    from countveil.report.loss_terminal import INTERNAL
+    from countveil.report.risk_terminal import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
-    assert isinstance(table, homogeneity.Table)
     measure = homogeneity.Measure("local", weighted)
-    same = table.homogeneous
-    before = float(table.sizes[same].sum() / table.sizes.sum() if weighted else same.mean())
+    before = table.given_away(weighted=weighted)
     if before <= limit:
         raise InputError(
             f"homogeneity: the exact table itself has a risk of {before:.4g}, within {limit:g}, so "

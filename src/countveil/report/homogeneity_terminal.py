@@ -9,23 +9,22 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.report.loss_terminal import INTERNAL
-
-_MEASURES = ("local", "expected", "shrinkage", "marginal", "marginal_shrinkage")
+from countveil.assess.homogeneity import MEASURES
+from countveil.report.risk_terminal import INTERNAL
 
 
 def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the risks of a table of records under several noises."""
-    table = Table(title="Homogeneity risk: cells alike, and weighted by their people")
-    table.add_column("noise", no_wrap=True)
-    for name in _MEASURES:
-        table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("nobody's", justify="right")
+    table = Table(title="Homogeneity risk, all cells alike or weighted by their people")
+    table.add_column("measure", no_wrap=True)
     for row in rows:
-        shown = [f"{row[name]:.4f} {row[f'{name}_weighted']:.4f}" for name in _MEASURES[:-1]]
-        table.add_row(
-            row["noise"], *shown, f"{row['marginal_shrinkage']:.4f}", f"{row['nobodys']:.4f}"
-        )
+        table.add_column(row["noise"], justify="right")
+    for name in MEASURES:
+        shown = name.replace("_", " ")
+        table.add_row(shown, *(f"{row[name]:.4f}" for row in rows))
+        if name != "marginal_shrinkage":  # the same for every cell
+            table.add_row(f"{shown}, weighted", *(f"{row[f'{name}_weighted']:.4f}" for row in rows))
+    table.add_row("nobody's", *(f"{row['nobodys']:.4f}" for row in rows))
     said = (
         f"{about['people']:,} people in {about['cells']:,} of {about['possible']:,} cells of "
         f"{', '.join(about['identifiers'])}. In {about['homogeneous']:,} cells all have the same "

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
+from countveil.report.risk_terminal import INTERNAL
 
 _COLUMNS = {
     "residuals": "residuals",

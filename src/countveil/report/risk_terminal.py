@@ -14,6 +14,8 @@ from countveil.assess.choose_plan import ChosenPlan
 from countveil.assess.risk_map import RiskMap
 from countveil.assess.summary import Summary
 
+INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
+
 
 def summary_view(summary: Summary, title: str) -> RenderableType:
     """Return a summary as sentences and tables."""
@@ -142,7 +144,7 @@ def _exceedance_table(summary: Summary) -> Table:
 def map_view(found: RiskMap) -> RenderableType:
     """Return a risk map as a table of its groups."""
     note = (
-        "INTERNAL: computed from confidential counts; not to be published."
+        INTERNAL
         if found.audience == "internal"
         else "From published values alone: R' if a target were alone in each cell that reads 1 or more."
     )

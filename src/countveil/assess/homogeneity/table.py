@@ -145,6 +145,11 @@ class Table:
         """Whether all people of a cell have the same label (Definition 4)."""
         return np.asarray((self.counts > 0).sum(axis=1) == 1)
 
+    def given_away(self, *, weighted: bool) -> float:
+        """Return the share of cells, or of people, whose label the exact table gives away."""
+        same = self.homogeneous
+        return float(self.sizes[same].sum() / self.sizes.sum() if weighted else same.mean())
+
 
 def classify(*tables: Table) -> list[Kind]:
     """Return what each cell is over several sensitive attributes (Definitions 4 and 5).

@@ -1,0 +1,66 @@
+"""The lowest count, once all else is seen: what it may still say, and from where on he says yes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebinterpolate, chebval
+
+from countveil.assess.decision import sigmoid
+from countveil.assess.level import Level
+from countveil.assess.summed_noise import half_width
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+from countveil.numerics import FloatArray
+
+_EXPONENTS = 37.0  # exp(-37) is less than a double shows
+
+
+def mean_posterior(log_odds: FloatArray, losses: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return Σ w sigmoid(log_odds + loss) for each log-odds.
+
+    It is smooth in them, with poles π away from the real axis, so that where sums would be many a
+    Chebyshev series of it is as exact, and shorter.
+    """
+
+    def summed(at: FloatArray) -> FloatArray:
+        total = np.zeros(len(at))
+        for loss, weight in zip(losses, weights, strict=True):
+            total += weight * sigmoid(at + loss)
+        return total
+
+    least, most = float(log_odds.min()), float(log_odds.max())
+    half = (most - least) / 2 + 1e-3
+    ratio = math.pi / half
+    degree = math.ceil(_EXPONENTS / math.log(ratio + math.hypot(ratio, 1))) + 2
+    if degree >= len(losses) or not math.isfinite(half) or len(log_odds) <= degree:
+        return summed(log_odds)
+    middle = (most + least) / 2
+    series = chebinterpolate(lambda x: summed(middle + half * x), degree)  # type: ignore[type-var]
+    return np.asarray(chebval((log_odds - middle) / half, series))
+
+
+def first_yes(low: Level, log_odds: FloatArray, rows: int) -> FloatArray:
+    """Return the least whole e = x1* - known - rows at which the odds are above even."""
+    if isinstance(low.noise, DiscreteGaussian):
+        rate = float(1 / (2 * low.noise.sigma2))
+        return np.asarray(np.floor(-log_odds / (2 * rate * rows) - rows / 2) + 1)
+    if isinstance(low.noise, DiscreteLaplace):
+        needed = -log_odds * float(low.noise.scale)  # of 2 e + rows, kept between -rows and rows
+        first = np.floor((needed - rows) / 2) + 1
+        return np.where(needed >= rows, np.inf, np.where(needed < -rows, -np.inf, first))
+    width = 2 * half_width(low.noise) + rows
+    e = np.arange(-width, width + 1, dtype=float)
+    losses = low.noise.loss_at(e, rows)
+    index = np.searchsorted(losses, -log_odds, side="right")
+    return np.where(
+        index == 0, -np.inf, np.where(index == len(e), np.inf, e[np.minimum(index, len(e) - 1)])
+    )
+
+
+def probability_from(low: Level, e: FloatArray, shift: int) -> FloatArray:
+    """Return the probability that x1* - known - rows is at least e; `shift` is rows if he is away."""
+    finite = np.isfinite(e)
+    chance = low.noise.survival(np.where(finite, e + shift - 1, 0.0))
+    return np.where(finite, chance, np.where(e < 0, 1.0, 0.0))
