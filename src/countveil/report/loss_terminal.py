@@ -5,45 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from countveil.assess.empirical_loss.groups import ALL
 from countveil.report.risk_terminal import INTERNAL
-
-_COLUMNS = {
-    "residuals": "residuals",
-    "empirical_loss": "EPL",
-    "tail_ratio": "tail ratio",
-    "interval": "its interval",
-    "audit_lower_bound": "audit bound",
-    "geometric_fit": "geometric fit",
-}
 
 
 def loss_view(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], confidence: float, notes: Sequence[str]
 ) -> RenderableType:
     """Return the losses of groups as a table, and what to make of them."""
-    table = Table(title="Empirical privacy loss, by group and size of the exact count")
-    for name in (*names, "size_class"):
-        table.add_column(name.replace("_", " "))
-    for title in _COLUMNS.values():
-        table.add_column(title, justify="right")
+    table = Table(title="Empirical privacy loss, by size of the exact count", box=box.SIMPLE)
+    table.add_column("group, and size class", overflow="fold", min_width=24)
+    for title in ("residuals", "EPL", "tail ratio", "its interval", "audit bound"):
+        table.add_column(title, justify="right", no_wrap=title == "its interval")
     told: list[str] = []
     for row in rows:
-        shown = [row[name] for name in (*names, "size_class")]
+        group, size = " ".join(row[name] for name in names) or "everything", row["size_class"]
         if row["note"] is not None:
-            told.append(f"{', '.join(shown)}: {row['note']}.")
-        if row["tail_ratio"] is None and row["empirical_loss"] is None:
-            shown += [f"{row['residuals']:,}"]
-        else:
-            ends = (_number(row["lower"]), _number(row["upper"]))
-            interval = "none" if row["lower"] is None else " to ".join(ends)
-            shown += [f"{row['residuals']:,}", _number(row["empirical_loss"])]
-            shown += [_number(row["tail_ratio"]), interval]
-            shown += [_number(row[name]) for name in ("audit_lower_bound", "geometric_fit")]
-        table.add_row(*shown)
+            told.append(f"{group}, {size}: {row['note']}.")
+        ends = [f"{_number(row[end], 3)}" for end in ("lower", "upper") if row[end] is not None]
+        table.add_row(
+            Text(group, style="bold") if size == ALL else f"  {size}",
+            f"{row['residuals']:,}",
+            *(_number(row[name]) for name in ("empirical_loss", "tail_ratio")),
+            " to ".join(ends),
+            _number(row["audit_lower_bound"]),
+        )
     said = [
         f"EPL is the paper's estimate and bounds nothing. The tail ratio has a {100 * confidence:g} % "
         f"interval. With {100 * confidence:g} % confidence the loss is not below the audit bound, if "
@@ -54,7 +45,7 @@ def loss_view(
     return Group(Text(INTERNAL, style="bold"), table, *(Text(line) for line in said))
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, digits: int = 4) -> str:
     if value is None:
-        return "none"
-    return "no limit" if value == float("inf") else f"{value:.4g}"
+        return ""
+    return "no limit" if value == float("inf") else f"{value:.{digits}g}"
