@@ -19,8 +19,8 @@ def loss_view(
 ) -> RenderableType:
     """Return the losses of groups as a table, and what to make of them."""
     table = Table(title="Empirical privacy loss, by size of the exact count", box=box.SIMPLE)
-    table.add_column("group, and size class", overflow="fold", min_width=24)
-    for title in ("residuals", "EPL", "tail ratio", "its interval", "audit bound"):
+    table.add_column("group, and size class", overflow="fold", min_width=17)
+    for title in ("count", "EPL", "tail\nratio", "its interval", "audit\nbound"):
         table.add_column(title, justify="right", no_wrap=title == "its interval")
     told: list[str] = []
     for row in rows:
@@ -33,7 +33,7 @@ def loss_view(
             f"{row['residuals']:,}",
             *(_number(row[name]) for name in ("empirical_loss", "tail_ratio")),
             " to ".join(ends),
-            _number(row["audit_lower_bound"]),
+            _number(row["audit_lower_bound"], 3),
         )
     said = [
         f"EPL is the paper's estimate and bounds nothing. The tail ratio has a {100 * confidence:g} % "
