@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from countveil import congenial
-from countveil.congenial.wasserstein import bottleneck_distance
+from countveil.congenial.transport import bottleneck_distance
 from countveil.errors import InputError
 
 GOLDEN = {  # n, z0, z1: W∞(Bin(n-1, z0), 1 + Bin(n-1, z1)) in exact integers

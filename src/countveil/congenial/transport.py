@@ -1,8 +1,8 @@
 """The Wasserstein-infinity distance of two laws, exactly: how far some mass must move at least.
 
-Probabilities are fractions. On the integers the best plan moves quantiles to quantiles, so the jumps of
-both distribution functions are merged. Elsewhere the least distance is looked for at which all mass can
-be moved, as a flow of whole numbers.
+Probabilities are fractions. On the integers the best plan moves quantiles to quantiles, so the
+jumps of both distribution functions are merged. Elsewhere the least distance is looked for at which
+all mass can be moved, as a flow of whole numbers.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def bottleneck_distance(
     laws = [_proper(law) for law in (first, second)]
     if len(laws[0]) * len(laws[1]) > _MOST_PAIRS:
         raise InputError(
-            f"laws: {len(laws[0]):,} and {len(laws[1]):,} points came; at most {_MOST_PAIRS:,} pairs "
-            f"of them are looked at"
+            f"laws: {len(laws[0]):,} and {len(laws[1]):,} points came; at most {_MOST_PAIRS:,} "
+            f"pairs of them are looked at"
         )
     scale = math.lcm(*(p.denominator for law in laws for p in law.values()))
     supplies = [int(p * scale) for p in laws[0].values()]

@@ -1,0 +1,81 @@
+"""Counts with independent noise, no sum fixed: what a flat base measure on all whole numbers gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from countveil.congenial.exact_chance import Scaled
+from countveil.congenial.product import Shape
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+from countveil.numerics import FloatArray, IntArray, enclose_exp_minus, log_theta
+from countveil.randomness import BitSource
+
+_MOST_TERMS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Independent:
+    """Targets plus discrete Laplace or Gaussian noise; every proposal is taken."""
+
+    shape: Shape
+    targets: IntArray
+    margin: float = 1e-12
+
+    @property
+    def entries(self) -> int:
+        """It holds nothing of its own."""
+        return 0
+
+    @property
+    def log_constant(self) -> float:
+        """The logarithm of the sum of all weights."""
+        return self.targets.size * log_weight_of_noise(self.shape)
+
+    def propose(self, size: int, rng: BitSource) -> tuple[IntArray, FloatArray, int]:
+        """Return tables, the logarithms of their chances, and the next free depth of the batch."""
+        rate, power = self.shape.rate, self.shape.power
+        law = DiscreteLaplace(1 / rate) if power == 1 else DiscreteGaussian(1 / (2 * rate))
+        noise = law.sample(size * self.targets.size, rng=rng)
+        return self.targets + noise.reshape(size, *self.targets.shape), np.zeros(size), 0
+
+    def draw(self, rng: BitSource) -> IntArray:
+        """Return one table."""
+        table: IntArray = self.propose(1, rng)[0][0]
+        return table
+
+    def enclose_worth(self, table: IntArray, times: Scaled, bits: int) -> tuple[int, int]:
+        """Return whole numbers with low <= 2**bits · (sum of all weights) · times <= high."""
+        size = self.targets.size
+        deep = bits + 64 + 2 * math.ceil(self.log_constant)
+        low, high = _enclose_sum(self.shape, deep)
+        times_low, times_high = times.enclose(deep)
+        down = deep * (size + 1) - bits
+        return low**size * times_low >> down, -(-(high**size) * times_high >> down)
+
+
+def log_weight_of_noise(shape: Shape) -> float:
+    """Return log of the sum of exp(-cost) over all whole numbers."""
+    if shape.power == 1:
+        return -math.log(math.tanh(float(shape.rate) / 2))
+    return log_theta(float(shape.rate))
+
+
+def _enclose_sum(shape: Shape, bits: int) -> tuple[int, int]:
+    """Enclose 2**bits times the sum of exp(-cost) over all whole numbers."""
+    one = 1 << bits
+    if shape.power == 1:
+        low, high = enclose_exp_minus(shape.rate, bits)
+        return one * (one + low) // (one - low), -(-one * (one + high) // (one - high))
+    total_low = total_high = one
+    for k in range(1, _MOST_TERMS):
+        low, high = enclose_exp_minus(shape.rate * k * k, bits)
+        total_low, total_high = total_low + 2 * low, total_high + 2 * high
+        if high <= 1:
+            # What follows falls at least by exp(-rate·(2k + 1)) a step.
+            _, ratio = enclose_exp_minus(shape.rate * (2 * k + 1), 64)
+            return total_low, total_high + 2 * ((1 << 64) // max((1 << 64) - ratio, 1) + 1)
+    raise OverflowError("too many terms; the noise is too wide to be summed exactly")
