@@ -163,6 +163,13 @@ def test_floats_next_to_whole_numbers_are_whole():
     assert projection.rounded(table, total=5).tolist() == [[3, 3], [0, 0], [2, 2]]
 
 
+def test_counties_as_near_go_up_in_order():
+    """Projection adds 3/7 to each, which floats round differently."""
+    table = projection.project([10, 20, 30, 40, 50, 60, 70], total=283)
+    assert len(set((table % 1).tolist())) > 1
+    assert projection.rounded(table, total=283).tolist() == [11, 21, 31, 40, 50, 60, 70]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_law_of_two_counties(seed):
     """Of two large counts the first moves by half of the difference of two draws, rounded up."""

@@ -314,7 +314,7 @@ def log_mixture(
     the integrand where it matters.
     """
     far = min((4 * dimension + 80) / rate, farthest)
-    step = 0.7 / math.sqrt(max(rate * far, 1.0))
+    step = min(0.3, 0.7 / math.sqrt(max(rate * far, 1.0)))
     top = math.log(max(far / rate, 1.0)) + 8 / math.sqrt(max(rate * far, 1.0)) + 1
     logs = np.arange(math.log(1e-28) - 2 * abs(math.log(rate)), top, step)
     found = []

@@ -1,0 +1,431 @@
+"""The Wasserstein exponential mechanism: draws against enumeration, its loss over all neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from countveil import Secure, Seeded
+from countveil.congenial import DirichletMultinomial, Wasserstein, euclidean
+from countveil.congenial.base_measure import Flat
+from countveil.congenial.exact_chance import Scaled, below, enclose_exp
+from countveil.congenial.product import Group, Shape, prepare
+from countveil.errors import InputError
+
+Table = NDArray[np.int64]
+
+_PRIOR = DirichletMultinomial([9, 0, 4, 2], alpha="1/2", pseudo_count="1/2")
+_LOSSES = ("L1", "squared L2", "L2")
+
+
+def _compositions(places: int, total: int) -> Iterator[tuple[int, ...]]:
+    if places == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _compositions(places - 1, total - first):
+            yield first, *rest
+
+
+def _tables(places: int, total: int, deaths: bool) -> list[Table]:
+    """Return every table with the total, deaths not above cases."""
+    found = []
+    for cases in _compositions(places, total):
+        if not deaths:
+            found.append(np.array(cases))
+            continue
+        for died in itertools.product(*(range(count + 1) for count in cases)):
+            found.append(np.stack((cases, died), axis=1))
+    return found
+
+
+def _loss(kind: str, apart: Table) -> float:
+    flat = np.abs(apart).astype(float).ravel()
+    if kind == "L1":
+        return float(flat.sum())
+    square = float((flat**2).sum())
+    return square if kind == "squared L2" else math.sqrt(square)
+
+
+def _log_weights(mechanism: Wasserstein, tables: list[Table], counts: Table) -> NDArray[np.float64]:
+    """Return log-weights by their definition, the base measure by products of fractions."""
+    base = []
+    for table in tables:
+        cases = table[:, 0] if table.ndim == 2 else table
+        log = 0.0
+        if mechanism.prior is not None:
+            for place, count in enumerate(cases.tolist()):
+                a = mechanism.prior.alpha * mechanism.prior.previous[place]
+                a += mechanism.prior.pseudo_count
+                weight = math.prod((a + i) / (i + 1) for i in range(count))
+                log += math.log(weight)
+        base.append(log)
+    losses = [_loss(mechanism.loss, table - counts) for table in tables]
+    return np.array(base) - float(mechanism.rate) * np.array(losses)
+
+
+def _p_value(
+    mechanism: Wasserstein, tables: list[Table], counts: Table, seed: int, draws: int
+) -> float:
+    logs = _log_weights(mechanism, tables, counts)
+    chances = np.exp(logs - np.logaddexp.reduce(logs))
+    number = {table.astype(np.int64).tobytes(): i for i, table in enumerate(tables)}
+    seen = np.zeros(len(tables))
+    prepared, rng = mechanism.prepared(counts), Seeded(seed)
+    for _ in range(draws):
+        seen[number[np.ascontiguousarray(prepared.sample(rng=rng)).tobytes()]] += 1
+    order = np.argsort(chances)
+    groups = (np.cumsum(chances[order]) * draws // 6).astype(int)  # six or more expected in each
+    expected = np.bincount(groups, chances[order] * draws)
+    observed = np.bincount(groups, seen[order])
+    kept = expected > 0
+    statistic = ((observed[kept] - expected[kept]) ** 2 / expected[kept]).sum()
+    return float(stats.chi2.sf(statistic, int(kept.sum()) - 1))
+
+
+_CASES = np.array([9, 1, 0, 12])
+_BOTH = np.array([[4, 1], [2, 2], [0, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+@pytest.mark.parametrize("prior", [None, _PRIOR], ids=["congenial", "prior"])
+@pytest.mark.parametrize("deaths", [False, True])
+def test_draws_have_the_law_that_enumeration_gives(
+    loss: Any, prior: DirichletMultinomial | None, deaths: bool
+) -> None:
+    counts = _BOTH if deaths else _CASES
+    total = int(counts[:, 0].sum() if deaths else counts.sum())
+    tables = _tables(4, total, deaths)
+    assert len(tables) >= 2_000
+    epsilon = "40" if loss == "squared L2" else "2"
+    mechanism = Wasserstein(loss=loss, epsilon=epsilon, total=total, prior=prior, deaths=deaths)
+    # Twelve cases, two seeds each: a right sampler fails one of them once in 40 runs of other seeds.
+    assert min(_p_value(mechanism, tables, counts, seed, 1_500) for seed in (1, 2)) > 1e-3
+
+
+def test_a_sampler_that_forgets_the_remainder_fails_that_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism = Wasserstein(loss="L1", epsilon="2", total=22)
+    tables = _tables(4, 22, False)
+    monkeypatch.setattr(
+        "countveil.congenial.product.first_to_happen",
+        lambda logs, *rest: next((int(i) for i in np.flatnonzero(np.isfinite(logs))), None),
+    )
+    assert _p_value(mechanism, tables, _CASES, 1, 1_500) < 1e-9
+
+
+@pytest.mark.parametrize("loss", ["L1", "L2"])
+def test_naive_draws_are_noise_on_all_whole_numbers(loss: Any) -> None:
+    mechanism = Wasserstein(loss=loss, epsilon="3", total=9, base="naive")
+    counts = np.array([9, 0])
+    tables = [counts + np.array(apart) for apart in itertools.product(range(-30, 31), repeat=2)]
+    logs = _log_weights(mechanism, tables, counts)
+    assert np.logaddexp.reduce(logs) == pytest.approx(mechanism.log_normalizer(counts), abs=1e-6)
+    assert min(_p_value(mechanism, tables, counts, seed, 2_000) for seed in (3, 4)) > 1e-3
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_subtotals_are_kept_and_the_law_is_right(loss: Any) -> None:
+    counts = np.array([3, 2, 4, 0, 1])
+    epsilon = "30" if loss == "squared L2" else "3"
+    mechanism = Wasserstein(loss=loss, epsilon=epsilon, total=10, subtotals=[([1, 2], 6)])
+    tables = [
+        table for table in _tables(5, 10, False) if table[1] + table[2] == 6 and table.sum() == 10
+    ]
+    assert _p_value(mechanism, tables, counts, 8, 1_500) > 1e-3
+
+
+@pytest.mark.parametrize("loss", ["L1", "squared L2"])
+@pytest.mark.parametrize("deaths", [False, True])
+def test_every_proposal_is_worth_its_weight_exactly(loss: str, deaths: bool) -> None:
+    targets = _BOTH if deaths else _CASES[:, None]
+    total = int(targets[:, 0].sum())
+    groups = (
+        Group((0, 2), int(targets[[0, 2], 0].sum())),
+        Group((1, 3), int(targets[[1, 3], 0].sum())),
+    )
+    shape = Shape(Fraction(3, 10), 1 if loss == "L1" else 2)
+    law = prepare(_PRIOR, shape, targets, groups)
+    assert total == sum(group.total for group in groups)
+    tables, logs, _ = law.propose(200, Seeded(2))
+    fine = np.flatnonzero(np.isfinite(logs))
+    assert len(fine) > 50
+    for number in fine.tolist():
+        chance = law.chance(tables[number])
+        low, high = chance.enclose(100)
+        assert high <= 1 << 100  # certainly at most 1
+        assert high - low <= 4
+        assert chance.log == pytest.approx(float(logs[number]), abs=law.margin)
+        # weight = proposal · chance · constant, proposal by its whole numbers
+        proposal = Fraction(1)
+        places = np.arange(4)
+        drawn = law.cases.weight(places, tables[number][:, 0])
+        for place in places.tolist():
+            if place not in law.last:
+                proposal *= Fraction(int(drawn[place]), int(law.cases.totals[place]))
+        if law.deaths is not None:
+            drawn = law.deaths.weight(places, tables[number][:, 1])
+            limits = law.deaths.up_to(places, tables[number][:, 0])
+            proposal *= math.prod(
+                Fraction(int(n), int(m)) for n, m in zip(drawn, limits, strict=True)
+            )
+        weight = float(_PRIOR.log_weights(places, tables[number][:, 0]).sum())
+        weight -= float(shape.cost(tables[number] - targets).sum())
+        worth = (Scaled(Fraction(0), proposal) * chance * law.constant).log
+        assert worth == pytest.approx(weight, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_deciding_all_by_enclosures_gives_the_same_draws(
+    loss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = np.array([[30, 2], [0, 0], [7, 7], [63, 5]])
+    epsilon = "400" if loss == "squared L2" else "1"
+    mechanism = Wasserstein(
+        loss=loss, epsilon=epsilon, total=100, prior=_PRIOR, deaths=True, people=1
+    )
+    by_floats = [mechanism.sample(counts, rng=Seeded(seed)) for seed in range(8)]
+    for module in ("product", "euclidean"):
+        plain = __import__(f"countveil.congenial.{module}", fromlist=["x"]).first_to_happen
+        monkeypatch.setattr(
+            f"countveil.congenial.{module}.first_to_happen",
+            lambda logs, margin, *rest, plain=plain: plain(logs, 1e300, *rest),
+        )
+    exactly = [mechanism.sample(counts, rng=Seeded(seed)) for seed in range(8)]
+    assert np.array_equal(by_floats, exactly)
+
+
+def test_the_euclidean_envelope_is_above_everywhere() -> None:
+    for rate, dimension, farthest in ((Fraction(1, 3), 4, math.inf), (Fraction(1, 40), 6, 300.0)):
+        envelope = euclidean.envelope(rate, dimension, farthest, lambda _: 0.0)
+        most = 200_000 if math.isinf(farthest) else int(farthest) ** 2
+        squares = np.arange(most + 1)
+        # The absolute distance is between r and r times the root of the dimension.
+        distances = np.sqrt(squares * dimension)
+        above = envelope.log_sum(squares.astype(float), distances) + math.log(envelope.above)
+        assert (above + float(rate) * np.sqrt(squares) >= 0).all()
+        low, high = envelope.enclose(49, 13, 80)
+        value = math.exp(
+            -float(rate) * 7
+            - float(envelope.log_sum(np.array([49.0]), np.array([13.0]))[0])
+            - math.log(envelope.above)
+        )
+        assert float(low) == pytest.approx(value, rel=1e-9)
+        assert float(high) == pytest.approx(value, rel=1e-9)
+
+
+def test_enclosures_hold_exp_of_either_sign() -> None:
+    for q in (Fraction(-7, 3), Fraction(0), Fraction(5, 2), Fraction(60)):
+        low, high = enclose_exp(q, 200)
+        assert low <= high
+        assert low / (1 << 200) == pytest.approx(math.exp(q), rel=1e-15)
+        assert (high - low) <= 8 + (high >> 190)
+
+
+def test_whole_numbers_below_limits_are_uniform() -> None:
+    limits = np.tile(np.array([1, 3, 7, 2**50]), 20_000)
+    rng = Seeded(4)
+    rng.begin(len(limits))
+    found, depth = below(limits, rng, np.arange(len(limits)), 0)
+    assert depth >= 1
+    assert (found >= 0).all()
+    assert (found < limits).all()
+    for limit in (3, 7):
+        counts = np.bincount(found[limits == limit], minlength=limit)
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def _neighbours(table: Table, deaths: bool) -> Iterator[Table]:
+    """Yield every table that one person, placed elsewhere or dying, makes of this one."""
+    places = len(table)
+    kinds: list[tuple[int, int]] = [(place, died) for place in range(places) for died in (0, 1)]
+    if not deaths:
+        kinds = [(place, 0) for place in range(places)]
+    for out, into in itertools.permutations(kinds, 2):
+        changed = np.array(table if deaths else table[:, None])
+        alive = changed[out[0], 0] - (changed[out[0], 1] if deaths else 0)
+        if (changed[out[0], 1] if out[1] else alive) == 0:
+            continue
+        changed[out[0], 0] -= 1
+        changed[into[0], 0] += 1
+        if deaths:
+            changed[out[0], 1] -= out[1]
+            changed[into[0], 1] += into[1]
+        yield changed if deaths else changed[:, 0]
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+@pytest.mark.parametrize("prior", [False, True], ids=["congenial", "prior"])
+@pytest.mark.parametrize(
+    ("deaths", "places", "total"), [(False, 3, 8), (False, 2, 14), (True, 2, 5)]
+)
+def test_the_realised_loss_over_all_neighbours_stays_below_epsilon(
+    loss: Any, prior: bool, deaths: bool, places: int, total: int
+) -> None:
+    given = DirichletMultinomial([3, 1, 6][:places], alpha=1) if prior else None
+    mechanism = Wasserstein(loss=loss, epsilon="1/2", total=total, prior=given, deaths=deaths)
+    tables = _tables(places, total, deaths)
+    laws = {}
+    for table in tables:
+        logs = _log_weights(mechanism, tables, table)
+        laws[table.tobytes()] = logs - np.logaddexp.reduce(logs)
+        density = [mechanism.log_density(other, table) for other in tables[:3]]
+        assert density == pytest.approx(laws[table.tobytes()][:3], abs=1e-10)
+    worst = max(
+        float(np.max(laws[table.tobytes()] - laws[np.ascontiguousarray(near).tobytes()]))
+        for table in tables
+        for near in _neighbours(table, deaths)
+    )
+    assert worst <= 0.5 + 1e-12
+    # Half of it comes from the weights; normalisers add to that, or, for squares, take away.
+    assert worst > (0.1 if loss == "squared L2" else 0.24)
+
+
+def test_the_realised_loss_comes_close_to_epsilon() -> None:
+    epsilon = Fraction(1, 20)
+    mechanism = Wasserstein(loss="L1", epsilon=epsilon, total=150)
+    tables = _tables(2, 150, False)
+    first, second = np.array([0, 150]), np.array([1, 149])
+    laws = []
+    for counts in (first, second):
+        logs = _log_weights(mechanism, tables, counts)
+        laws.append(logs - np.logaddexp.reduce(logs))
+    worst = float(np.max(np.abs(laws[0] - laws[1])))
+    assert 0.95 * epsilon < worst <= epsilon
+    naive = Wasserstein(loss="L1", epsilon="1", total=150, base="naive", halved=False)
+    apart = naive.log_density([0, 150], first) - naive.log_density([0, 150], second)
+    assert apart == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_large_release_keeps_what_is_public() -> None:
+    rng = np.random.default_rng(3)
+    cases = rng.multinomial(100_000, rng.dirichlet(np.full(67, 0.4)))
+    counts = np.stack((cases, rng.binomial(cases, 0.02)), axis=1)
+    previous = rng.poisson(0.8 * cases)
+    prior = DirichletMultinomial(previous, alpha=1, pseudo_count="1/2")
+    mechanism = Wasserstein(loss="L1", epsilon="1", total=100_000, prior=prior, deaths=True)
+    prepared = mechanism.prepared(counts)
+    rng_bits = Seeded(5)
+    for _ in range(20):
+        released = prepared.sample(rng=rng_bits)
+        assert released[:, 0].sum() == 100_000
+        assert (released >= 0).all()
+        assert (released[:, 1] <= released[:, 0]).all()
+        assert not np.array_equal(released, counts)
+
+
+def test_the_same_seed_gives_the_same_release_and_another_another() -> None:
+    mechanism = Wasserstein(loss="L1", epsilon="1", total=22)
+    one, again, other = (mechanism.sample(_CASES, rng=Seeded(seed)) for seed in (7, 7, 8))
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_releases_go_through_the_door() -> None:
+    mechanism = Wasserstein(loss="L1", epsilon="1", total=22)
+    with pytest.raises(InputError, match=r"measure\.draw"):
+        mechanism.sample(_CASES, rng=Secure())
+
+
+def test_what_is_prepared_shows_no_count() -> None:
+    mechanism = Wasserstein(loss="L1", epsilon="1", total=22)
+    shown = repr(mechanism.prepared(_CASES))
+    assert "confidential" in shown
+    assert "9" not in shown
+    assert "12" not in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "counts", "message"),
+    [
+        ({"epsilon": "0"}, None, "epsilon: 0 is not allowed"),
+        ({"epsilon": "-1"}, None, "epsilon: -1 is not allowed"),
+        ({"epsilon": 0.5}, None, "write it as text"),
+        ({"total": -1}, None, "total: -1 is not allowed"),
+        ({"total": 10**9}, None, "the largest supported"),
+        ({"total": None, "base": "congenial"}, None, "give total"),
+        ({"total": None, "prior": _PRIOR}, None, "give total"),
+        ({"base": "congenial", "prior": _PRIOR}, None, "give either"),
+        ({"base": "other"}, None, "is not known"),
+        ({"loss": "L3"}, None, "loss: 'L3' is not known"),
+        ({"loss": "squared L2", "base": "naive"}, None, "moves without limit"),
+        ({"halved": False}, None, "halved: False"),
+        ({"neighbors": "add-remove"}, None, "not possible beside a fixed total"),
+        ({"people": 0}, None, "people: 0 is not allowed"),
+        ({"subtotals": [([0], 30)]}, _CASES, "they sum to 30 and the total is 22"),
+        ({"subtotals": [([0, 1], 9), ([1], 1)]}, None, "may be in one of them only"),
+        ({"subtotals": [([9], 3)]}, _CASES, "a place is 9"),
+        ({}, np.array([1, 2]), "do not sum to their public total 22"),
+        ({}, np.array([-1, 23]), "1 places have a negative count"),
+        ({}, np.array([11.5, 10.5]), "counts are whole numbers"),
+        ({}, np.array([[9, 1], [13, 1]]), "the shape (2, 2) came"),
+        ({"deaths": True}, np.array([[9, 10], [13, 1]]), "deaths are above cases in 1 places"),
+        ({"prior": _PRIOR}, np.array([11, 11]), "the prior has 4 previous counts"),
+    ],
+)
+def test_bad_input_is_refused_with_a_message(
+    given: dict[str, Any], counts: Table | None, message: str
+) -> None:
+    arguments: dict[str, Any] = {"loss": "L1", "epsilon": "1", "total": 22, **given}
+    with pytest.raises(InputError) as caught:
+        Wasserstein(**arguments).sample([] if counts is None else counts, rng=Seeded(1))
+    assert message in str(caught.value)
+
+
+def test_no_message_tells_a_confidential_sum() -> None:
+    with pytest.raises(InputError) as caught:
+        Wasserstein(loss="L1", epsilon="1", total=22).sample([17, 2], rng=Seeded(1))
+    assert "19" not in str(caught.value)
+    assert "17" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("previous", "more", "message"),
+    [
+        ([3, 0, 1], {}, "1 places had a count of 0"),
+        ([3, -2, 1], {}, "1 counts are negative (corrections?)"),
+        ([3.5], {}, "whole numbers"),
+        ([], {}, "whole numbers"),
+        ([3], {"alpha": "0"}, "alpha: 0 is not allowed"),
+        ([3], {"pseudo_count": "-1"}, "pseudo_count: -1 is not allowed"),
+    ],
+)
+def test_bad_priors_are_refused(previous: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        DirichletMultinomial(previous, **more)
+    assert message in str(caught.value)
+
+
+def test_the_prior_is_the_dirichlet_multinomial_law() -> None:
+    """Where epsilon is nearly 0, the release has the prior's law: mean at the previous shares."""
+    prior = DirichletMultinomial([30, 10, 20], alpha="1/10")
+    mechanism = Wasserstein(loss="L1", epsilon="1e-9", total=12, prior=prior)
+    tables = _tables(3, 12, False)
+    found = np.array([mechanism.log_density(table, [12, 0, 0]) for table in tables])
+    known = stats.dirichlet_multinomial(alpha=[3, 1, 2], n=12)
+    assert found == pytest.approx([known.logpmf(table) for table in tables], abs=1e-7)
+
+
+def test_flat_tables_of_one_place_or_none_left_are_certain() -> None:
+    mechanism = Wasserstein(loss="L1", epsilon="1", total=5)
+    assert mechanism.sample([5], rng=Seeded(1)).tolist() == [5]
+    nobody = Wasserstein(loss="L2", epsilon="1", total=0)
+    assert nobody.sample([0, 0], rng=Seeded(1)).tolist() == [0, 0]
+
+
+def test_mechanisms_are_values() -> None:
+    one, two = (Wasserstein(loss="L1", epsilon="1", total=5) for _ in range(2))
+    assert one == two
+    assert "total=5" in repr(one)
+    assert Flat().log_weights(0, np.arange(3)).tolist() == [0, 0, 0]
+    assert dataclasses.is_dataclass(one)
