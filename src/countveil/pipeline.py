@@ -17,6 +17,7 @@ from countveil.engines.registry import open_engine
 from countveil.errors import (
     CertificateError,
     InfeasibleError,
+    InputError,
     Interrupted,
     RiskAboveLimit,
     Stopped,
@@ -28,6 +29,7 @@ from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
+from countveil.tabulate.engine import Engine
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
@@ -48,10 +50,12 @@ def release(
 
     Without a ledger the plan's own is charged, except for a simulation with seeded noise.
     """
-    refuse_risk_above_limit(plan, accepted=above_limit)
-    refuse_contradictions(plan)
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    if plan.one_table is not None:
+        return _release_table(plan, to, rng, ledger, open_engine(engine, show_values=show_values))
+    refuse_risk_above_limit(plan, accepted=above_limit)
+    refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
     counts = open_engine(engine, show_values=show_values).tabulate(plan)
@@ -63,6 +67,16 @@ def release(
     return estimate(
         to, plan, again=False, report=report, rng=rng, workers=workers, progress=progress
     )
+
+
+def _release_table(
+    plan: Plan, to: str | Path, rng: BitSource, ledger: str | Path | None, engine: Engine
+) -> Release:
+    """Draw one table that agrees with what is public."""
+    counts = engine.tabulate(plan)
+    mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
+    measure.draw(mechanism, counts, plan, rng=rng, ledger=ledger, to=to)
+    return Release.read(to)
 
 
 def estimate(
@@ -81,6 +95,11 @@ def estimate(
     estimates before they are published.
     """
     done = Release.read(folder)
+    if done.plan.one_table is not None:
+        raise InputError(
+            f"{folder}: its table was drawn in agreement with what is public; nothing is to be "
+            f"post-processed"
+        )
     if again:
         refuse_damaged(done, facts=plan is None)
     plan = done.plan if plan is None else plan
@@ -144,10 +163,15 @@ def _resumable(folder: str | Path) -> Iterator[None]:
 
 def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> None:
     """Raise what `release` would raise for the plan, its crosswalk, its records and its ledger."""
+    counts = None
     if plan.records is not None:
-        open_engine(engine, show_values=show_values).tabulate(plan)
+        counts = open_engine(engine, show_values=show_values).tabulate(plan)
     elif plan.crosswalk is not None:
         plan.geography()
+    if plan.one_table is not None:
+        if counts is not None:
+            measure.refuse_draw(counts, plan)
+        return
     refuse_contradictions(plan)
     plan.ledger().check(plan.cost)
 
@@ -162,7 +186,7 @@ def refuse_contradictions(plan: Plan) -> None:
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
     """Raise when the plan's risk passes its own limit: judged on the plan, never on a release."""
     limit = plan.intruder.limit
-    if limit is None or accepted:
+    if limit is None or accepted or plan.one_table is not None:
         return
     worst = max(judged(plan, risk_by_level(plan)), key=lambda risk: risk.marginal_risk)
     if worst.marginal_risk > limit:

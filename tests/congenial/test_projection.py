@@ -164,10 +164,14 @@ def test_floats_next_to_whole_numbers_are_whole():
 
 
 def test_counties_as_near_go_up_in_order():
-    """Projection adds 3/7 to each, which floats round differently."""
-    table = projection.project([10, 20, 30, 40, 50, 60, 70], total=283)
-    assert len(set((table % 1).tolist())) > 1
-    assert projection.rounded(table, total=283).tolist() == [11, 21, 31, 40, 50, 60, 70]
+    """Each is 3/7 above a whole number, which floats round differently."""
+    whole = np.array([70_000, 20, 3, 400, 5_000, 60, 1_000_000])
+    table = whole + 3 / 7
+    parts = table % 1
+    assert set(parts.argsort()[-3:].tolist()) != {0, 1, 2}
+    assert len(set(parts.tolist())) > 3
+    expected = whole + np.array([1, 1, 1, 0, 0, 0, 0])
+    assert projection.rounded(table, total=int(expected.sum())).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

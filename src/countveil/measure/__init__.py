@@ -2,6 +2,17 @@
 
 from countveil.measure.boundary import take
 from countveil.measure.measurement import Measurement, Measurements
+from countveil.measure.one_table import draw, mechanism_of, refuse_draw, totals_of
 from countveil.measure.strategy import lossy_queries, mechanism_for
 
-__all__ = ["Measurement", "Measurements", "lossy_queries", "mechanism_for", "take"]
+__all__ = [
+    "Measurement",
+    "Measurements",
+    "draw",
+    "lossy_queries",
+    "mechanism_for",
+    "mechanism_of",
+    "refuse_draw",
+    "take",
+    "totals_of",
+]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil import storage
-from countveil.errors import FolderError, InputError, Interrupted, LedgerError, Stopped
+from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
 from countveil.measure.measurement import (
     FOLDER,
@@ -20,7 +20,8 @@ from countveil.measure.measurement import (
     open_writer,
     path_of,
 )
-from countveil.measure.run import Identity, Run, opened
+from countveil.measure.protocol import once
+from countveil.measure.run import Identity, Run
 from countveil.measure.strategy import mechanism_for
 from countveil.numerics import IntArray
 from countveil.privacy.ledger import Ledger
@@ -66,37 +67,16 @@ def take(
             raise InputError(f"{path}: no such file; a constraint of the plan names it")
     layout = f"{manifest.FORMAT}, parts of {_VALUES} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
-    with opened(folder, identity, counts.keyed_hash) as run:
-        if run.finished:
-            run.close()
-            return _read(folder, plan)
-        try:
-            if book is not None:
-                _charge(book, run, plan)
-            _draw(run, counts, plan, rng, progress)
-            _publish(run, counts, plan, rng, identity)
-            run.close()
-            run.log("finished")
-        except (OSError, MemoryError, OverflowError, KeyboardInterrupt, Stopped) as error:
-            lines = [] if book is None else book.charges()
-            if all(line.release != run.release for line in lines):
-                raise
-            what = str(error) or type(error).__name__
-            raise Interrupted(
-                f"{folder}: stopped after the charge ({what}); nothing is lost: the same command "
-                f"resumes, without charging again"
-            ) from error
+    once(
+        folder,
+        identity,
+        counts.keyed_hash,
+        None if book is None else (book, plan.cost),
+        title=plan.title,
+        draw=lambda run: _draw(run, counts, plan, rng, progress),
+        publish=lambda run: _publish(run, counts, plan, rng, identity),
+    )
     return _read(folder, plan)
-
-
-def _charge(book: Ledger, run: Run, plan: Plan) -> None:
-    try:
-        charged = book.charge(run.release, plan.cost, note=plan.title)
-    except LedgerError:
-        if run.new:
-            run.discard()
-        raise
-    run.log("charged" if charged else "charged before", cost=str(plan.cost))
 
 
 def _draw(run: Run, counts: Counts, plan: Plan, rng: BitSource, progress: Progress) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from countveil import storage
+from countveil.congenial.guarantee import PartialPrivacy
+from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
 from countveil.schema.plan import Plan
@@ -28,11 +30,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return the manifest of a release of this plan, but for its files."""
     return {
-        "format": FORMAT,
-        "release": release,
-        "title": plan.title,
-        "publishable": publishable,
-        "randomness": randomness,
+        **_beginning(plan, release, randomness, publishable),
         "cost": cost_document(plan.cost, plan),
         **({"budget_chosen_from": "records"} if plan.chosen_from_records else {}),
         "unit": plan.unit,
@@ -51,6 +49,68 @@ def describe(
             for item in plan.allocations
             for mechanism in [mechanism_for(item)]
         ],
+        **_end(plan, crosswalk_sha256),
+    }
+
+
+def describe_table(
+    plan: Plan,
+    units: dict[str, int],
+    mechanism: Wasserstein,
+    guarantee: PartialPrivacy,
+    *,
+    release: str,
+    randomness: str,
+    publishable: bool,
+    crosswalk_sha256: str,
+) -> dict[str, Any]:
+    """Return the manifest of one table drawn beside public information, but for its files."""
+    return {
+        **_beginning(plan, release, randomness, publishable),
+        "guarantee": {
+            "currency": "beside public information",
+            "epsilon": str(guarantee.epsilon),
+            "public": list(guarantee.theta.public),
+            "assumed": guarantee.theta.dependence,
+            "secrets": guarantee.theta.secrets,
+            "coupling": guarantee.digest,
+            "sentence": guarantee.sentence,
+        },
+        "unit": plan.unit,
+        "neighbors": plan.neighbors,
+        "rows_per_person": plan.rows_per_person,
+        "levels": [{"level": level, "units": units[level]} for level in plan.levels],
+        "measurements": [],
+        "table": {
+            "level": None if plan.one_table is None else plan.one_table.level,
+            "mechanism": "wasserstein exponential",
+            "loss": mechanism.loss,
+            "base": mechanism.base,
+            "people": mechanism.people,
+            "sigma": str(mechanism.sigma),
+            "rate": str(mechanism.rate),
+            "total": mechanism.total,
+            "subtotals": [
+                {"units": list(group.members), "total": group.total}
+                for group in mechanism.subtotals
+            ],
+        },
+        **_end(plan, crosswalk_sha256),
+    }
+
+
+def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "release": release,
+        "title": plan.title,
+        "publishable": publishable,
+        "randomness": randomness,
+    }
+
+
+def _end(plan: Plan, crosswalk_sha256: str) -> dict[str, Any]:
+    return {
         "invariants": [
             {"level": item.level, "query": item.query.name, "reason": item.reason}
             for item in plan.invariants

@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from countveil.errors import LedgerError
+from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import ZCDP, Cost, PureDP
 
 Every = Literal["year", "quarter", "month"]
+
+_NONE = "none"
+_LIMITS = ("total", "period", "beside_public")
+_BESIDE_PUBLIC = "beside-public:"
 
 _SCHEMA = """
 CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -51,7 +56,7 @@ class Charge:
     """One line of the ledger."""
 
     release: str
-    cost: Cost
+    cost: Cost | BesidePublic
     charged_on: date
     description: str
 
@@ -60,15 +65,18 @@ class Charge:
 class Ledger:
     """The spending of one data set, under one unit of protection and one neighbour relation.
 
-    The first charge creates the file with this identity; later users must agree with it.
+    The first charge creates the file with this identity; later users must agree with it. Costs beside
+    public information are recorded in their own currency: `beside_public` limits their sum along each
+    coupling, the total does not count them, and no sum over couplings exists.
     """
 
     path: Path
     dataset: str
     unit: str
     neighbors: str
-    total: Cost
+    total: Cost | None
     period: Period | None = None
+    beside_public: Fraction | None = None
 
     @staticmethod
     def limits_of(path: Path) -> tuple[Cost | None, Period | None]:
@@ -81,12 +89,27 @@ class Ledger:
                 return None, None
             stored = dict(connection.execute("SELECT name, value FROM identity"))
         period = None
-        if stored["period"] != "none":
+        if stored["period"] != _NONE:
             every, currency, amount = stored["period"].split()
-            period = Period(every, _from_currency(currency, amount))
-        return _from_currency(*stored["total"].split()), period
+            period = Period(every, _limit_from(currency, amount))
+        total = stored["total"]
+        return None if total == _NONE else _limit_from(*total.split()), period
 
-    def charge(self, release: str, cost: Cost, *, on: date | None = None, note: str = "") -> bool:
+    @staticmethod
+    def beside_public_of(path: Path) -> Fraction | None:
+        """Return the limit beside public information that a ledger was given, none if none was."""
+        if not path.is_file():
+            return None
+        with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
+            if not _has_tables(connection):
+                return None
+            stored = dict(connection.execute("SELECT name, value FROM identity"))
+        found = stored.get("beside_public", _NONE)
+        return None if found == _NONE else Fraction(found)
+
+    def charge(
+        self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
+    ) -> bool:
         """Commit a charge durably; return False if this release was charged before."""
         day = on or datetime.now(UTC).date()
         if not self.path.exists():
@@ -109,6 +132,7 @@ class Ledger:
                         )
                     return False
             self._refuse_overspending(charges, cost, day)
+            self._set_limits(connection)
             currency, amount = _in_currency(cost)
             connection.execute(
                 "INSERT INTO charges (release, currency, amount, charged_on, description)"
@@ -117,7 +141,7 @@ class Ledger:
             )
         return True
 
-    def check(self, cost: Cost, *, on: date | None = None) -> None:
+    def check(self, cost: Cost | BesidePublic, *, on: date | None = None) -> None:
         """Raise what `charge` would raise for a new release; write nothing."""
         self._refuse_overspending(self.charges(), cost, on or datetime.now(UTC).date())
 
@@ -136,15 +160,47 @@ class Ledger:
         """Return what may still be spent: of the total, or of the period `on` falls in."""
         return self._left(self.charges(), on)
 
+    def left_beside_public(self, coupling: str) -> Fraction:
+        """Return what may still be spent along a coupling."""
+        return self._left_beside_public(self.charges(), coupling)
+
+    def _left_beside_public(self, charges: list[Charge], coupling: str) -> Fraction:
+        if self.beside_public is None:
+            raise LedgerError(
+                f"{self.path}: has no limit beside public information; a plan of method congenial sets "
+                f"one"
+            )
+        spent = (
+            charge.cost.epsilon
+            for charge in charges
+            if isinstance(charge.cost, BesidePublic) and charge.cost.coupling == coupling
+        )
+        return self.beside_public - sum(spent, Fraction(0))
+
+    def _set_limits(self, connection: sqlite3.Connection) -> None:
+        """Write limits that the ledger did not have: it was begun in the other currency."""
+        connection.executemany(
+            "INSERT INTO identity VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            [
+                (name, value)
+                for name, value in self._identity().items()
+                if name in _LIMITS and value != _NONE
+            ],
+        )
+
     def _identity(self) -> dict[str, str]:
-        currency, amount = _in_currency(self.total)
         identity = {
             "dataset": self.dataset,
             "unit": self.unit,
             "neighbors": self.neighbors,
-            "total": f"{currency} {amount}",
-            "period": "none",
+            "total": _NONE,
+            "period": _NONE,
+            "beside_public": _NONE if self.beside_public is None else str(self.beside_public),
         }
+        if self.total is not None:
+            currency, amount = _in_currency(self.total)
+            identity["total"] = f"{currency} {amount}"
         if self.period:
             currency, amount = _in_currency(self.period.limit)
             identity["period"] = f"{self.period.every} {currency} {amount}"
@@ -152,7 +208,12 @@ class Ledger:
 
     def _read(self, connection: sqlite3.Connection) -> list[Charge]:
         stored = dict(connection.execute("SELECT name, value FROM identity"))
-        for name, value in self._identity().items():
+        ours = self._identity()
+        for name, value in ours.items():
+            # Limits in a currency that one of us does not use are not compared.
+            kept_in = "total" if name == "period" else name
+            if name in _LIMITS and _NONE in (ours[kept_in], stored.get(kept_in, _NONE)):
+                continue
             if stored.get(name) != value:
                 raise LedgerError(
                     f"{self.path}: this ledger is kept for {name} {stored.get(name)!r}, the plan says "
@@ -163,7 +224,7 @@ class Ledger:
             "SELECT release, currency, amount, charged_on, description FROM charges ORDER BY number"
         )
         return [
-            Charge(release, _from_currency(currency, amount), date.fromisoformat(day), note)
+            Charge(release, _cost_from(currency, amount), date.fromisoformat(day), note)
             for release, currency, amount, day, note in rows
         ]
 
@@ -171,8 +232,11 @@ class Ledger:
         counted = [
             charge.cost
             for charge in charges
-            if on is None
-            or (self.period and self.period.of(charge.charged_on) == self.period.of(on))
+            if not isinstance(charge.cost, BesidePublic)
+            and (
+                on is None
+                or (self.period and self.period.of(charge.charged_on) == self.period.of(on))
+            )
         ]
         if isinstance(self._limit(on), PureDP):
             return PureDP(sum((c.epsilon for c in counted if isinstance(c, PureDP)), Fraction(0)))
@@ -180,6 +244,11 @@ class Ledger:
 
     def _limit(self, on: date | None) -> Cost:
         if on is None:
+            if self.total is None:
+                raise LedgerError(
+                    f"{self.path}: holds no budget of differential privacy; ask what is left beside "
+                    f"public information"
+                )
             return self.total
         if self.period is None:
             raise LedgerError(f"{self.path}: this ledger has no period; ask for the total")
@@ -191,7 +260,17 @@ class Ledger:
             return PureDP(limit.epsilon - spent.epsilon)
         return ZCDP(limit.rho - spent.rho)
 
-    def _refuse_overspending(self, charges: list[Charge], cost: Cost, day: date) -> None:
+    def _refuse_overspending(
+        self, charges: list[Charge], cost: Cost | BesidePublic, day: date
+    ) -> None:
+        if isinstance(cost, BesidePublic):
+            room = self._left_beside_public(charges, cost.coupling)
+            if cost.epsilon > room:
+                raise LedgerError(
+                    f"{self.path}: the plan costs {cost}, and of {self.beside_public} only {room} is "
+                    f"left along its coupling; lower the plan's budget"
+                )
+            return
         limits: list[tuple[str, date | None]] = [("the total", None)]
         if self.period:
             limits.append((f"the limit of {self.period.of(day)}", day))
@@ -255,10 +334,18 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges'").fetchone())
 
 
-def _in_currency(cost: Cost) -> tuple[str, Fraction]:
+def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:
+    if isinstance(cost, BesidePublic):
+        return f"{_BESIDE_PUBLIC}{cost.coupling}", cost.epsilon
     return ("pure", cost.epsilon) if isinstance(cost, PureDP) else ("zcdp", cost.rho)
 
 
-def _from_currency(currency: str, amount: str) -> Cost:
+def _cost_from(currency: str, amount: str) -> Cost | BesidePublic:
+    if currency.startswith(_BESIDE_PUBLIC):
+        return BesidePublic(Fraction(amount), currency.removeprefix(_BESIDE_PUBLIC))
+    return _limit_from(currency, amount)
+
+
+def _limit_from(currency: str, amount: str) -> Cost:
     exact = Fraction(amount)  # of any length: sums of fractions grow
     return PureDP(exact) if currency == "pure" else ZCDP(exact)

@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from countveil import storage
+from countveil.congenial.guarantee import PartialPrivacy
+from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import InputError, VerificationError
-from countveil.measure import manifest
+from countveil.measure import manifest, one_table
 from countveil.measure.measurement import Measurements
 from countveil.mechanisms.registry import from_parameters
+from countveil.numerics import IntArray
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import read_estimates
 from countveil.privacy.ledger import Ledger
 from countveil.release.verification import Verification, verify
 from countveil.schema.geography import Geography, read_crosswalk
+from countveil.schema.one_table import OneTable
 from countveil.schema.plan import GEOGRAPHY, Plan
 
 _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is packaged
@@ -72,6 +80,37 @@ class Release:
     def geography(self) -> Geography:
         """The places, with the parent of each."""
         return read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+
+    @property
+    def table(self) -> pa.Table:
+        """The table drawn beside public information: geocode, count, and what the plan adds."""
+        return pq.read_table(one_table.path_of(self.folder, self._one_table.level))
+
+    @property
+    def counts(self) -> IntArray:
+        """The same as numbers: (units,), or (units, 2) with the part."""
+        return one_table.read_table(self.folder, self._one_table)
+
+    @property
+    def mechanism(self) -> Wasserstein:
+        """The law that the table was drawn from, given the confidential counts."""
+        stated = self.manifest["table"]
+        totals = [group["total"] for group in stated["subtotals"]] or [stated["total"]]
+        known = None if stated["total"] is None else np.array(totals, np.int64)
+        return one_table.mechanism_of(self.plan, known, self.geography)
+
+    @property
+    def guarantee(self) -> PartialPrivacy:
+        """What a table drawn beside public information promises."""
+        return one_table.guarantee_of(self.plan, self.mechanism)
+
+    @property
+    def _one_table(self) -> OneTable:
+        if self.plan.one_table is None:
+            raise InputError(
+                f"{self.folder}: holds measurements, no table drawn beside public information"
+            )
+        return self.plan.one_table
 
     @property
     def certificate(self) -> tuple[LevelCertificate, ...]:

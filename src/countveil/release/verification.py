@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil import storage
 from countveil.errors import InputError, LedgerError, VerificationError
-from countveil.measure import manifest
+from countveil.measure import manifest, one_table
 from countveil.measure.measurement import FOLDER, INVARIANTS, LAYOUT, path_of
 from countveil.postprocess.certificate import LARGEST_RESIDUAL
 from countveil.postprocess.constraints import broken_facts
+from countveil.privacy.beside_public import BesidePublic
+from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
 from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY
 
@@ -79,12 +82,18 @@ def _checks(
             f"release again without a seed",
         )
     yield _check_files(release)
+    if release.plan.one_table is not None:
+        yield _check_guarantee(release)
+        yield _check_table(release)
+        if ledger is not None:
+            yield _check_ledger(release, ledger, one_table.cost_of(release.guarantee))
+        return
     yield _check_costs(release)
     yield _check_layout(release)
     if "estimates" in release.manifest or release.plan.method != "none":
         yield _check_estimates(release)
     if ledger is not None:
-        yield _check_ledger(release, ledger)
+        yield _check_ledger(release, ledger, release.plan.cost)
 
 
 def _check_files(release: Release) -> str:
@@ -110,25 +119,61 @@ def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
 
 def _check_costs(release: Release) -> str:
     """Write the manifest again from its plan; what it states must be that."""
-    plan, stated = release.plan, release.manifest
-    if stated["plan_sha256"] != plan.digest:
+    plan = release.plan
+    _refuse_otherwise_stated(release, manifest.describe(plan, **_stated_facts(release)))
+    return f"the noise of {len(plan.allocations)} queries costs {plan.cost}, as stated"
+
+
+def _check_guarantee(release: Release) -> str:
+    """Write the manifest of one table again from its plan and its public totals."""
+    again = manifest.describe_table(
+        release.plan,
+        mechanism=release.mechanism,
+        guarantee=release.guarantee,
+        **_stated_facts(release),
+    )
+    _refuse_otherwise_stated(release, again)
+    return f"its guarantee is {one_table.cost_of(release.guarantee)}, as stated"
+
+
+def _check_table(release: Release) -> str:
+    """Check that the table lists every unit, and agrees with what is public."""
+    table, mechanism = release.table, release.mechanism
+    if table.num_rows != len(table["geocode"].unique()) or table["geocode"].to_pylist() != (
+        release.geography.geocodes(release.manifest["table"]["level"]).to_pylist()
+    ):
+        _fail(release, "the table lists other units than the crosswalk")
+    if mechanism.prior is not None and table["previous"].to_pylist() != list(
+        mechanism.prior.previous
+    ):
+        _fail(release, "the previous counts of the table are not those of its public file")
+    if math.isinf(mechanism.log_weight(release.counts, np.zeros_like(release.counts))):
+        _fail(release, "the table breaks a public total, or has a count that cannot be")
+    return f"the counts of {table.num_rows:,} units agree with what is public"
+
+
+def _stated_facts(release: Release) -> dict[str, Any]:
+    """Return what a manifest states that its plan does not decide, once it is seen to be possible."""
+    stated = release.manifest
+    if stated["plan_sha256"] != release.plan.digest:
         _fail(
             release, "the plan in the manifest is not the one that was released; its hash differs"
         )
     if release.publishable != stated["randomness"].startswith("secure:"):
         _fail(release, f"randomness is stated as {stated['randomness']!r}")
-    again = manifest.describe(
-        plan,
-        {item["level"]: item["units"] for item in stated["levels"]},
-        release=stated["release"],
-        randomness=stated["randomness"],
-        publishable=release.publishable,
-        crosswalk_sha256=stated["crosswalk_sha256"],
-    )
+    return {
+        "units": {item["level"]: item["units"] for item in stated["levels"]},
+        "release": stated["release"],
+        "randomness": stated["randomness"],
+        "publishable": release.publishable,
+        "crosswalk_sha256": stated["crosswalk_sha256"],
+    }
+
+
+def _refuse_otherwise_stated(release: Release, again: dict[str, Any]) -> None:
     for key, value in again.items():
-        if key != "versions" and not _same(stated[key], value):
+        if key != "versions" and not _same(release.manifest[key], value):
             _fail(release, f"{key} is not stated as the plan gives it")
-    return f"the noise of {len(plan.allocations)} queries costs {plan.cost}, as stated"
 
 
 def _check_layout(release: Release) -> str:
@@ -175,12 +220,12 @@ def _check_estimates(release: Release) -> str:
     )
 
 
-def _check_ledger(release: Release, ledger: str | Path | Ledger) -> str:
+def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | BesidePublic) -> str:
     book = ledger if isinstance(ledger, Ledger) else release.plan.ledger(ledger)
     charges = [line for line in book.charges() if line.release == release.manifest["release"]]
-    if len(charges) != 1 or charges[0].cost != release.plan.cost:
-        _fail(release, f"{book.path} does not show its charge of {release.plan.cost} once")
-    return f"{book.path} shows its charge of {release.plan.cost} once"
+    if len(charges) != 1 or charges[0].cost != cost:
+        _fail(release, f"{book.path} does not show its charge of {cost} once")
+    return f"{book.path} shows its charge of {cost} once"
 
 
 def _fail(release: Release, what: str) -> NoReturn:

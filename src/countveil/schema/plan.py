@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import InputError, PlanError
-from countveil.numerics import Exact
+from countveil.numerics import Exact, exact
 from countveil.privacy.costs import ZCDP, Cost, PureDP, total
 from countveil.privacy.ledger import Ledger, Period
 from countveil.schema import plan_file
 from countveil.schema.allocation import Allocation, allocate, whole_budget
 from countveil.schema.attributes import Recode, listed, read_attributes
 from countveil.schema.geography import Geography, read_crosswalk
+from countveil.schema.one_table import OneTable, read_one_table
 from countveil.schema.passes import Passes, read_passes
 from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.public_facts import (
@@ -57,7 +58,8 @@ class Plan:
     invariants: tuple[Invariant, ...]
     constraints: tuple[Constraint, ...]
     possible: NDArray[np.bool_]
-    method: Literal["none", "top-down"]
+    method: Literal["none", "top-down", "congenial"]
+    one_table: OneTable | None
     passes: Mapping[str, Passes]
     tables: tuple[Table, ...]
     microdata: bool
@@ -89,6 +91,12 @@ class Plan:
     @property
     def cost(self) -> Cost:
         """What the release costs, exactly."""
+        if self.one_table is not None:
+            raise InputError(
+                f"{self.name}: method congenial spends epsilon = {self.one_table.epsilon} beside "
+                f"public information, which is no cost in differential privacy; see it with `countveil "
+                f"assess OUT --lens public`"
+            )
         return total([allocation.cost for allocation in self.allocations])
 
     @property
@@ -127,13 +135,20 @@ class Plan:
             document["constraints"] = [
                 {**item, **names} for item, (names, _) in self._constraint_files()
             ]
+        if self.one_table is not None and self.one_table.previous is not None:
+            name = self.one_table.previous_name
+            document["congenial"] = {**document["congenial"], "previous": name}
         document.pop("ledger", None)
         return document
 
     @property
     def public_files(self) -> dict[str, Path]:
         """The files of public facts, by their name in the release."""
-        return {name: path for _, (_, files) in self._constraint_files() for name, path in files}
+        found = {name: path for _, (_, files) in self._constraint_files() for name, path in files}
+        table = self.one_table
+        if table is not None and table.previous is not None and table.previous_name is not None:
+            found[table.previous_name] = table.previous
+        return found
 
     def _constraint_files(self) -> Any:
         """Yield each constraint as written, its file names in the release, and those files."""
@@ -174,6 +189,17 @@ class Plan:
         section = self.document.get("ledger", {})
         dataset = self.document["release"].get("dataset") or self.title
         where = Path(path) if path is not None else self.ledger_path
+        if self.one_table is not None:
+            stated = section.get("total")
+            beside = Ledger.beside_public_of(where) if stated is None else exact(stated)
+            return Ledger(
+                where,
+                dataset,
+                self.unit,
+                self.neighbors,
+                total=None,
+                beside_public=self.one_table.epsilon if beside is None else beside,
+            )
         pure = isinstance(self.cost, PureDP)
         in_rho = section.get("currency", "epsilon" if pure else "rho") == "rho"
 
@@ -231,8 +257,12 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
             )
     neighbors = checked.release.neighbors
     rows = _rows_per_person(checked, schema)
+    invariants = read_invariants(checked, schema, levels, neighbors)
+    one_table = read_one_table(checked, schema, levels, invariants, folder, rows)
     cost, delta = whole_budget(checked)
-    allocations = allocate(checked, schema, levels, cost, neighbors, rows)
+    allocations: tuple[Allocation, ...] = ()
+    if one_table is None:
+        allocations = allocate(checked, schema, levels, cost, neighbors, rows)
     possible = read_structural_zeros(checked, schema)
     if checked.postprocess.method == "top-down" and possible.sum() > LARGEST_TOP_DOWN:
         raise PlanError(
@@ -260,10 +290,11 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         schema=schema,
         levels=levels,
         allocations=allocations,
-        invariants=read_invariants(checked, schema, levels, neighbors),
+        invariants=invariants,
         constraints=read_constraints(checked, schema, levels, folder),
         possible=possible,
         method=checked.postprocess.method,
+        one_table=one_table,
         passes=read_passes(checked, schema, levels),
         tables=read_tables(checked, schema),
         microdata=checked.postprocess.microdata,

@@ -104,9 +104,12 @@ class BudgetSection(_Section):
         description="If the budget was chosen by looking at records, as by homogeneity risk: the "
         "guarantee does not cover that choice, and the manifest says so.",
     )
-    levels: Shares
+    levels: Shares = Field(
+        default_factory=dict, description="Shares of the levels; not for method congenial."
+    )
     queries: dict[str, Shares] = Field(
-        description='Shares per level; the table "*" serves levels without one of their own.'
+        default_factory=dict,
+        description='Shares per level; the table "*" serves levels without one of their own.',
     )
 
 
@@ -162,8 +165,10 @@ class LevelPassesSection(_Section):
 class PostprocessSection(_Section):
     """What is done to the measurements."""
 
-    method: Literal["none", "top-down"] = Field(
-        "none", description="none publishes measurements only; top-down also consistent tables."
+    method: Literal["none", "top-down", "congenial"] = Field(
+        "none",
+        description="none publishes measurements only; top-down also consistent tables; congenial "
+        "draws one table that agrees with public totals, beside which its guarantee holds.",
     )
     levels: dict[str, LevelPassesSection] = Field(
         default_factory=dict,
@@ -175,6 +180,37 @@ class PostprocessSection(_Section):
     )
     microdata: bool = Field(
         False, description="Write synthetic microdata, one row a person, that tabulate the same."
+    )
+
+
+class CongenialSection(_Section):
+    """One table drawn in agreement with what is public (paper 003); goes with method congenial."""
+
+    level: str | None = Field(
+        None, description="Whose counts are released; the lowest if not said."
+    )
+    part: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="Categories counted beside all, such as deaths among cases: released as a second "
+        "count of each unit, never above the first.",
+    )
+    loss: Literal["L1", "L2", "squared L2"] = "L1"
+    base: Literal["congenial", "naive"] = Field(
+        "congenial",
+        description="congenial: releases have the public totals and no negative count; naive: all "
+        "whole numbers.",
+    )
+    previous: Text | None = Field(
+        None,
+        description="A CSV or Parquet file of public counts of an earlier period, with a column named "
+        "as the level (or geocode) and one named count: the prior.",
+    )
+    alpha: ExactNumber = Field(Fraction(1), description="How much a previous count weighs.")
+    pseudo_count: ExactNumber = Field(
+        Fraction(0), description="Added to each; needed where a previous count is 0."
+    )
+    people: Annotated[int, Field(ge=1)] = Field(
+        1, description="Delta_z: how many people's rows may depend on each other."
     )
 
 
@@ -215,6 +251,7 @@ class PlanFile(_Section):
     constraints: list[ConstraintSection] = Field(default_factory=list)
     structural_zeros: list[StructuralZeroSection] = Field(default_factory=list)
     postprocess: PostprocessSection = PostprocessSection()
+    congenial: CongenialSection | None = None
     intruder: IntruderSection = IntruderSection()
     ledger: LedgerSection = LedgerSection()
 

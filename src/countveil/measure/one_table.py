@@ -1,0 +1,291 @@
+"""The door for one table beside public information: drawn exactly, charged in its own currency."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from countveil import storage
+from countveil.congenial.base_measure import DirichletMultinomial
+from countveil.congenial.guarantee import PartialPrivacy, Theta
+from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
+from countveil.errors import FolderError, InputError
+from countveil.measure import manifest
+from countveil.measure.protocol import once
+from countveil.measure.run import Identity, Run
+from countveil.numerics import Array, IntArray
+from countveil.privacy.beside_public import BesidePublic
+from countveil.privacy.ledger import Ledger
+from countveil.randomness import BitSource
+from countveil.schema.geography import Geography, write_crosswalk
+from countveil.schema.one_table import OneTable
+from countveil.schema.plan import GEOGRAPHY, Plan
+from countveil.tabulate.counts import Counts
+
+FOLDER = "counts"
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class _Exact:
+    """The confidential table: (units, 1 or 2)."""
+
+    table: IntArray
+    geography: Geography
+
+    def __repr__(self) -> str:
+        return f"<a confidential table of {len(self.table)} units>"
+
+    def keyed_hash(self, key: bytes) -> str:
+        """Tell whether records changed, and only to its owner."""
+        data = b"countveil table 1" + np.ascontiguousarray(self.table).tobytes()
+        return hmac.new(key, data, hashlib.sha256).hexdigest()
+
+
+def mechanism_of(plan: Plan, totals: IntArray | None, geography: Geography) -> Wasserstein:
+    """Return the mechanism of a plan, given the public totals of the units whose totals are public."""
+    wanted = _table_of(plan)
+    codes = geography.geocodes(wanted.level).to_pylist()
+    previous = wanted.previous_counts(codes)
+    given: dict[str, Any] = {"loss": wanted.loss, "epsilon": wanted.epsilon}
+    given |= {
+        "people": wanted.people,
+        "neighbors": plan.neighbors,
+        "deaths": wanted.part is not None,
+    }
+    if previous is not None:
+        given["prior"] = DirichletMultinomial(previous, wanted.alpha, wanted.pseudo_count)
+    if wanted.base == "naive":
+        given |= {"base": "naive", "halved": False}  # its normaliser is the same for all counts
+    if wanted.fixed is None or totals is None:
+        return Wasserstein(**given)
+    if len(totals) > 1:
+        above = geography.ancestors(wanted.level, wanted.fixed)
+        given["subtotals"] = [
+            (np.flatnonzero(above == unit).tolist(), int(total))
+            for unit, total in enumerate(totals)
+        ]
+    return Wasserstein(total=int(totals.sum()), **given)
+
+
+def guarantee_of(plan: Plan, mechanism: Wasserstein) -> PartialPrivacy:
+    """Return what a release by this mechanism promises, and beside what."""
+    wanted = _table_of(plan)
+    where = "the whole" if wanted.fixed is None else f"his {wanted.fixed}"
+    public, secrets = [], f"for each {plan.unit}, which {wanted.level} of {where} counts him"
+    if wanted.fixed is not None:
+        public.append(f"the TOTAL of every {wanted.fixed}, exactly, and of all above it")
+    if wanted.part is not None:
+        public.append(f"no {wanted.level} has more {wanted.part_name} than TOTAL")
+        secrets += f", and whether as {wanted.part_name}"
+    if mechanism.prior is not None:
+        public.append(f"the counts of every {wanted.level} in an earlier period")
+    assumed = "given what is public, nobody's record tells anything of another's"
+    if wanted.people > 1:
+        assumed = f"given what is public, at most {wanted.people} records depend on each other"
+    return PartialPrivacy(
+        mechanism.epsilon,
+        Theta(tuple(public), assumed, secrets),
+        coupling=f"{wanted.people} moved within public totals, all others as they are; "
+        f"{plan.counting_digest} {_public_digest(mechanism)}",
+    )
+
+
+def cost_of(guarantee: PartialPrivacy) -> BesidePublic:
+    """Return what the ledger is charged for a guarantee."""
+    if guarantee.digest is None:
+        raise InputError("guarantee: it has no coupling, so that nothing could ever be added to it")
+    return BesidePublic(guarantee.epsilon, guarantee.digest)
+
+
+def totals_of(plan: Plan, counts: Counts) -> IntArray | None:
+    """Return the totals that the plan declares public."""
+    wanted = _table_of(plan)
+    if wanted.fixed is None:
+        return None
+    return _summed(counts, wanted.fixed, None)
+
+
+def draw(
+    mechanism: Wasserstein,
+    counts: Counts | Array,
+    plan: Plan,
+    *,
+    rng: BitSource,
+    ledger: str | Path | Ledger | None,
+    to: str | Path,
+) -> IntArray:
+    """Draw the table of a plan once, charge the ledger, and write the release folder; return the table.
+
+    `counts` are tabulated for the plan, or a table of them, one row a unit in the order of the
+    crosswalk's codes. The mechanism must be the one the plan says. The charge is durable before
+    anything is drawn; running the same call again finishes the same release.
+    """
+    wanted, folder = _table_of(plan), Path(to)
+    exact = _exact(counts, plan)
+    stated = mechanism_of(plan, _totals(exact, wanted), exact.geography)
+    if mechanism != stated:
+        raise InputError(
+            f"mechanism: {mechanism!r} is not the one that {plan.name} says, {stated!r}; make it from "
+            f"the same budget, loss, totals and previous counts, or release with `countveil release`"
+        )
+    if ledger is None and not rng.reproducible:
+        raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
+    targets = exact.table if mechanism.deaths else exact.table[:, 0]
+    mechanism.checked(targets)
+    guarantee = guarantee_of(plan, mechanism)
+    book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
+    identity = Identity(plan.digest, exact.geography.sha256, rng.description, manifest.FORMAT)
+
+    def drawn(run: Run) -> None:
+        if run.part(wanted.level, 0) is None:
+            source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
+            table = draw_exactly(mechanism.prepared(targets), source)
+            sink = pa.BufferOutputStream()
+            pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
+            run.add_part(wanted.level, 0, sink.getvalue().to_pybytes())
+
+    once(
+        folder,
+        identity,
+        exact.keyed_hash,
+        None if book is None else (book, cost_of(guarantee)),
+        title=plan.title,
+        draw=drawn,
+        publish=lambda run: _publish(
+            run, plan, mechanism, guarantee, exact.geography, rng, identity
+        ),
+    )
+    return read_table(folder, wanted)
+
+
+def refuse_draw(counts: Counts, plan: Plan) -> None:
+    """Raise what `draw` would raise for these counts; draw nothing, write nothing."""
+    exact = _exact(counts, plan)
+    mechanism = mechanism_of(plan, _totals(exact, _table_of(plan)), exact.geography)
+    mechanism.checked(exact.table if mechanism.deaths else exact.table[:, 0])
+    plan.ledger().check(cost_of(guarantee_of(plan, mechanism)))
+
+
+def _totals(exact: _Exact, wanted: OneTable) -> IntArray | None:
+    if wanted.fixed is None:
+        return None
+    above = exact.geography.ancestors(wanted.level, wanted.fixed)
+    return np.bincount(above, exact.table[:, 0]).astype(np.int64)
+
+
+def read_table(folder: Path, wanted: OneTable) -> IntArray:
+    """Return the released counts of a folder, (units,) or (units, 2)."""
+    table = pq.read_table(path_of(folder, wanted.level))
+    names = ["count"] if wanted.part is None else ["count", "part"]
+    columns = [table[name].to_numpy().astype(np.int64) for name in names]
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def path_of(folder: Path, level: str) -> Path:
+    """Return where the released counts are."""
+    return folder / FOLDER / f"{level}.parquet"
+
+
+def _table_of(plan: Plan) -> OneTable:
+    if plan.one_table is None:
+        raise InputError(
+            f'{plan.name}: draws no table beside public information; set method = "congenial" in '
+            f"[postprocess], or use measure.take"
+        )
+    return plan.one_table
+
+
+def _exact(counts: Counts | Array, plan: Plan) -> _Exact:
+    wanted = _table_of(plan)
+    if isinstance(counts, Counts):
+        if counts.counted_as != plan.counting_digest:
+            raise InputError("the counts were tabulated for another plan; tabulate this one")
+        columns = [_summed(counts, wanted.level, None)]
+        if wanted.part is not None:
+            columns.append(_summed(counts, wanted.level, wanted.part))
+        return _Exact(np.stack(columns, axis=1), counts.geography)
+    geography = plan.geography()
+    found, width = np.asarray(counts), 1 if wanted.part is None else 2
+    if found.ndim == 1 and width == 1:
+        found = found[:, None]
+    expected = (geography.units(wanted.level), width)
+    if found.shape != expected or not np.issubdtype(found.dtype, np.integer):
+        raise InputError(
+            f"counts: a table of {found.shape} {found.dtype} came; {plan.name} has "
+            f"{expected[0]} units of {wanted.level}, {width} whole numbers each"
+        )
+    return _Exact(found.astype(np.int64), geography)
+
+
+def _summed(counts: Counts, level: str, cells: Array | None) -> IntArray:
+    """Return the counts of a level, over all cells or some."""
+    units = counts.geography.units(level)
+    unit, cell, count = counts.entries(level, 0, units)
+    inside = slice(None) if cells is None else cells[cell]
+    return np.bincount(unit[inside], count[inside], minlength=units).astype(np.int64)
+
+
+def _public_digest(mechanism: Wasserstein) -> str:
+    """Return a hash of the public numbers a mechanism uses."""
+    previous = None if mechanism.prior is None else mechanism.prior.previous
+    groups = [(group.members, group.total) for group in mechanism.subtotals]
+    text = repr((mechanism.total, groups, previous))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_columns(
+    table: IntArray, wanted: OneTable, mechanism: Wasserstein, geography: Geography
+) -> pa.Table:
+    counts = table.reshape(len(table), -1)
+    columns: dict[str, Any] = {"geocode": geography.geocodes(wanted.level), "count": counts[:, 0]}
+    if wanted.part is not None:
+        columns["part"] = counts[:, 1]
+    if mechanism.prior is not None:
+        columns["previous"] = np.array(mechanism.prior.previous, np.int64)
+    return pa.table(columns)
+
+
+def _publish(
+    run: Run,
+    plan: Plan,
+    mechanism: Wasserstein,
+    guarantee: PartialPrivacy,
+    geography: Geography,
+    rng: BitSource,
+    identity: Identity,
+) -> None:
+    """Write the places, the files of public facts, the table, and the manifest last."""
+    wanted = _table_of(plan)
+    storage.make_folder(run.folder / FOLDER)
+    for folder in (run.folder, run.folder / FOLDER):
+        storage.sweep(folder)
+    with storage.replacing(run.folder / GEOGRAPHY) as temporary:
+        write_crosswalk(temporary, geography)
+    files = [GEOGRAPHY]
+    for name, path in plan.public_files.items():
+        storage.write_bytes(run.folder / name, path.read_bytes())
+        files.append(name)
+    part = run.part(wanted.level, 0)
+    if part is None:
+        raise FolderError(f"{run.internal}: the table that was drawn is gone")
+    storage.write_bytes(path_of(run.folder, wanted.level), part.read_bytes())
+    files.append(f"{FOLDER}/{wanted.level}.parquet")
+    document = manifest.describe_table(
+        plan,
+        {level: geography.units(level) for level in plan.levels},
+        mechanism,
+        guarantee,
+        release=run.release,
+        randomness=rng.description,
+        publishable=not rng.reproducible,
+        crosswalk_sha256=identity.crosswalk,
+    )
+    document["files"] = manifest.list_files(run.folder, files)
+    storage.write_json(run.folder / manifest.NAME, document)

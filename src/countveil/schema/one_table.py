@@ -1,0 +1,210 @@
+"""What a plan of method congenial releases: one count a unit, or two, beside public totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from countveil.errors import InputError, PlanError
+from countveil.numerics import IntArray
+from countveil.schema.attributes import listed
+from countveil.schema.delimited import read_header
+from countveil.schema.plan_file import CongenialSection, PlanFile
+from countveil.schema.public_facts import Invariant
+from countveil.schema.workload import Schema
+
+PREVIOUS = "previous"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OneTable:
+    """The table to draw: units of `level`, sums public at `fixed`, the finest level above if any."""
+
+    epsilon: Fraction
+    level: str
+    fixed: str | None
+    part: NDArray[np.bool_] | None  # of the cells of the histogram
+    part_name: str
+    loss: Literal["L1", "L2", "squared L2"]
+    base: Literal["congenial", "naive"]
+    previous: Path | None
+    alpha: Fraction
+    pseudo_count: Fraction
+    people: int
+
+    @property
+    def previous_name(self) -> str | None:
+        """What the file of previous counts is called in a release."""
+        return None if self.previous is None else f"{PREVIOUS}{self.previous.suffix.lower()}"
+
+    def previous_counts(self, geocodes: list[str]) -> IntArray | None:
+        """Read the previous counts of these units, in their order; none if the plan has none."""
+        return None if self.previous is None else _read(self.previous, self.level, geocodes)
+
+
+def read_one_table(
+    checked: PlanFile,
+    schema: Schema,
+    levels: tuple[str, ...],
+    invariants: tuple[Invariant, ...],
+    folder: Path,
+    rows: int,
+) -> OneTable | None:
+    """Resolve [congenial]; refuse what it cannot keep. None for other methods."""
+    section = checked.congenial
+    if checked.postprocess.method != "congenial":
+        if section is not None:
+            raise PlanError(
+                'congenial: goes with method = "congenial"; set postprocess.method, or take the '
+                "section out"
+            )
+        return None
+    section = section or CongenialSection()
+    budget = checked.budget
+    if budget.epsilon is None or budget.rho is not None or budget.delta is not None:
+        raise PlanError(
+            "budget: method congenial spends epsilon alone; give epsilon, no rho, no delta"
+        )
+    if budget.epsilon <= 0:
+        raise PlanError(f"budget.epsilon: {budget.epsilon} is not allowed; it must be above 0")
+    if budget.levels or budget.queries:
+        raise PlanError("budget: method congenial draws one table; take out levels and queries")
+    post = checked.postprocess
+    if (
+        checked.constraints
+        or checked.structural_zeros
+        or post.levels
+        or post.tables
+        or post.microdata
+    ):
+        raise PlanError(
+            "postprocess: method congenial keeps public totals alone; take out constraints, structural "
+            "zeros, passes, tables and microdata"
+        )
+    level = section.level or levels[-1]
+    if level not in levels:
+        raise PlanError(f"congenial.level: no level {level!r}; choose from {listed(levels)}")
+    fixed = _fixed_level(levels, level, invariants)
+    if fixed is None and section.base == "congenial":
+        raise PlanError(
+            f"congenial: a release agrees with public totals, and no level above {level} has one; "
+            f'declare one in [[invariants]] with query = "TOTAL", or choose base = "naive"'
+        )
+    if section.previous is not None and section.base == "naive":
+        raise PlanError("congenial.previous: a prior shares out public totals; take out base")
+    if section.alpha <= 0 or section.pseudo_count < 0:
+        raise PlanError("congenial: alpha is above 0, and pseudo_count 0 or more")
+    part = _part(section.part, schema) if section.part else None
+    return OneTable(
+        epsilon=budget.epsilon,
+        level=level,
+        fixed=fixed,
+        part=part,
+        part_name=", ".join(" or ".join(names) for names in section.part.values()),
+        loss=section.loss,
+        base=section.base,
+        previous=None if section.previous is None else folder / section.previous,
+        alpha=section.alpha,
+        pseudo_count=section.pseudo_count,
+        people=section.people * rows,
+    )
+
+
+def _fixed_level(
+    levels: tuple[str, ...], level: str, invariants: tuple[Invariant, ...]
+) -> str | None:
+    """Return the finest level whose totals are public: all above it follow."""
+    found = None
+    for item in invariants:
+        if item.query.name != "TOTAL":
+            raise PlanError(
+                f"invariants: {item.query.name} of {item.level} is public; method congenial keeps "
+                f"TOTAL alone"
+            )
+        if levels.index(item.level) >= levels.index(level):
+            raise PlanError(
+                f"invariants: TOTAL of {item.level} is public, and so is every count of {level} that "
+                f"could be drawn; release a lower level, or take the invariant out"
+            )
+        if found is None or levels.index(item.level) > levels.index(found):
+            found = item.level
+    return found
+
+
+def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
+    """Return the cells of the histogram that are in all the categories named."""
+    shape = tuple(len(item.categories) for item in schema.attributes)
+    chosen = np.ones(shape, bool)
+    known = {item.name: number for number, item in enumerate(schema.attributes)}
+    for name, categories in named.items():
+        if name not in known:
+            raise PlanError(
+                f"congenial.part.{name}: no such attribute; choose from {listed(known)}"
+            )
+        attribute = schema.attributes[known[name]]
+        inside = np.zeros(len(attribute.categories), bool)
+        for category in categories:
+            if category not in attribute.categories:
+                raise PlanError(
+                    f"congenial.part.{name}: no category {category!r}; choose from "
+                    f"{listed(attribute.categories)}"
+                )
+            inside[attribute.categories.index(category)] = True
+        axis = known[name]
+        chosen &= inside.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    flat = chosen.reshape(-1)
+    if not flat.any() or flat.all():
+        raise PlanError("congenial.part: it names nobody, or everybody; name some categories")
+    flat.setflags(write=False)
+    return flat
+
+
+def _read(path: Path, level: str, geocodes: list[str]) -> IntArray:
+    try:
+        table = _columns(path, level)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); congenial.previous names a CSV or "
+            f"Parquet file"
+        ) from error
+    codes, counts = table.column(0).to_pylist(), table.column(1).to_pylist()
+    found = dict(zip(codes, counts, strict=True))
+    if len(found) != len(codes):
+        raise InputError(f"{path}: a {level} is listed twice; list each once")
+    missing = [code for code in geocodes if found.get(code) is None]
+    if missing:
+        raise InputError(
+            f"{path}: no count for {len(missing)} of {len(geocodes)} units of {level}, such as "
+            f"{missing[0]!r}; list each, 0 if it had none"
+        )
+    return np.array([found[code] for code in geocodes], np.int64)
+
+
+def _columns(path: Path, level: str) -> pa.Table:
+    """Return the columns of codes, as text, and of counts, as whole numbers."""
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    names = pa.parquet.read_schema(path).names if parquet else read_header(path)[0]
+    code = level if level in names else "geocode"
+    for name in (code, "count"):
+        if name not in names:
+            raise InputError(
+                f"{path}: no column {name!r}; it needs one named {level!r} or 'geocode', and 'count'"
+            )
+    if parquet:
+        table = pa.parquet.read_table(path, columns=[code, "count"])
+        return table.cast(pa.schema([(code, pa.string()), ("count", pa.int64())]))
+    convert = pa.csv.ConvertOptions(
+        include_columns=[code, "count"],
+        column_types={code: pa.string(), "count": pa.int64()},
+        strings_can_be_null=False,
+    )
+    parse = pa.csv.ParseOptions(delimiter=read_header(path)[1])
+    return pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
