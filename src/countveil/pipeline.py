@@ -53,7 +53,8 @@ def release(
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
     if plan.one_table is not None:
-        return _release_table(plan, to, rng, ledger, open_engine(engine, show_values=show_values))
+        counting = open_engine(engine, show_values=show_values)
+        return _release_table(plan, to, rng, ledger, counting, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
@@ -70,12 +71,17 @@ def release(
 
 
 def _release_table(
-    plan: Plan, to: str | Path, rng: BitSource, ledger: str | Path | None, engine: Engine
+    plan: Plan,
+    to: str | Path,
+    rng: BitSource,
+    ledger: str | Path | None,
+    engine: Engine,
+    progress: Progress,
 ) -> Release:
     """Draw one table that agrees with what is public."""
     counts = engine.tabulate(plan)
     mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
-    measure.draw(mechanism, counts, plan, rng=rng, ledger=ledger, to=to)
+    measure.draw(mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
     return Release.read(to)
 
 

@@ -26,7 +26,7 @@ def assess(
             metavar="OUT", help="A release folder; with another lens also a CSV or Parquet file."
         ),
     ],
-    lens: Annotated[str, typer.Option(help="intruder, loss or homogeneity.")] = "intruder",
+    lens: Annotated[str, typer.Option(help="intruder, loss, homogeneity or public.")] = "intruder",
     internal: Annotated[
         bool,
         typer.Option("--internal", help="Also map the risk of everyone counted; reads records."),
@@ -125,12 +125,14 @@ def assess(
     realised risk of everyone counted is written to the internal folder. --lens loss estimates the
     privacy loss from residuals, of a release with --internal or of two columns of a file. --lens
     homogeneity asks how often a cell gives a sensitive value away, in records under some noise or in a
-    release.
+    release. --lens public says what guarantee remains beside the invariants of a release or a plan
+    file.
 
     Example: `countveil assess out --prior 0.02 --places county`, or
     `countveil assess out --lens loss --internal`, or
     `countveil assess pairs.csv --lens loss --exact true --released published --by county`, or
-    `countveil assess people.csv --lens homogeneity --identifiers AGE --sensitive RACE --epsilon 1`
+    `countveil assess people.csv --lens homogeneity --identifiers AGE --sensitive RACE --epsilon 1`, or
+    `countveil assess plan.toml --lens public`
     """
     if lens not in lenses.LENSES:
         raise InputError(f"lens: {lens!r} is not known; choose from {', '.join(lenses.LENSES)}")
@@ -143,6 +145,9 @@ def assess(
             raise InputError(f"{name}: goes with --lens {given_for}; this is --lens {lens}")
     if lens != "intruder" and not out.exists():
         raise InputError(f"{out}: is neither a release folder nor a file")
+    if lens == "public":
+        lenses.show_public(out, as_json=as_json)
+        return
     if lens == "loss":
         given: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
         given |= {"confidence": confidence, "as_json": as_json}
@@ -184,6 +189,11 @@ def assess(
     from countveil.report import risk_terminal
 
     done = Release.read(out)
+    if done.plan.one_table is not None:
+        raise InputError(
+            f"{out}: is a table drawn beside public information, whose guarantee bounds what an "
+            f"intruder learns; see it with --lens public"
+        )
     if plan is not None and not internal:
         raise InputError(
             "assess: --plan names the records that --internal reads; give both, or none"

@@ -134,10 +134,11 @@ def check(
     loaded = Plan.load(plan)
     pipeline.check(loaded, show_values=show_values)
     pipeline.refuse_risk_above_limit(loaded)
+    cost = showing.cost_of(loaded)
     if as_json:
-        showing.print_json({"plan": str(plan), "fine": True, "cost": str(loaded.cost)})
+        showing.print_json({"plan": str(plan), "fine": True, "cost": cost})
     else:
-        print(f"{plan}: fine; it would cost {loaded.cost}")
+        print(f"{plan}: fine; it would cost {cost}")
 
 
 @command
@@ -205,14 +206,19 @@ def release(
             progress=progress,
         )
     book = loaded.ledger(ledger)
+    if loaded.one_table is None:
+        left = str(book.left())
+    else:
+        coupling = done.manifest["guarantee"]["coupling"]
+        left = f"epsilon = {book.left_beside_public(coupling)} along its coupling"
     if as_json:
         showing.print_json(
             {
                 "folder": str(to),
                 "release": done.manifest["release"],
-                "cost": done.manifest["cost"],
+                "cost": done.manifest.get("cost") or done.manifest["guarantee"],
                 "released_before": before is not None,
-                "left": str(book.left()),
+                "left": left,
                 "files": list(done.manifest["files"]),
             }
         )
@@ -223,7 +229,7 @@ def release(
             f"{to}: was measured already; its tables were made anew, nothing was charged or drawn"
         )
     else:
-        print(f"{to}: released for {loaded.cost}; {book.path} has {book.left()} left")
+        print(f"{to}: released for {showing.cost_of(loaded)}; {book.path} has {left} left")
 
 
 @command

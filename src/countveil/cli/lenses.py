@@ -16,7 +16,21 @@ if TYPE_CHECKING:
     from countveil.mechanisms.law import Law
     from countveil.release import Release
 
-LENSES: tuple[str, ...] = ("intruder", "loss", "homogeneity")
+LENSES: tuple[str, ...] = ("intruder", "loss", "homogeneity", "public")
+
+
+def show_public(path: Path, *, as_json: bool) -> None:
+    """Print what guarantee remains beside the public facts of a plan file or a release folder."""
+    from countveil.assess.public_information import beside_public
+    from countveil.release import Release
+    from countveil.report import public_terminal
+    from countveil.schema.plan import Plan
+
+    found = beside_public(Release.read(path) if path.is_dir() else Plan.load(path))
+    if as_json:
+        showing.print_json(found.document)
+    else:
+        showing.console().print(public_terminal.public_view(found))
 
 
 def show_loss_of_release(

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from countveil.measure.boundary import Progress
+    from countveil.schema.plan import Plan
+
+
+def cost_of(plan: Plan) -> str:
+    """Return what a plan costs, in its own currency."""
+    if plan.one_table is not None:
+        return f"epsilon = {plan.one_table.epsilon} beside public information"
+    return str(plan.cost)
 
 
 def print_json(document: Any) -> None:

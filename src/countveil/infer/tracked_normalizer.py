@@ -120,11 +120,16 @@ class TrackedNormalizer:
         start, stop = self._window(place, int(count[0]))
         at = self._counts[start:stop]
         exponents = self._log_weights(place, count, start, stop) + self._tilt * at
-        top = float(exponents.max())
+        peak = int(exponents.argmax())
+        top = float(exponents[peak])
         weights = np.exp(exponents - top)
         mass = float(weights.sum())
         law = weights / mass
-        moved = np.exp(self._exponent * (at - int(count[0])))
+        shift = self._exponent * (start + peak - int(count[0]))
+        matters = law > 0
+        with np.errstate(over="ignore"):  # an infinite moment bounds nothing, and is seen to
+            moved = np.exp(self._exponent * (at[matters] - (start + peak)))
+            above, below = (law[matters] * moved).sum(), (law[matters] / moved).sum()
         first = start // self._length * self._length
         folded = np.zeros(-(-(stop - first) // self._length) * self._length)
         folded[start - first : stop - first] = law
@@ -132,8 +137,8 @@ class TrackedNormalizer:
             count,
             np.fft.rfft(folded.reshape(-1, self._length).sum(axis=0)),
             top + math.log(mass),
-            math.log(float((law * moved).sum())),
-            math.log(float((law / moved).sum())),
+            math.log(float(above)) + shift,
+            math.log(float(below)) - shift,
         )
 
     def _window(self, place: int, count: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
+from countveil.measure.boundary import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.run import Identity, Run
 from countveil.numerics import Array, IntArray
@@ -74,8 +75,8 @@ def mechanism_of(plan: Plan, totals: IntArray | None, geography: Geography) -> W
     return Wasserstein(total=int(totals.sum()), **given)
 
 
-def guarantee_of(plan: Plan, mechanism: Wasserstein) -> PartialPrivacy:
-    """Return what a release by this mechanism promises, and beside what."""
+def theta_of(plan: Plan) -> Theta:
+    """Return what a plan's promise is about: what is public, assumed, and secret."""
     wanted = _table_of(plan)
     where = "the whole" if wanted.fixed is None else f"his {wanted.fixed}"
     public, secrets = [], f"for each {plan.unit}, which {wanted.level} of {where} counts him"
@@ -84,14 +85,20 @@ def guarantee_of(plan: Plan, mechanism: Wasserstein) -> PartialPrivacy:
     if wanted.part is not None:
         public.append(f"no {wanted.level} has more {wanted.part_name} than TOTAL")
         secrets += f", and whether as {wanted.part_name}"
-    if mechanism.prior is not None:
+    if wanted.previous is not None:
         public.append(f"the counts of every {wanted.level} in an earlier period")
     assumed = "given what is public, nobody's record tells anything of another's"
     if wanted.people > 1:
         assumed = f"given what is public, at most {wanted.people} records depend on each other"
+    return Theta(tuple(public), assumed, secrets)
+
+
+def guarantee_of(plan: Plan, mechanism: Wasserstein) -> PartialPrivacy:
+    """Return what a release by this mechanism promises, and beside what."""
+    wanted = _table_of(plan)
     return PartialPrivacy(
         mechanism.epsilon,
-        Theta(tuple(public), assumed, secrets),
+        theta_of(plan),
         coupling=f"{wanted.people} moved within public totals, all others as they are; "
         f"{plan.counting_digest} {_public_digest(mechanism)}",
     )
@@ -120,6 +127,7 @@ def draw(
     rng: BitSource,
     ledger: str | Path | Ledger | None,
     to: str | Path,
+    progress: Progress = silent,
 ) -> IntArray:
     """Draw the table of a plan once, charge the ledger, and write the release folder; return the table.
 
@@ -145,11 +153,13 @@ def draw(
 
     def drawn(run: Run) -> None:
         if run.part(wanted.level, 0) is None:
+            progress("drawing", wanted.level, 0, len(targets))
             source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
             table = draw_exactly(mechanism.prepared(targets), source)
             sink = pa.BufferOutputStream()
             pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
             run.add_part(wanted.level, 0, sink.getvalue().to_pybytes())
+            progress("drawing", wanted.level, len(targets), len(targets))
 
     once(
         folder,
