@@ -1,8 +1,8 @@
 """What guarantee remains beside the public facts of a plan: for which secrets, and at what cost.
 
 Exact totals, published as counted, are known to everyone, so a guarantee can only compare databases
-that agree on them. A change of one record that leaves every invariant as it is, is protected as the plan
-says. Another change needs a second person who makes up for it: two records differ, and twice the
+that agree on them. A change of one record that leaves every invariant as it is, is protected as the
+plan says. Another change needs a second person who makes up for it: two records differ, and twice the
 epsilon, or four times the rho, is what the plan's noise guarantees (group privacy). What an invariant
 settles alone, such as that nobody is in an empty place, is protected by nothing.
 """

@@ -16,7 +16,13 @@ from typing import Protocol
 
 import numpy as np
 
-from countveil.congenial.exact_chance import Enclosure, Scaled, below, enclose_exp, first_to_happen
+from countveil.congenial.exact_chance import (
+    Enclosure,
+    Scaled,
+    below,
+    enclose_exp,
+    those_that_happen,
+)
 from countveil.congenial.product import Shape
 from countveil.numerics import FloatArray, IntArray
 from countveil.randomness import BitSource
@@ -240,43 +246,37 @@ class Euclidean:
         self._parts[shape] = part
         return part
 
-    def draw(self, rng: BitSource) -> IntArray:
-        """Return one table."""
-        size = 8
+    def taken(self, size: int, rng: BitSource) -> IntArray:
+        """Propose so many tables; return those that are taken, independent draws of the law."""
         ends = np.cumsum(self.picks)
-        while True:
-            rng.begin(size)
-            picked, _ = below(np.full(size, ends[-1]), rng, np.arange(size), 0)
-            parts = np.searchsorted(ends, picked, side="right")
-            tables = np.empty((size, *self.targets.shape), np.int64)
-            logs, margin = np.empty(size), 1e-9
-            for number in np.unique(parts).tolist():
-                rows = np.flatnonzero(parts == number)
-                part = self._part(self.envelope.shapes[number])
-                tables[rows], chances, _ = part.propose(len(rows), rng)
-                logs[rows] = chances + self.logs[number] - math.log(int(self.picks[number]))
-                margin = max(margin, part.margin)
-            apart = tables - self.targets
-            squares = (apart.astype(np.float64) ** 2).sum(axis=(1, 2))
-            distances = np.abs(apart).sum(axis=(1, 2)).astype(np.float64)
-            logs -= self._log_limit()
-            logs -= float(self.envelope.rate) * np.sqrt(squares) + math.log(self.envelope.above)
-            logs -= self.envelope.log_sum(squares, distances)
-            rng.begin(size)
-            found = first_to_happen(
-                logs,
-                4 * margin + 1e-9,
-                lambda event, tables=tables, parts=parts: self._enclosure(  # type: ignore[misc]
-                    tables[event], int(parts[event])
-                ),
-                rng,
-                np.arange(size),
-                0,
-            )
-            if found is not None:
-                table: IntArray = tables[found]
-                return table
-            size = min(2 * size, 128)
+        rng.begin(size)
+        picked, _ = below(np.full(size, ends[-1]), rng, np.arange(size), 0)
+        parts = np.searchsorted(ends, picked, side="right")
+        tables = np.empty((size, *self.targets.shape), np.int64)
+        logs, margin = np.empty(size), 1e-9
+        for number in np.unique(parts).tolist():
+            rows = np.flatnonzero(parts == number)
+            part = self._part(self.envelope.shapes[number])
+            tables[rows], chances, _ = part.propose(len(rows), rng)
+            logs[rows] = chances + self.logs[number] - math.log(int(self.picks[number]))
+            margin = max(margin, part.margin)
+        apart = tables - self.targets
+        squares = (apart.astype(np.float64) ** 2).sum(axis=(1, 2))
+        distances = np.abs(apart).sum(axis=(1, 2)).astype(np.float64)
+        logs -= self._log_limit() + math.log(self.envelope.above)
+        logs -= float(self.envelope.rate) * np.sqrt(squares)
+        logs -= self.envelope.log_sum(squares, distances)
+        rng.begin(size)
+        happened = those_that_happen(
+            logs,
+            4 * margin + 1e-9,
+            lambda event: self._enclosure(tables[event], int(parts[event])),
+            rng,
+            np.arange(size),
+            0,
+        )
+        kept: IntArray = tables[list(happened)]
+        return kept
 
     def _log_limit(self) -> float:
         """Return log of what a part's weight over its pick is at most."""

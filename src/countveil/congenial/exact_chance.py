@@ -7,7 +7,7 @@ chance ever more narrowly do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -69,15 +69,15 @@ def _log_int(value: int) -> float:
     return math.log(value >> shift) + shift * math.log(2)
 
 
-def first_to_happen(
+def those_that_happen(
     log_chances: FloatArray,
     margin: float,
     enclose: Callable[[int], Enclosure],
     rng: BitSource,
     draws: IntArray,
     depth: int,
-) -> int | None:
-    """Return the first of some independent events that happens, none if none does.
+) -> Iterator[int]:
+    """Yield, in order, the numbers of those of some independent events that happen.
 
     Event i has a chance within a relative `margin` of exp(log_chances[i]), enclosed by enclose(i); its
     uniform number has the bits of draw draws[i] of the batch, from `depth` on.
@@ -85,13 +85,12 @@ def first_to_happen(
     words = rng.deepen(draws, depth)
     chances = np.exp(np.minimum(log_chances, 1.0))
     uniform = words / 2.0**_WORD
-    possible = np.flatnonzero(uniform - 2.0**-50 <= chances * (1 + margin))
-    for event in possible.tolist():
-        if uniform[event] + 2.0**-50 < chances[event] * (1 - margin):
-            return int(event)
-        if _settled(int(words[event]), enclose(event), rng, draws[event : event + 1], depth):
-            return int(event)
-    return None
+    sure = uniform + 2.0**-50 < chances * (1 - margin)
+    for event in np.flatnonzero(uniform - 2.0**-50 <= chances * (1 + margin)).tolist():
+        if sure[event] or _settled(
+            int(words[event]), enclose(event), rng, draws[event : event + 1], depth
+        ):
+            yield event
 
 
 def _settled(word: int, enclose: Enclosure, rng: BitSource, which: IntArray, first: int) -> bool:

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from countveil.congenial.exact_chance import Scaled, below, first_to_happen
+from countveil.congenial.exact_chance import Scaled, below, those_that_happen
 from countveil.errors import InputError
 from countveil.numerics import FloatArray, IntArray
 from countveil.randomness import BitSource
@@ -67,28 +67,26 @@ class FiniteDraw:
             limits = np.full(len(open_), self.ends[-1])
             values, depth = below(limits, rng, open_, depth)
             proposed = np.searchsorted(self.ends, values, side="right")
-            kept = np.array(
-                [
-                    self._kept(int(point), rng, int(draw), depth)
-                    for point, draw in zip(proposed, open_, strict=True)
-                ],
-                dtype=bool,
+            chances = [self._chance(point) for point in proposed.tolist()]
+            happened = those_that_happen(
+                np.array([chance.log for chance in chances]),
+                _MARGIN,
+                lambda event, chances=chances: chances[event].enclose,  # type: ignore[misc]
+                rng,
+                open_,
+                depth,
             )
+            kept = np.zeros(len(open_), bool)
+            kept[list(happened)] = True
             out[open_[kept]] = proposed[kept]
             open_ = open_[~kept]
             depth += _WORDS
         return out
 
-    def _kept(self, point: int, rng: BitSource, draw: int, depth: int) -> bool:
+    def _chance(self, point: int) -> Scaled:
+        """Return the chance a proposed point is taken with: its weight over its proposal's."""
         beyond = self._exponent(point) - self.reference
-        halvings = int(self.halvings[point])
-        chance = Scaled(-beyond, Fraction(2) ** halvings)
-        log_chance = np.array([halvings * math.log(2) - float(beyond)])
-        enclosures = [chance.enclose]
-        found = first_to_happen(
-            log_chance, _MARGIN, enclosures.__getitem__, rng, np.array([draw]), depth
-        )
-        return found is not None
+        return Scaled(-beyond, Fraction(2) ** int(self.halvings[point]))
 
     def _exponent(self, point: int) -> Fraction:
         return self.rate * Fraction(int(self.numerators[point]), int(self.denominators[point]))

@@ -42,10 +42,9 @@ class Independent:
         noise = law.sample(size * self.targets.size, rng=rng)
         return self.targets + noise.reshape(size, *self.targets.shape), np.zeros(size), 0
 
-    def draw(self, rng: BitSource) -> IntArray:
-        """Return one table."""
-        table: IntArray = self.propose(1, rng)[0][0]
-        return table
+    def taken(self, size: int, rng: BitSource) -> IntArray:
+        """Return so many tables: all proposals are taken."""
+        return self.propose(size, rng)[0]
 
     def enclose_worth(self, table: IntArray, times: Scaled, bits: int) -> tuple[int, int]:
         """Return whole numbers with low <= 2**bits · (sum of all weights) · times <= high."""

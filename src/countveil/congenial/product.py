@@ -17,7 +17,7 @@ import numpy as np
 
 from countveil.congenial import integer_tables
 from countveil.congenial.base_measure import BaseMeasure
-from countveil.congenial.exact_chance import Scaled, below, first_to_happen
+from countveil.congenial.exact_chance import Scaled, below, those_that_happen
 from countveil.congenial.integer_tables import NEGLIGIBLE, IntegerTables
 from countveil.numerics import Array, FloatArray, IntArray
 from countveil.randomness import BitSource
@@ -143,23 +143,19 @@ class Product:
         """Return whole numbers with low <= 2**bits · chance · constant · times <= high."""
         return (self.chance(table) * self.constant * times).enclose(bits)
 
-    def draw(self, rng: BitSource) -> IntArray:
-        """Return one table."""
-        size = 8
-        while True:
-            tables, logs, depth = self.propose(size, rng)
-            found = first_to_happen(
-                logs,
-                self.margin,
-                lambda event, tables=tables: self.chance(tables[event]).enclose,  # type: ignore[misc]
-                rng,
-                np.arange(size) * self.words,
-                depth,
-            )
-            if found is not None:
-                table: IntArray = tables[found]
-                return table
-            size = min(2 * size, 256)
+    def taken(self, size: int, rng: BitSource) -> IntArray:
+        """Propose so many tables; return those that are taken, independent draws of the law."""
+        tables, logs, depth = self.propose(size, rng)
+        happened = those_that_happen(
+            logs,
+            self.margin,
+            lambda event: self.chance(tables[event]).enclose,
+            rng,
+            np.arange(size) * self.words,
+            depth,
+        )
+        kept: IntArray = tables[list(happened)]
+        return kept
 
     def _log_chances(self, tables: IntArray) -> FloatArray:
         """Return the float counterpart of `chance` for many tables."""

@@ -28,10 +28,11 @@ from countveil.randomness import BitSource
 Base = Literal["naive", "congenial", "prior"]
 
 _LARGEST_TOTAL = 10_000_000
+_FEW_PROPOSALS, _MOST_PROPOSALS = 8, 1024
 
 
 class _Sampler(Protocol):
-    def draw(self, rng: BitSource) -> IntArray: ...
+    def taken(self, size: int, rng: BitSource) -> IntArray: ...
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -120,9 +121,14 @@ class Wasserstein:
         """Return the log-weights of the base measure, count by count."""
         return self.base_measure.log_weights(place, counts)
 
-    def sample(self, counts: Array | Sequence[int], *, rng: BitSource) -> IntArray:
-        """Draw a release of these counts for a simulation; a real one is drawn by `measure.draw`."""
-        return self.prepared(counts).sample(rng=rng)
+    def sample(
+        self, counts: Array | Sequence[int], *, rng: BitSource, size: int | None = None
+    ) -> IntArray:
+        """Draw a release of these counts for a simulation, or `size` of them.
+
+        A real release is drawn by `measure.draw`.
+        """
+        return self.prepared(counts).sample(rng=rng, size=size)
 
     def prepared(self, counts: Array | Sequence[int]) -> Prepared:
         """Prepare to draw many simulated releases of the same counts."""
@@ -297,21 +303,28 @@ class Prepared:
     def __repr__(self) -> str:
         return f"<{self.mechanism!r}, prepared for confidential counts>"
 
-    def sample(self, *, rng: BitSource) -> IntArray:
-        """Draw a simulated release."""
+    def sample(self, *, rng: BitSource, size: int | None = None) -> IntArray:
+        """Draw a simulated release, or `size` independent ones."""
         if not rng.reproducible:
             raise InputError(
                 "rng: a release is charged to a ledger and drawn once, by measure.draw(mechanism, "
                 "counts, plan, rng=Secure(), ledger=…, to=…); sample(…, rng=Seeded(7)) is for "
                 "simulations"
             )
-        return draw_exactly(self, rng)
+        drawn = draw_exactly(self, 1 if size is None else size, rng)
+        return drawn[0] if size is None else drawn
 
 
-def draw_exactly(prepared: Prepared, rng: BitSource) -> IntArray:
-    """Draw one release; for real ones, only the door calls this."""
-    table = prepared.sampler.draw(rng)
-    return table if prepared.mechanism.deaths else table[:, 0]
+def draw_exactly(prepared: Prepared, size: int, rng: BitSource) -> IntArray:
+    """Draw releases; for real ones, only the door calls this."""
+    parts: list[IntArray] = []
+    found, batch = 0, max(_FEW_PROPOSALS, min(size, _MOST_PROPOSALS))
+    while found < size:
+        parts.append(prepared.sampler.taken(batch, rng))
+        found += len(parts[-1])
+        batch = min(2 * batch, _MOST_PROPOSALS)
+    tables = np.concatenate(parts)[:size]
+    return tables if prepared.mechanism.deaths else tables[:, :, 0]
 
 
 def _base(base: str | None, prior: DirichletMultinomial | None, total: int | None) -> Base:

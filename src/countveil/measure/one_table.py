@@ -155,7 +155,7 @@ def draw(
         if run.part(wanted.level, 0) is None:
             progress("drawing", wanted.level, 0, len(targets))
             source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
-            table = draw_exactly(mechanism.prepared(targets), source)
+            (table,) = draw_exactly(mechanism.prepared(targets), 1, source)
             sink = pa.BufferOutputStream()
             pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
             run.add_part(wanted.level, 0, sink.getvalue().to_pybytes())
