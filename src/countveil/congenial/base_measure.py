@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class DirichletMultinomial:
     previous: tuple[int, ...]
     alpha: Fraction
     pseudo_count: Fraction
+    strengths: FloatArray = field(compare=False, repr=False)  # the a of every place
 
     def __init__(
         self, previous: Sequence[int] | IntArray, alpha: Exact = 1, pseudo_count: Exact = 0
@@ -96,16 +97,14 @@ class DirichletMultinomial:
                 f"previous: {self.previous.count(0)} places had a count of 0, which forces 0 again; "
                 f'give a pseudo-count, such as pseudo_count="1/2"'
             )
+        strengths = np.array([float(self.alpha * x + self.pseudo_count) for x in self.previous])
+        strengths.setflags(write=False)
+        object.__setattr__(self, "strengths", strengths)
 
     @property
     def places(self) -> int | None:
         """How many places have a previous count."""
         return len(self.previous)
-
-    @property
-    def strengths(self) -> FloatArray:
-        """The a of every place."""
-        return np.array([float(self.alpha * x + self.pseudo_count) for x in self.previous])
 
     def log_weights(self, place: int | IntArray, at: IntArray) -> FloatArray:
         """Return log Γ(count + a) - log Γ(a) - log count!."""
