@@ -7,8 +7,8 @@ import itertools
 import resource
 import time
 
-import numba
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.table import Missed, show, verdict
@@ -186,7 +186,7 @@ def _steps(
     return found
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _chain(
     weights: NDArray[np.float64],
     counts: NDArray[np.int64],

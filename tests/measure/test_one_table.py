@@ -1,0 +1,417 @@
+"""The door for one table beside public information: drawn once, charged once, verified, silent."""
+
+import json
+import shutil
+import stat
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import run
+
+from countveil import Release, Secure, Seeded, congenial, measure, open_engine, pipeline
+from countveil.errors import (
+    FolderError,
+    InputError,
+    Interrupted,
+    LedgerError,
+    PlanError,
+    VerificationError,
+)
+from countveil.measure import manifest, one_table
+from countveil.schema.plan import Plan
+
+PLAN = """
+[release]
+title = "Cases of a month"
+unit = "person"
+neighbors = "change-one"
+
+[records]
+path = "cases.csv"
+one_row_per_person = true
+
+[geography]
+path = "counties.csv"
+levels = ["state", "region", "county"]
+
+[attributes]
+OUTCOME = ["alive", "died"]
+
+[budget]
+epsilon = "1"
+
+[[invariants]]
+level = "state"
+query = "TOTAL"
+reason = "published every week"
+
+[postprocess]
+method = "congenial"
+
+[congenial]
+part = { OUTCOME = ["died"] }
+previous = "last.csv"
+pseudo_count = "1/2"
+"""
+COUNTS = {"A": (41, 3), "B": (7, 0), "C": (0, 0), "D": (17, 17), "E": (250, 12)}
+REGIONS = {"A": "N", "B": "N", "C": "N", "D": "S", "E": "S"}
+TABLE = np.array(list(COUNTS.values()))
+
+
+@pytest.fixture
+def plan(tmp_path):
+    rows = "".join(f"PA,{REGIONS[code]},{code}\n" for code in COUNTS)
+    (tmp_path / "counties.csv").write_text("state,region,county\n" + rows)
+    lines = [
+        f"{code},{'died' if i < died else 'alive'}\n"
+        for code, (cases, died) in COUNTS.items()
+        for i in range(cases)
+    ]
+    (tmp_path / "cases.csv").write_text("county,OUTCOME\n" + "".join(lines))
+    (tmp_path / "last.csv").write_text("county,count\nA,30\nB,9\nC,0\nD,20\nE,180\n")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    return tmp_path / "plan.toml"
+
+
+def changed(path, *edits):
+    text = path.read_text()
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    return Plan.load(path)
+
+
+def drawn(path, out="out", rng=None, counts=None):
+    loaded = Plan.load(path)
+    exact = open_engine("local").tabulate(loaded) if counts is None else counts
+    geography = loaded.geography()
+    wanted = loaded.one_table
+    above = geography.ancestors(wanted.level, wanted.fixed) if wanted.fixed else None
+    totals = None if above is None else np.bincount(above, TABLE[:, 0]).astype(np.int64)
+    mechanism = measure.mechanism_of(loaded, totals, geography)
+    return measure.draw(
+        mechanism,
+        exact,
+        loaded,
+        rng=rng or Secure(),
+        ledger=path.parent / "ledger.sqlite" if rng is None else None,
+        to=path.parent / out,
+    )
+
+
+def test_the_call_sites_work_as_written(plan):
+    loaded = Plan.load(plan)
+    previous = [30, 9, 0, 20, 180]
+    prior = congenial.DirichletMultinomial(previous, alpha=1, pseudo_count="1/2")
+    m = congenial.Wasserstein(loss="L1", epsilon="1", total=315, prior=prior, deaths=True)
+    folder = plan.parent
+    y = measure.draw(
+        m, TABLE, loaded, rng=Secure(), ledger=folder / "ledger.sqlite", to=folder / "out/"
+    )
+    assert y.shape == (5, 2)
+    assert y[:, 0].sum() == 315
+    assert (y[:, 1] <= y[:, 0]).all()
+    release = Release.read(folder / "out")
+    assert np.array_equal(release.counts, y)
+    assert release.mechanism == m
+    assert release.table.column_names == ["geocode", "count", "part", "previous"]
+    assert release.table["geocode"].to_pylist() == list(COUNTS)
+
+
+def test_a_table_and_tabulated_counts_are_the_same_release(plan):
+    first = drawn(plan, "one", rng=Seeded(5))
+    second = drawn(plan, "two", rng=Seeded(5), counts=TABLE)
+    assert np.array_equal(first, second)
+
+
+def test_a_second_call_finds_the_release_and_charges_nothing(plan):
+    first, second = drawn(plan), drawn(plan)
+    assert np.array_equal(first, second)
+    assert len(Plan.load(plan).ledger().charges()) == 1
+    with pytest.raises(LedgerError, match="only 0 is left along its coupling"):
+        drawn(plan, "another")
+    assert not (plan.parent / "another-internal").exists()
+
+
+def test_a_crash_after_the_draw_keeps_that_draw(plan, monkeypatch):
+    real = one_table._publish
+
+    def full(*arguments):
+        raise OSError(5, "I/O error")
+
+    monkeypatch.setattr(one_table, "_publish", full)
+    with pytest.raises(Interrupted, match="nothing is lost"):
+        drawn(plan)
+    (part,) = (plan.parent / "out-internal" / "parts").glob("*.parquet")
+    kept = pq.read_table(part)["count"].to_pylist()
+    monkeypatch.setattr(one_table, "_publish", real)
+    assert drawn(plan)[:, 0].tolist() == kept
+    assert len(Plan.load(plan).ledger().charges()) == 1
+
+
+def test_a_crash_after_the_charge_is_not_charged_again(plan, monkeypatch):
+    real = one_table.draw_exactly
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one_table, "draw_exactly", stopped)
+    with pytest.raises(Interrupted):
+        drawn(plan)
+    monkeypatch.setattr(one_table, "draw_exactly", real)
+    drawn(plan)
+    assert len(Plan.load(plan).ledger().charges()) == 1
+
+
+def test_changed_records_are_another_release(plan):
+    drawn(plan)
+    other = TABLE.copy()
+    other[0, 0], other[1, 0] = 40, 8
+    with pytest.raises(FolderError, match="other records"):
+        drawn(plan, counts=other)
+
+
+def test_the_release_verifies_and_a_changed_one_does_not(plan):
+    drawn(plan)
+    out = plan.parent / "out"
+    checks = Release.read(out).verify(plan.parent / "ledger.sqlite").checks
+    assert any("agree with what is public" in line for line in checks)
+    assert any("beside public information once" in line for line in checks)
+    document = json.loads((out / "manifest.json").read_text())
+    for key, value in (("guarantee", {**document["guarantee"], "epsilon": "1/2"}),):
+        (out / "manifest.json").write_text(json.dumps({**document, key: value}))
+        with pytest.raises(VerificationError, match="guarantee is not stated"):
+            Release.read(out).verify()
+    stated = {**document["table"], "total": 316}
+    (out / "manifest.json").write_text(json.dumps({**document, "table": stated}))
+    with pytest.raises(VerificationError):
+        Release.read(out).verify()
+
+
+def test_a_table_that_breaks_a_total_does_not_verify(plan):
+    drawn(plan)
+    out = plan.parent / "out"
+    path = out / "counts" / "county.parquet"
+    table = pq.read_table(path)
+    wrong = table["count"].to_pylist()
+    wrong[0] += 1
+    pq.write_table(table.set_column(1, "count", [wrong]), path)
+    document = json.loads((out / "manifest.json").read_text())
+    document["files"]["counts/county.parquet"] = manifest.list_files(
+        out, ["counts/county.parquet"]
+    )["counts/county.parquet"]
+    (out / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(VerificationError, match="breaks a public total"):
+        Release.read(out).verify()
+
+
+def test_a_seeded_release_is_a_simulation(plan):
+    drawn(plan, rng=Seeded(3))
+    with pytest.raises(VerificationError, match="drawn from a seed"):
+        Release.read(plan.parent / "out").verify()
+    assert Release.read(plan.parent / "out").verify(simulation=True)
+
+
+def test_nothing_published_depends_on_records_but_the_table_and_the_totals(plan):
+    """Move a person between counties: the same bits give other counts, and nothing else differs."""
+    drawn(plan, "one", rng=Seeded(4))
+    other = TABLE.copy()
+    other[0, 0], other[1, 0] = 40, 8
+    drawn(plan, "two", rng=Seeded(4), counts=other)
+    for name in ("geography.parquet", "last.csv"):
+        if (plan.parent / "one" / name).exists():
+            one, two = (plan.parent / out / name for out in ("one", "two"))
+            assert one.read_bytes() == two.read_bytes()
+    one, two = (
+        json.loads((plan.parent / out / "manifest.json").read_text()) for out in ("one", "two")
+    )
+    for document in (one, two):
+        del document["release"], document["files"]
+    assert one == two
+
+
+def test_the_internal_folder_is_private_and_its_log_silent(plan):
+    drawn(plan)
+    internal = plan.parent / "out-internal"
+    assert stat.S_IMODE(internal.stat().st_mode) == 0o700
+    assert "250" not in (internal / "log.jsonl").read_text()
+
+
+def test_regions_whose_totals_are_public_keep_them(plan):
+    loaded = changed(plan, ('level = "state"', 'level = "region"'))
+    y = drawn(plan)
+    assert y[:3, 0].sum() == 48
+    assert y[3:, 0].sum() == 267
+    release = Release.read(plan.parent / "out")
+    assert release.verify(plan.parent / "ledger.sqlite")
+    assert len(release.mechanism.subtotals) == 2
+    assert "which county of his region" in release.guarantee.theta.secrets
+    assert loaded.one_table.fixed == "region"
+
+
+def test_naive_noise_needs_no_total_and_spends_all_of_epsilon(plan):
+    changed(
+        plan,
+        ('[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "published every week"\n', ""),
+        ('previous = "last.csv"\npseudo_count = "1/2"', 'base = "naive"'),
+        ('part = { OUTCOME = ["died"] }\n', ""),
+    )
+    y = drawn(plan)
+    assert y.shape == (5,)
+    release = Release.read(plan.parent / "out")
+    assert release.mechanism.rate * release.mechanism.sigma == 1
+    assert release.verify(plan.parent / "ledger.sqlite")
+
+
+def test_previous_counts_may_be_an_earlier_private_release(plan):
+    drawn(plan, "april")
+    released = plan.parent / "april" / "counts" / "county.parquet"
+    changed(
+        plan,
+        ('"last.csv"', f'"{released.relative_to(plan.parent)}"'),
+        ('title = "Cases of a month"', 'title = "The next"\ndataset = "Cases of a month"'),
+    )
+    drawn(plan, "may")
+    release = Release.read(plan.parent / "may")
+    assert list(release.mechanism.prior.previous) == pq.read_table(released)["count"].to_pylist()
+    shutil.rmtree(plan.parent / "april")
+    assert release.verify(plan.parent / "ledger.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ([('epsilon = "1"', 'epsilon = "0"')], "budget.epsilon: 0 is not allowed"),
+        ([('epsilon = "1"', 'rho = "1"')], "spends epsilon alone"),
+        ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "take out levels"),
+        ([('method = "congenial"', 'method = "none"')], "goes with method"),
+        ([('level = "state"', 'level = "county"')], "so is every count of county"),
+        ([('query = "TOTAL"', 'query = "OUTCOME"')], "keeps TOTAL alone"),
+        ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "no category 'lost'"),
+        ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "no such attribute"),
+        ([('["died"] }', '["died", "alive"] }')], "names nobody, or everybody"),
+        ([('pseudo_count = "1/2"', 'level = "village"')], "no level 'village'"),
+        ([('pseudo_count = "1/2"', 'base = "naive"')], "shares out public totals"),
+        ([('pseudo_count = "1/2"', 'alpha = "0"')], "alpha is above 0"),
+        ([('pseudo_count = "1/2"', 'loss = "L3"')], "loss"),
+        ([('neighbors = "change-one"', 'neighbors = "add-remove"')], "guarantee would be empty"),
+        (
+            [
+                (
+                    '[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "published every week"',
+                    "",
+                )
+            ],
+            "no level above county has one",
+        ),
+    ],
+)
+def test_bad_plans_are_refused(plan, edits, message):
+    with pytest.raises(PlanError) as caught:
+        changed(plan, *edits)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("previous", "message"),
+    [
+        ("county,count\nA,30\n", "no count for 4 of 5 units of county, such as 'B'"),
+        ("county,cases\nA,30\n", "no column 'count'"),
+        ("county,count\nA,30\nA,1\nB,1\nC,1\nD,1\nE,1\n", "is listed twice"),
+        ("county,count\nA,x\nB,1\nC,1\nD,1\nE,1\n", "cannot be read"),
+        ("county,count\nA,-3\nB,1\nC,1\nD,1\nE,1\n", "1 counts are negative"),
+    ],
+)
+def test_bad_previous_counts_draw_and_charge_nothing(plan, previous, message):
+    (plan.parent / "last.csv").write_text(previous)
+    ran = run("release", plan, "--to", plan.parent / "out")
+    assert ran.status == 2
+    assert message in ran.err
+    assert not (plan.parent / "out").exists()
+    assert not (plan.parent / "out-internal").exists()
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_zero_previous_counts_need_a_pseudo_count(plan):
+    changed(plan, ('pseudo_count = "1/2"\n', ""))
+    ran = run("release", plan, "--to", plan.parent / "out")
+    assert ran.status == 2
+    assert "1 places had a count of 0" in ran.err
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (TABLE[:4], "a table of (4, 2)"),
+        (TABLE[:, 0], "a table of (5,)"),
+        (TABLE * 1.0, "float64"),
+        (TABLE * -1, "is not allowed"),
+        (TABLE[:, ::-1], "is not the one that"),
+    ],
+)
+def test_bad_tables_draw_and_charge_nothing(plan, counts, message):
+    with pytest.raises(InputError) as caught:
+        drawn(plan, counts=counts)
+    assert message in str(caught.value)
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_another_mechanism_than_the_plans_is_refused(plan):
+    mechanism = congenial.Wasserstein(loss="L2", epsilon="1", total=315, deaths=True)
+    with pytest.raises(InputError, match="is not the one that"):
+        measure.draw(
+            mechanism,
+            TABLE,
+            Plan.load(plan),
+            rng=Secure(),
+            ledger=plan.parent / "ledger.sqlite",
+            to=plan.parent / "out",
+        )
+
+
+def test_a_real_release_names_a_ledger(plan):
+    loaded = Plan.load(plan)
+    mechanism = measure.mechanism_of(loaded, np.array([315]), loaded.geography())
+    with pytest.raises(InputError, match="charged to a ledger"):
+        measure.draw(mechanism, TABLE, loaded, rng=Secure(), ledger=None, to=plan.parent / "out")
+
+
+def test_the_command_line_checks_releases_verifies_and_packages(plan):
+    folder = plan.parent
+    assert "epsilon = 1 beside public information" in run("check", plan).out
+    ran = run("release", plan, "--to", folder / "out", "--quiet")
+    assert ran.status == 0, ran.err
+    assert "released for epsilon = 1 beside public information" in ran.out
+    assert "epsilon = 0 along its coupling left" in ran.out
+    again = run("release", plan, "--to", folder / "out", "--quiet", "--json").document()
+    assert again["released_before"]
+    assert again["cost"]["currency"] == "beside public information"
+    assert run("verify", folder / "out", "--ledger", folder / "ledger.sqlite").status == 0
+    assert run("package", folder / "out").status == 0
+    for command in (("price", plan), ("postprocess", folder / "out"), ("assess", folder / "out")):
+        refused = run(*command)
+        assert refused.status == 2, command
+        assert refused.err.strip().startswith("error: ")
+
+
+def test_the_public_lens_states_the_guarantee(plan):
+    folder = plan.parent
+    of_plan = run("assess", plan, "--lens", "public", "--json").document()
+    run("release", plan, "--to", folder / "out", "--quiet")
+    of_release = run("assess", folder / "out", "--lens", "public", "--json").document()
+    assert of_plan == of_release
+    assert of_release["secrets"][0]["guarantee"] == "epsilon = 1"
+    assert of_release["secrets"][0]["odds"] == pytest.approx(np.e)
+    assert of_release["audience"] == "public"
+    words = " ".join(run("assess", folder / "out", "--lens", "public").out.split())
+    assert "no differential privacy, and is added to none" in words
+    assert "the TOTAL of every state, exactly" in words
+
+
+def test_the_pipeline_releases_the_same_as_the_door(plan):
+    loaded = Plan.load(plan)
+    release = pipeline.release(loaded, to=plan.parent / "one", rng=Seeded(9))
+    assert np.array_equal(release.counts, drawn(plan, "two", rng=Seeded(9)))
