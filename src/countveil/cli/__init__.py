@@ -1,6 +1,6 @@
 """The command line: `countveil --help`."""
 
-from countveil.cli import assess_command, choose_command, commands
+from countveil.cli import assess_command, choose_command, commands, infer_command
 from countveil.cli.application import main
 
-__all__ = ["assess_command", "choose_command", "commands", "main"]
+__all__ = ["assess_command", "choose_command", "commands", "infer_command", "main"]

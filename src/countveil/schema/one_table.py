@@ -14,7 +14,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from countveil.errors import InputError, PlanError
-from countveil.numerics import IntArray
+from countveil.numerics import Array, IntArray
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan_file import CongenialSection, PlanFile
@@ -47,7 +47,9 @@ class OneTable:
 
     def previous_counts(self, geocodes: list[str]) -> IntArray | None:
         """Read the previous counts of these units, in their order; none if the plan has none."""
-        return None if self.previous is None else _read(self.previous, self.level, geocodes)
+        if self.previous is None:
+            return None
+        return read_numbers(self.previous, self.level, "count", geocodes).astype(np.int64)
 
 
 def read_one_table(
@@ -167,43 +169,45 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
     return flat
 
 
-def _read(path: Path, level: str, geocodes: list[str]) -> IntArray:
+def read_numbers(path: Path, level: str, column: str, geocodes: list[str]) -> Array:
+    """Read one public number for each of some units, from a column of a CSV or Parquet file."""
     try:
-        table = _columns(path, level)
+        table = _columns(path, level, column)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{path}: cannot be read ({str(error).splitlines()[0]}); congenial.previous names a CSV or "
-            f"Parquet file"
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); it is a CSV or Parquet file with "
+            f"a column {column!r} of numbers"
         ) from error
-    codes, counts = table.column(0).to_pylist(), table.column(1).to_pylist()
-    found = dict(zip(codes, counts, strict=True))
+    codes, numbers = table.column(0).to_pylist(), table.column(1).to_pylist()
+    found = dict(zip(codes, numbers, strict=True))
     if len(found) != len(codes):
         raise InputError(f"{path}: a {level} is listed twice; list each once")
     missing = [code for code in geocodes if found.get(code) is None]
     if missing:
         raise InputError(
-            f"{path}: no count for {len(missing)} of {len(geocodes)} units of {level}, such as "
-            f"{missing[0]!r}; list each, 0 if it had none"
+            f"{path}: no {column} for {len(missing)} of {len(geocodes)} units of {level}, such as "
+            f"{missing[0]!r}; list each, 0 if it has none"
         )
-    return np.array([found[code] for code in geocodes], np.int64)
+    return np.array([found[code] for code in geocodes])
 
 
-def _columns(path: Path, level: str) -> pa.Table:
-    """Return the columns of codes, as text, and of counts, as whole numbers."""
+def _columns(path: Path, level: str, column: str) -> pa.Table:
+    """Return the columns of codes, as text, and of numbers: counts are whole."""
     parquet = path.suffix.lower() in (".parquet", ".pq")
     names = pa.parquet.read_schema(path).names if parquet else read_header(path)[0]
     code = level if level in names else "geocode"
-    for name in (code, "count"):
+    for name in (code, column):
         if name not in names:
             raise InputError(
-                f"{path}: no column {name!r}; it needs one named {level!r} or 'geocode', and 'count'"
+                f"{path}: no column {name!r}; it needs one named {level!r} or 'geocode', and {column!r}"
             )
+    kind = pa.int64() if column == "count" else pa.float64()
     if parquet:
-        table = pa.parquet.read_table(path, columns=[code, "count"])
-        return table.cast(pa.schema([(code, pa.string()), ("count", pa.int64())]))
+        table = pa.parquet.read_table(path, columns=[code, column])
+        return table.cast(pa.schema([(code, pa.string()), (column, kind)]))
     convert = pa.csv.ConvertOptions(
-        include_columns=[code, "count"],
-        column_types={code: pa.string(), "count": pa.int64()},
+        include_columns=[code, column],
+        column_types={code: pa.string(), column: kind},
         strings_can_be_null=False,
     )
     parse = pa.csv.ParseOptions(delimiter=read_header(path)[1])

@@ -1,0 +1,215 @@
+"""`countveil infer`: what a table drawn beside public information says of the rates behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from countveil.cli import showing
+from countveil.cli.application import command
+from countveil.cli.commands import AsJson, OutPath, Quiet
+from countveil.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from countveil.infer import Model, Posterior
+    from countveil.numerics import FloatArray
+    from countveil.release import Release
+
+_MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
+
+
+@command
+def infer(
+    out: OutPath,
+    model: Annotated[str, typer.Option(help=f"{', '.join(_MODELS)}.")] = "gamma-poisson",
+    method: Annotated[
+        str, typer.Option(help="exact, rejection, importance or augmented.")
+    ] = "augmented",
+    shape: Annotated[float, typer.Option(help="Of the Gamma prior of rates.")] = 1.0,
+    rate: Annotated[
+        float | None, typer.Option(help="Of the Gamma prior; shape over the overall rate if not.")
+    ] = None,
+    a: Annotated[float, typer.Option(help="Of the Beta prior of shares or death rates.")] = 1.0,
+    b: Annotated[float, typer.Option(help="Of the Beta prior of shares or death rates.")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="Of the Dirichlet prior of shares.")] = 1.0,
+    exposure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Public denominators: a CSV or Parquet file with the level and exposure."
+        ),
+    ] = None,
+    above: Annotated[
+        float | None, typer.Option(help="Also give the probability of a parameter above this.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    draws: Annotated[
+        int, typer.Option(min=4, help="Draws, of each chain if there are chains.")
+    ] = 1000,
+    chains: Annotated[int, typer.Option(min=1, help="Chains of augmented.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of the draws; no privacy hangs on them.")] = 0,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write the table: a .csv or .parquet file.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to a release drawn beside public information; read no record, spend nothing.
+
+    The law of the release is counted in, so that intervals are as wide as they must be.
+
+    Example: `countveil infer may --model gamma-poisson --exposure population.csv --to rates.csv`
+    """
+    from countveil import infer as inference
+    from countveil.release import Release
+
+    if model not in _MODELS:
+        raise InputError(f"model: {model!r} is not known; choose from {', '.join(_MODELS)}")
+    if to is not None and to.suffix not in (".csv", ".parquet"):
+        raise InputError(f"{to}: results are written to a .csv or .parquet file; name one")
+    release = Release.read(out)
+    released = release.counts
+    denominators = None if exposure is None else _read_exposure(exposure, release)
+    chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
+    with showing.progress("fitting", 1, quiet) as step:
+        found = inference.posterior(
+            model=chosen,
+            released=released,
+            mechanism=release.mechanism,
+            method=method,  # type: ignore[arg-type]
+            draws=draws,
+            chains=chains,
+            seed=seed,
+        )
+        step(1)
+    table = _table(release, found, confidence, above)
+    notes = _notes(found, method)
+    if to is not None:
+        _write(to, table)
+    if as_json:
+        document = {"model": model, "method": method, "confidence": confidence, "notes": notes}
+        showing.print_json({**document, "places": table.to_pylist()})
+        return
+    from countveil.report import infer_terminal
+
+    level = release.manifest["table"]["level"]
+    showing.console().print(
+        infer_terminal.posterior_view(table, level, found.parameter, confidence, notes)
+    )
+    if to is not None:
+        print(f"\nWritten: {to}")
+
+
+def _read_exposure(path: Path, release: Release) -> FloatArray:
+    """Read public denominators in the order of the released places."""
+    import numpy as np
+
+    from countveil.schema.one_table import read_numbers
+
+    codes = release.table["geocode"].to_pylist()
+    level = release.manifest["table"]["level"]
+    return np.asarray(read_numbers(path, level, "exposure", codes), np.float64)
+
+
+def _model(
+    name: str,
+    release: Release,
+    exposure: FloatArray | None,
+    *,
+    shape: float,
+    rate: float | None,
+    a: float,
+    b: float,
+    alpha: float,
+) -> Model:
+    import numpy as np
+
+    from countveil import infer as inference
+
+    cases = release.counts[:, 0] if release.mechanism.deaths else release.counts
+    places = len(cases)
+    sizes = np.ones(places) if exposure is None else exposure
+    # The overall rate is public where the total is; otherwise the release estimates it.
+    total = release.mechanism.total
+    overall = max(int(cases.sum()) if total is None else total, 1) / float(sizes.sum())
+    rates = inference.GammaPoisson(shape, shape / overall if rate is None else rate, sizes)
+    if name == "beta-binomial":
+        if exposure is None:
+            raise InputError("exposure: beta-binomial needs how many there are in each place")
+        single: Model = inference.BetaBinomial(a, b, exposure.astype(np.int64))
+    elif name == "shares":
+        single = inference.DirichletMultinomialShares(alpha)
+    elif name == "small-areas":
+        single = inference.SmallAreaRates(sizes, mean=overall)
+    else:
+        single = rates
+    if name == "death-rates":
+        if not release.mechanism.deaths:
+            raise InputError("model: death-rates needs a release with a part, such as deaths")
+        return inference.DeathRates(a, b, rates)
+    if not release.mechanism.deaths:
+        return single
+    if not isinstance(single, inference.GammaPoisson | inference.DirichletMultinomialShares):
+        raise InputError(
+            f"model: {name} is for one count a place, and this release has two; choose gamma-poisson, "
+            f"shares or death-rates"
+        )
+    return inference.CaseRates(a, b, single)
+
+
+def _table(release: Release, found: Posterior, confidence: float, above: float | None) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    ends = found.interval(confidence)
+    columns: dict[str, Any] = {
+        "geocode": release.table["geocode"],
+        "released": release.table["count"],
+    }
+    if release.mechanism.deaths:
+        columns["released_part"] = release.table["part"]
+    columns |= {
+        "mean": found.mean,
+        "standard_deviation": np.sqrt(found.variance),
+        "lower": ends[:, 0],
+        "upper": ends[:, 1],
+    }
+    if above is not None:
+        columns["above"] = found.above(above)
+    return pa.table(columns)
+
+
+def _notes(found: Posterior, method: str) -> list[str]:
+    if method == "exact":
+        return ["Exact: a sum over all tables that agree with what is public."]
+    size = found.effective_sample_size
+    notes = []
+    if method == "augmented":
+        worst = float(found.r_hat.max())
+        notes.append(
+            f"Chains agree to an R-hat of {worst:.3f}; the draws are worth {size:,.0f} independent "
+            f"ones in the least certain place."
+        )
+        if worst > 1.01:
+            notes.append("An R-hat above 1.01 says that chains have not met yet: raise --draws.")
+    elif size is not None:
+        notes.append(f"The weighted draws are worth {size:,.0f} independent ones.")
+        if size < 100:
+            notes.append("Fewer than 100 are not enough: raise --draws, or choose augmented.")
+    return notes
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from countveil import storage
+
+    with storage.replacing(path) as temporary:
+        if path.suffix == ".csv":
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            pyarrow.parquet.write_table(table, temporary)

@@ -1,0 +1,49 @@
+"""Posterior means and intervals of places, as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_SHOWN = 40
+
+
+def posterior_view(
+    found: pa.Table, level: str, parameter: str, confidence: float, notes: Sequence[str]
+) -> RenderableType:
+    """Return a table of places, the first forty of them, and notes."""
+    table = Table(box=None, pad_edge=False)
+    heads = {
+        "geocode": level,
+        "released": "released",
+        "released_part": "part",
+        "mean": parameter,
+        "standard_deviation": "sd",
+        "lower": f"{confidence:.0%} from",
+        "upper": "to",
+        "above": "above",
+    }
+    for name in found.column_names:
+        table.add_column(heads[name], justify="left" if name == "geocode" else "right")
+    for row in found.slice(0, _SHOWN).to_pylist():
+        table.add_row(
+            *(
+                f"{value:,.4g}"
+                if isinstance(value, float)
+                else f"{value:,}"
+                if isinstance(value, int)
+                else str(value)
+                for value in row.values()
+            )
+        )
+    parts: list[RenderableType] = [table]
+    if found.num_rows > _SHOWN:
+        parts.append(Text(f"… and {found.num_rows - _SHOWN:,} more; --to writes all of them."))
+    if notes:
+        parts.append(Text(""))
+        parts += [Text(line) for line in notes]
+    return Group(*parts)
