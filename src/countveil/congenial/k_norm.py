@@ -118,8 +118,8 @@ class KNormGradient:
         """Draw one point, or `size` of them, for a simulation; data have a row for each person."""
         if not rng.reproducible:
             raise InputError(
-                "rng: Secure() came, and releases go through the door measure.draw, which charges "
-                "for them; use Seeded(7) for a simulation"
+                "rng: Secure() came, and releases go through the door measure.draw_estimate, which "
+                "charges for them; use Seeded(7) for a simulation"
             )
         drawn = draw(self, data, size=1 if size is None else size, rng=rng)
         return drawn[0] if size is None else drawn

@@ -2,6 +2,7 @@
 
 from countveil.measure.boundary import take
 from countveil.measure.measurement import Measurement, Measurements
+from countveil.measure.one_estimate import draw_estimate, read_estimate
 from countveil.measure.one_table import draw, mechanism_of, refuse_draw, totals_of
 from countveil.measure.strategy import lossy_queries, mechanism_for
 
@@ -9,9 +10,11 @@ __all__ = [
     "Measurement",
     "Measurements",
     "draw",
+    "draw_estimate",
     "lossy_queries",
     "mechanism_for",
     "mechanism_of",
+    "read_estimate",
     "refuse_draw",
     "take",
     "totals_of",
