@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from countveil import assess, measure, postprocess
+    from countveil import assess, congenial, infer, measure, postprocess
     from countveil.assess.intruder import Intruder
     from countveil.engines.registry import open_engine
     from countveil.mechanisms.continuous import Gaussian, Laplace
@@ -49,6 +49,8 @@ __all__ = [
     "Secure",
     "Seeded",
     "assess",
+    "congenial",
+    "infer",
     "measure",
     "open_engine",
     "postprocess",

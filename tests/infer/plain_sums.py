@@ -8,8 +8,7 @@ import numpy as np
 from scipy import stats
 
 from countveil import infer
-from countveil.congenial.base_measure import DirichletMultinomial
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial import DirichletMultinomial, Wasserstein
 
 TOTAL = 8
 
@@ -102,14 +101,15 @@ def prior_and_laws(model, table, facts_total):
     else:
         a, b = (np.broadcast_to(v, places) for v in (model.a, model.b))
         dead = table[:, 1]
-        for chance, _ in prior_and_laws(model.cases, table[:, :1], facts_total):
+        for chance, laws in prior_and_laws(model.cases, table[:, :1], facts_total):
             deaths = np.prod(
                 [stats.betabinom(cases[j], a[j], b[j]).pmf(dead[j]) for j in range(places)]
             )
-            yield (
-                chance * deaths,
-                [stats.beta(a[j] + dead[j], b[j] + cases[j] - dead[j]) for j in range(places)],
-            )
+            if not isinstance(model, infer.CaseRates):
+                laws = [
+                    stats.beta(a[j] + dead[j], b[j] + cases[j] - dead[j]) for j in range(places)
+                ]
+            yield chance * deaths, laws
 
 
 def posterior(model, released, mechanism, tables):
@@ -150,6 +150,7 @@ MODELS = {
     "shares": infer.DirichletMultinomialShares(alpha=[0.6, 2.0, 1.0]),
     "small areas": infer.SmallAreaRates(exposure=[1.0, 2.0, 0.5], mean=3.0, steps=2),
 }
+CASES = infer.CaseRates(a=1.0, b=3.0, cases=infer.GammaPoisson(shape=1.5, rate=0.5))
 DEATHS = infer.DeathRates(a=1.0, b=3.0, cases=infer.GammaPoisson(shape=1.5, rate=0.5))
 
 

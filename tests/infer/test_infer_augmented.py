@@ -6,9 +6,8 @@ from tests.infer.plain_sums import DEATHS, MODELS, mechanisms
 from tests.infer.test_infer_sampling import agree
 
 from countveil import Seeded, infer
-from countveil.congenial.base_measure import DirichletMultinomial
+from countveil.congenial import DirichletMultinomial, Wasserstein
 from countveil.congenial.product import Group
-from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import InputError
 from countveil.infer import augmented, diagnostics
 from countveil.infer.tracked_normalizer import TrackedNormalizer

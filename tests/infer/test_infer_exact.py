@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.special import gammaln
 from tests.conftest import GOLDEN
 from tests.infer import plain_sums
-from tests.infer.plain_sums import DEATHS, MODELS, TOTAL, all_tables, mechanisms
+from tests.infer.plain_sums import CASES, DEATHS, MODELS, TOTAL, all_tables, mechanisms
 
 from countveil import infer
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial import Wasserstein
 
 TRUTH = json.loads((GOLDEN / "public_inference.json").read_text())
 MODEL = infer.GammaPoisson(shape=1.5, rate=0.1)
@@ -39,13 +39,14 @@ def test_every_model_under_every_mechanism(name, kind):
     assert found.counts.sum() == pytest.approx(TOTAL)
 
 
+@pytest.mark.parametrize("model", [DEATHS, CASES])
 @pytest.mark.parametrize("kind", mechanisms(deaths=True, total=5, places=2))
-def test_death_rates(kind):
+def test_cases_and_deaths(kind, model):
     mechanism = mechanisms(deaths=True, total=5, places=2)[kind]
     released = [[6, -1], [0, 2]] if mechanism.base == "naive" else [[4, 1], [1, 1]]
-    found = infer.posterior(model=DEATHS, released=released, mechanism=mechanism)
+    found = infer.posterior(model=model, released=released, mechanism=mechanism)
     tables = all_tables(2, 5, deaths=True)
-    mean, variance, counts = plain_sums.posterior(DEATHS, released, mechanism, tables)
+    mean, variance, counts = plain_sums.posterior(model, released, mechanism, tables)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-8)
     np.testing.assert_allclose(found.counts, counts, rtol=1e-9)
@@ -98,6 +99,17 @@ def test_quantiles_solve_the_mixture():
     assert mixture.weights @ laws.cdf(low) == pytest.approx(0.05, abs=1e-10)
     assert mixture.weights @ laws.cdf(high) == pytest.approx(0.95, abs=1e-10)
     assert mixture.quantile(1e-9) < low
+
+
+def test_the_chance_of_being_above_a_value():
+    case = {"model": MODEL, "released": [14, 3, -4], "mechanism": NAIVE}
+    found = infer.posterior(**case)
+    mixture = found.mixtures[0]
+    tail = mixture.weights @ stats.gamma(mixture.first, scale=1 / mixture.second).sf(12.0)
+    assert found.above(12.0)[0] == pytest.approx(tail, rel=1e-10)
+    for method in ("rejection", "importance", "augmented"):
+        drawn = infer.posterior(**case, method=method, draws=8_000, chains=1, seed=2)
+        assert drawn.above(12.0)[0] == pytest.approx(tail, abs=0.05)
 
 
 def test_golden_mean():

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from countveil import Seeded, infer
-from countveil.congenial.base_measure import DirichletMultinomial
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial import DirichletMultinomial, Wasserstein
 from countveil.errors import InfeasibleError, InputError
 
 MODEL = infer.GammaPoisson(shape=1.5, rate=0.1)

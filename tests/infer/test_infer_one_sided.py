@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from countveil import infer
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial import Wasserstein
 from countveil.errors import InputError
 
 MODEL = infer.GammaPoisson(shape=1.5, rate=0.1)
@@ -110,6 +110,26 @@ def test_the_most_powerful_test_of_one_count():
     null, other = (stats.poisson(theta).pmf(k) @ noise for theta in (2.0, 9.0))
     best = optimize.linprog(-other, A_ub=null[None], b_ub=[0.05], bounds=(0, 1))
     assert found.power(9.0).released == pytest.approx(-best.fun, abs=1e-7)
+
+
+def test_theorem_15_is_not_always_strict():
+    """For one count under L1, max(Y, 0) is sufficient: all releases below 0 say the same of it.
+
+    So no test from Y has more power than one from Y*, at any level, though Y and Y* often differ.
+    """
+    counts = np.arange(30)[:, None, None]
+    below = np.array([ALONE.log_densities([y], counts) for y in (-9, -3, 0)])
+    assert np.ptp(below - below[:, :1], axis=0).max() < 1e-12  # equal but for a constant each
+    above = np.array([ALONE.log_densities([y], counts) for y in (0, 3)])
+    assert np.ptp(above - above[:, :1], axis=0).max() > 1  # and not above 0
+    found = infer.test_at_most(model=MODEL, released=[3], mechanism=ALONE, theta0=2.0)
+    clipped = stats.poisson(2.0).pmf(np.arange(60)) @ geometric(
+        np.arange(-200, 0)[None] - np.arange(60)[:, None], 0.25
+    ).sum(axis=1)
+    assert clipped > 0.2  # Y and Y* differ that often
+    for level in (0.01, 0.05, 0.5, 0.9):
+        power = found.power(5.0, level=level)
+        assert power.released == pytest.approx(power.projected, rel=1e-9)
 
 
 def test_congenial_releases_lose_nothing_by_projection():

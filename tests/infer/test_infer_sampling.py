@@ -10,7 +10,7 @@ from tests.conftest import GOLDEN
 from tests.infer.plain_sums import DEATHS, MODELS, TOTAL, all_tables, density, mechanisms
 
 from countveil import infer
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial import Wasserstein
 from countveil.errors import InputError
 from countveil.infer import rejection
 from countveil.infer.evidence import read_evidence

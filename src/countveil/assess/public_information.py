@@ -30,7 +30,7 @@ class Secret:
     records: int
     why: str
     guarantee: str
-    odds: float  # the largest factor on the odds of the two possibilities
+    odds: float | None  # the largest factor on the odds of the two possibilities, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _secret(plan: Plan, what: str, records: int, why: str) -> Secret:
         records,
         why,
         f"{cost} (epsilon {epsilon:.4g} at delta {float(plan.delta):g})",
-        odds_bounds(f"{epsilon:.12f}")[1],
+        None,
     )
 
 

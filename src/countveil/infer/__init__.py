@@ -1,6 +1,7 @@
 """INFER: what a release says of the rates behind the counts, beside public information (paper 003)."""
 
 from countveil.infer.beta_binomial import BetaBinomial
+from countveil.infer.case_rates import CaseRates
 from countveil.infer.death_rates import DeathRates
 from countveil.infer.gamma_poisson import GammaPoisson
 from countveil.infer.methods import posterior
@@ -14,6 +15,7 @@ from countveil.infer.small_areas import SmallAreaRates
 
 __all__ = [
     "BetaBinomial",
+    "CaseRates",
     "DeathRates",
     "DirichletMultinomialShares",
     "GammaPoisson",

@@ -2,8 +2,8 @@
 
 The rates are summed over, so a chain moves among tables of counts, and rates are drawn given the table.
 Two places of a group exchange counts, so that public sums hold: the new split comes from its exact
-conditional law beside everything but the mechanism's normaliser C, and is taken with chance
-min(1, C(x)/C(x')). With a constant normaliser every draw is taken.
+conditional law beside everything but the mechanism's normaliser C, for which a guess G stands, and is
+taken with chance min(1, C(x) G(x')/(C(x') G(x))). With a constant normaliser every draw is taken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from countveil.infer.tracked_normalizer import TrackedNormalizer
 from countveil.numerics import FloatArray, IntArray
 
 _WIDEST = 4_096  # values that one draw chooses from, if need be in a window around the present one
+
+_DISPERSED = 3.0  # times the noise's own spread: how far from the release chains start
 
 
 def augmented_posterior(
@@ -118,14 +120,14 @@ class _Chain:
         if tracker is not None:
             tracker.begin([move.places for move in moves])
         for move in moves:
-            changes = self._propose(move)
+            changes, log_guess = self._propose(move, tracker)
             changed = None
             self.moves += 1
             same = all(np.array_equal(self.table[place], count) for place, count in changes.items())
             accepted = True
             if tracker is not None and not same:
                 log_ratio, changed = tracker.propose(changes)
-                accepted = math.log(self.rng.random()) <= -log_ratio
+                accepted = math.log(self.rng.random()) <= log_guess - log_ratio
             if accepted:
                 self.taken += 1
                 for place, count in changes.items():
@@ -133,8 +135,14 @@ class _Chain:
             if tracker is not None:
                 tracker.settle(move.places, changed if accepted else None)
 
-    def _propose(self, move: _Move) -> dict[int, IntArray]:
-        """Draw the first place's count, and with it the second's, beside all but the normaliser."""
+    def _propose(
+        self, move: _Move, tracker: TrackedNormalizer | None
+    ) -> tuple[dict[int, IntArray], float]:
+        """Draw the first place's count, and so the second's; say what the normaliser was taken for.
+
+        The law drawn from is exact but for the normaliser, for which the product of sums of places'
+        weights stands; its log-ratio comes back, to be held against the normaliser's own.
+        """
         place, column = move.places[0], move.column
         now = int(self.table[place, column])
         low, high = self._range(place, column)
@@ -152,6 +160,12 @@ class _Chain:
             logs = logs + self._log_weights(move.places[1], 0, together - values)
         if not self.evidence.separable:
             logs = logs + self._log_joint_noise(move, values, together)
+        guess = np.zeros(len(values))
+        if tracker is not None and column == 0:
+            guess = tracker.log_masses(place, values)
+            if len(move.places) == 2:
+                guess = guess + tracker.log_masses(move.places[1], together - values)
+            logs = logs - guess
         sums = np.cumsum(np.exp(logs - logs.max()))
         value = start + int(np.searchsorted(sums, self.rng.random() * sums[-1], side="right"))
         changes = {place: self.table[place].copy()}
@@ -159,7 +173,7 @@ class _Chain:
         if len(move.places) == 2:
             changes[move.places[1]] = self.table[move.places[1]].copy()
             changes[move.places[1]][0] = together - value
-        return changes
+        return changes, float(guess[value - start] - guess[now - start])
 
     def _range(self, place: int, column: int) -> tuple[int, int | None]:
         if column == 1:
@@ -216,22 +230,21 @@ def _start(
     """Return a table with the public sums: near the release, or drawn at random."""
     table = np.maximum(evidence.released, 0)
     tops = np.array([np.iinfo(np.int64).max if most is None else most for most in mosts])
-    if rng is not None and evidence.facts.groups:
-        for group in evidence.facts.groups:
-            shares = rng.dirichlet(np.ones(len(group.members)))
-            table[list(group.members), 0] = np.floor(shares * group.total).astype(np.int64)
+    if rng is not None:
+        rate = float(evidence.mechanism.rate)
+        spread = 1 / math.sqrt(rate) if evidence.mechanism.loss == "squared L2" else 1 / rate
+        moved = table + np.round(rng.laplace(0.0, _DISPERSED * spread, table.shape))
+        highest = max([group.total for group in evidence.facts.groups], default=table.max())
+        table = np.clip(moved, 0, highest).astype(np.int64)
     table[:, 0] = np.minimum(table[:, 0], tops)
     for group in evidence.facts.groups:
         members = np.array(group.members)
         left = group.total - int(table[members, 0].sum())
-        order = members if rng is None else rng.permutation(members)
-        for place in order:
+        for place in members if rng is None else rng.permutation(members):
             step = min(left, int(tops[place]) - int(table[place, 0])) if left > 0 else left
             step = max(step, -int(table[place, 0]))
             table[place, 0] += step
             left -= step
     if evidence.deaths:
         table[:, 1] = np.minimum(table[:, 1], table[:, 0])
-        if rng is not None:
-            table[:, 1] = rng.integers(0, table[:, 0] + 1)
     return table

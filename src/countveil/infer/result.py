@@ -60,6 +60,14 @@ class Posterior:
             found.append(column[order[min(place, len(order) - 1)]])
         return np.array(found)
 
+    def above(self, value: float) -> FloatArray:
+        """Return the probability, of each place, that its parameter is above a value."""
+        if self.draws is None:
+            return np.array([1 - mixture.cdf(value) for mixture in self.mixtures])
+        draws = self.draws.reshape(-1, self.draws.shape[-1])
+        shares: FloatArray = np.average(draws > value, axis=0, weights=self.weights)
+        return shares
+
     @property
     def r_hat(self) -> FloatArray:
         """The split, rank-normalised R-hat of each place; near 1 where chains agree."""

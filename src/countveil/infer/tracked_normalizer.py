@@ -23,6 +23,7 @@ _LOG_FOLDED = math.log(1e-11)  # what folding may add, relative to the sum
 _LEAST_CHANCE = 1e-8  # of the sum under the tilt, below which rounding would show
 _DEVIATIONS = 16.0  # of the sum: the length of the transforms
 _EXPONENT = 8.0  # of Chernoff's bound, over the standard deviation
+_GUESSES = 129  # counts at which the sum of a place's weights is computed, under squared L2
 _TOO_OFTEN = 0.05  # of moves computed anew: fit tilt and length again
 
 
@@ -47,13 +48,15 @@ class TrackedNormalizer:
             place: np.asarray(mechanism.log_base(place, self._counts), dtype=np.float64)
             for place in group.members
         }
-        self._longer, self._moves, self._anew = 1.0, 0, 0
+        self._longer, self._moves, self._anew, self._short = 1.0, 0, 0, 0
+        self._guesses: dict[int, FloatArray] | None = None
         self._fit({place: table[place].copy() for place in group.members})
 
     def begin(self, moves: list[tuple[int, ...]]) -> None:
         """Prepare for a pass: moves of disjoint places, in this order."""
         if self._anew > _TOO_OFTEN * max(self._moves, 200):
-            self._longer *= 2
+            if self._short > self._anew / 2:
+                self._longer *= 2
             self._fit({place: factor.count for place, factor in self._factors.items()})
         moved = {place for move in moves for place in move}
         product = np.ones(self._length // 2 + 1, dtype=np.complex128)
@@ -78,6 +81,16 @@ class TrackedNormalizer:
         log_normalizer = self._read(product, {**self._factors, **changed})
         self._proposed = log_normalizer
         return log_normalizer - self._log_normalizer, changed
+
+    def log_masses(self, place: int, counts: IntArray) -> FloatArray:
+        """Return about how C depends on the count of a place: what proposals are divided by.
+
+        C is the product of the places' sums of weights, times the chance of the public sum under the
+        tilt, which hardly changes. Exact for L1 and cases alone; any guess leaves the chain right.
+        """
+        if self._guesses is None:
+            return np.zeros(len(counts))
+        return self._guesses[place][counts]
 
     def settle(self, move: tuple[int, ...], changed: dict[int, Factor] | None) -> None:
         """End the move: with these factors if it was taken, with the former if not."""
@@ -109,8 +122,11 @@ class TrackedNormalizer:
         self._tops = {
             place: float((base + self._tilt * grid).max()) for place, base in self._bases.items()
         }
+        self._guesses = None
+        if self._mechanism.prior is not None:
+            self._guesses = {place: self._guess(place) for place in counts}
         self._factors = {place: self._factor(place, count) for place, count in counts.items()}
-        self._moves = self._anew = 0
+        self._moves = self._anew = self._short = 0
         product = np.ones(self._length // 2 + 1, dtype=np.complex128)
         for factor in self._factors.values():
             product = product * factor.transform
@@ -141,6 +157,22 @@ class TrackedNormalizer:
             math.log(float(below)) - shift,
         )
 
+    def _guess(self, place: int) -> FloatArray:
+        """Return log of the sum of a place's tilted weights, by its count."""
+        base = self._bases[place] + self._tilt * self._counts
+        rate = float(self._mechanism.rate)
+        if self._mechanism.loss == "L1":
+            # Sums to the left and to the right of a count, each a running sum.
+            left = np.logaddexp.accumulate(base + rate * self._counts) - rate * self._counts
+            back = np.logaddexp.accumulate((base - rate * self._counts)[::-1])[::-1]
+            right = np.full(len(base), -math.inf)
+            right[:-1] = back[1:] + rate * self._counts[:-1]
+            sums: FloatArray = np.logaddexp(left, right)
+            return sums
+        at = np.unique(np.linspace(0, self._group.total, _GUESSES).astype(np.int64))
+        few = [float(np.logaddexp.reduce(base - self._cost(self._counts - count))) for count in at]
+        return np.interp(self._counts, at, few)
+
     def _window(self, place: int, count: int) -> tuple[int, int]:
         """Return the counts outside of which weights are below exp(-80) of the place's own."""
         here = float(self._bases[place][count]) + self._tilt * count
@@ -164,6 +196,7 @@ class TrackedNormalizer:
             if max(above, below) <= limit:
                 log_masses = math.fsum(factor.log_mass for factor in factors.values())
                 return math.log(chance) + log_masses - self._tilt * self._group.total
+            self._short += 1
         self._anew += 1
         rows = [self._log_weights(place, item.count, 0, None) for place, item in factors.items()]
         return log_sum(rows, self._group.total)

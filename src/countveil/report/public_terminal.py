@@ -22,7 +22,7 @@ def public_view(found: PublicGuarantee) -> RenderableType:
     ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for item in found.secrets:
-        odds = f"× {item.odds:,.4g}"
+        odds = "no bound" if item.odds is None else f"× {item.odds:,.4g}"
         table.add_row(item.what, str(item.records), item.guarantee, odds, item.why)
     parts += [Text(""), table]
     if found.sentences:
