@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from countveil.release import Release
 
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
+_WARMUP = 500
 
 
 @command
@@ -74,7 +75,8 @@ def infer(
     released = release.counts
     denominators = None if exposure is None else _read_exposure(exposure, release)
     chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
-    with showing.progress("fitting", 1, quiet) as step:
+    sweeps = chains * (_WARMUP + draws) if method == "augmented" else 1
+    with showing.progress("fitting", sweeps, quiet) as step:
         found = inference.posterior(
             model=chosen,
             released=released,
@@ -82,9 +84,11 @@ def infer(
             method=method,  # type: ignore[arg-type]
             draws=draws,
             chains=chains,
+            warmup=_WARMUP,
             seed=seed,
+            progress=lambda done, _: step(done),
         )
-        step(1)
+        step(sweeps)
     table = _table(release, found, confidence, above)
     notes = _notes(found, method)
     if to is not None:

@@ -9,6 +9,7 @@ taken with chance min(1, C(x) G(x')/(C(x') G(x))). With a constant normaliser ev
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,11 @@ _WIDEST = 4_096  # values that one draw chooses from, if need be in a window aro
 _DISPERSED = 3.0  # times the noise's own spread: how far from the release chains start
 
 
+Progress = Callable[[int, int], None]  # sweeps done, sweeps
+
+
 def augmented_posterior(
-    evidence: Evidence, *, draws: int, warmup: int, chains: int, seed: int
+    evidence: Evidence, *, draws: int, warmup: int, chains: int, seed: int, progress: Progress
 ) -> Posterior:
     """Run chains from dispersed tables and return their draws with diagnostics."""
     mechanism = evidence.mechanism
@@ -44,6 +48,7 @@ def augmented_posterior(
         chain = _Chain(evidence, np.random.default_rng(stream), dispersed=number > 0)
         for step in range(warmup + draws):
             chain.sweep()
+            progress(number * (warmup + draws) + step + 1, chains * (warmup + draws))
             if step >= warmup:
                 tables[number, step - warmup] = chain.table
                 points[number, step - warmup] = chain.point

@@ -7,7 +7,7 @@ from typing import Any
 
 from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import InputError
-from countveil.infer.augmented import augmented_posterior
+from countveil.infer.augmented import Progress, augmented_posterior
 from countveil.infer.evidence import read_evidence
 from countveil.infer.exact import exact_posterior
 from countveil.infer.importance import importance_posterior
@@ -28,12 +28,14 @@ def posterior(
     chains: int = 4,
     warmup: int = 500,
     proposal: Model | None = None,
+    progress: Progress = lambda done, of: None,
 ) -> Posterior:
     """Return what is known of the model's parameters given a release and what is public.
 
     Noise counts as the mechanism's own law, and the public facts as conditions on the counts. Numbers
-    are drawn by NumPy from `seed`, as no privacy hangs on them. "augmented" takes `draws` of
-    each of its chains after `warmup`; `proposal` is the g of "importance".
+    are drawn by NumPy from `seed`, as no privacy hangs on them. "augmented" takes `draws` of each of
+    its chains after `warmup`, and tells `progress` how many sweeps are done; `proposal` is the g of
+    "importance".
     """
     evidence = read_evidence(model, released, mechanism, public)
     for name, value, least in (("draws", draws, 4), ("chains", chains, 1), ("warmup", warmup, 0)):
@@ -50,7 +52,9 @@ def posterior(
     if method == "importance":
         return importance_posterior(evidence, draws=draws, seed=seed, proposal=proposal)
     if method == "augmented":
-        return augmented_posterior(evidence, draws=draws, warmup=warmup, chains=chains, seed=seed)
+        return augmented_posterior(
+            evidence, draws=draws, warmup=warmup, chains=chains, seed=seed, progress=progress
+        )
     raise InputError(
         f'method: {method!r} is not known; choose "exact", "rejection", "importance" or "augmented"'
     )
