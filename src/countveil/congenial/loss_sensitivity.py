@@ -39,10 +39,9 @@ def sensitivity(
     needs it.
 
     Let people leave one cell for good, a of them, and b others come into another; k = 2 beside
-    deaths, else 1; s the largest total. Then the loss moves farthest if all were in the one, by
-      L1           k(a + b)
-      L2           √(k(a² + b²)), rounded up
-      squared L2   k(a(2s - a) + b(2s - b)), for a release with all in the other
+    deaths, else 1; s the largest total. Then the loss moves farthest if all were in the one: L1 by
+    k(a + b); L2 by √(k(a² + b²)), rounded up; squared L2 by k(a(2s - a) + b(2s - b)), for a release
+    with all in the other.
     """
     _check(loss, people, neighbors, largest, cells)
     if fixed_total and neighbors == "add-remove":
