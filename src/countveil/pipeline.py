@@ -177,6 +177,9 @@ def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> No
     if plan.one_table is not None:
         if counts is not None:
             measure.refuse_draw(counts, plan)
+        elif plan.crosswalk is not None:
+            codes = plan.geography().geocodes(plan.one_table.level).to_pylist()
+            plan.one_table.previous_counts(codes)
         return
     refuse_contradictions(plan)
     plan.ledger().check(plan.cost)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from countveil import Secure, Seeded
-from countveil.congenial import DirichletMultinomial, Wasserstein, euclidean
+from countveil.congenial import DirichletMultinomial, Wasserstein, euclidean, independent
 from countveil.congenial.base_measure import Flat
-from countveil.congenial.exact_chance import Scaled, below, enclose_exp
+from countveil.congenial.exact_chance import Scaled, below, enclose_exp, those_that_happen
 from countveil.congenial.product import Group, Shape, prepare
 from countveil.errors import InputError
+from countveil.numerics import log_theta
 
 Table = NDArray[np.int64]
 
@@ -205,6 +206,62 @@ def test_deciding_all_by_enclosures_gives_the_same_draws(
     assert np.array_equal(by_floats, exactly)
 
 
+@pytest.mark.parametrize("loss", ["L1", "squared L2"])
+@pytest.mark.parametrize("rate", [Fraction(1, 10**9), Fraction(1, 3), Fraction(400)])
+@pytest.mark.parametrize(
+    "prior", [None, _PRIOR, DirichletMultinomial([1, 1, 0, 9], pseudo_count="1e-9")]
+)
+def test_no_table_has_a_chance_above_one(loss: str, rate: Fraction, prior: Any) -> None:
+    for deaths, counts in ((False, np.array([[6], [0], [1], [2]])), (True, _BOTH)):
+        total = int(counts[:, 0].sum())
+        shape = Shape(rate, 1 if loss == "L1" else 2)
+        law = prepare(prior or Flat(), shape, counts, (Group((0, 1, 2, 3), total),))
+        for table in _tables(4, total, deaths)[::7]:
+            _, high = law.chance(table.reshape(4, -1)).enclose(80)
+            assert high <= 1 << 80
+
+
+def test_no_table_has_a_euclidean_chance_above_one() -> None:
+    counts = np.array([[5], [0], [3]])
+    for epsilon, prior in (("2", None), ("1/50", None), ("3", DirichletMultinomial([9, 1, 1]))):
+        mechanism = Wasserstein(loss="L2", epsilon=epsilon, total=8, prior=prior)
+        law = mechanism.prepared(counts[:, 0]).sampler
+        assert isinstance(law, euclidean.Euclidean)
+        for table in _tables(3, 8, False)[::5]:
+            for part in range(len(law.envelope.shapes)):
+                assert law._enclosure(table[:, None], part)(80)[1] <= 1 << 80
+
+
+def test_a_large_total_has_the_right_euclidean_law() -> None:
+    """Beside a large total, what matters is near: tables a few people away, summed by hand."""
+    counts = np.array([1_000_000, 1_500_000, 500_000])
+    mechanism = Wasserstein(loss="L2", epsilon="6", total=3_000_000)
+    near = [(a, b) for a in range(-40, 41) for b in range(-40, 41)]
+    weights = [math.exp(-float(mechanism.rate) * math.hypot(a, b, a + b)) for a, b in near]
+    chance = 1 / sum(weights)
+    drawn = mechanism.sample(counts, rng=Seeded(2), size=4_000)
+    hits = int((drawn == counts).all(axis=1).sum())
+    assert abs(hits - 4_000 * chance) < 5 * math.sqrt(4_000 * chance * (1 - chance))
+
+
+def test_chances_that_are_no_numbers_are_not_decided() -> None:
+    rng = Seeded(1)
+    rng.begin(2)
+    with pytest.raises(ArithmeticError):
+        list(
+            those_that_happen(
+                np.array([0.0, np.nan]), 1e-9, lambda _: lambda _: (0, 1), rng, np.arange(2), 0
+            )
+        )
+
+
+def test_wide_sums_of_noise_are_enclosed() -> None:
+    for rate in (Fraction(1, 199), Fraction(1, 201), Fraction(1, 5_000)):
+        low, high = independent._enclose_sum(Shape(rate, 2), 120)
+        assert low <= high <= low + 2**40
+        assert low / 2**120 == pytest.approx(math.exp(log_theta(float(rate))), rel=1e-14)
+
+
 def test_the_euclidean_envelope_is_above_everywhere() -> None:
     for rate, dimension, farthest in ((Fraction(1, 3), 4, math.inf), (Fraction(1, 40), 6, 300.0)):
         envelope = euclidean.envelope(rate, dimension, farthest, lambda _: 0.0)
@@ -343,6 +400,12 @@ def test_what_is_prepared_shows_no_count() -> None:
     assert "confidential" in shown
     assert "9" not in shown
     assert "12" not in shown
+    for loss, base in (("L1", None), ("L2", None), ("L1", "naive")):
+        law = Wasserstein(loss=loss, epsilon="1", total=4760, base=base)  # type: ignore[arg-type]
+        shown = repr(law.prepared([4711, 42, 7]).sampler)
+        assert "confidential" in shown
+        assert "4711" not in shown
+        assert "42" not in shown
 
 
 @pytest.mark.parametrize(
@@ -362,6 +425,9 @@ def test_what_is_prepared_shows_no_count() -> None:
         ({"halved": False}, None, "halved: False"),
         ({"neighbors": "add-remove"}, None, "not possible beside a fixed total"),
         ({"people": 0}, None, "people: 0 is not allowed"),
+        ({"sigma": "1/10"}, None, "sigma: 1/10 is below 2"),
+        ({"epsilon": "1e-12"}, None, "says nothing of its counts"),
+        ({}, np.zeros(2**18 + 1, np.int64), "up to 262,144 are drawn"),
         ({"subtotals": [([0], 30)]}, _CASES, "they sum to 30 and the total is 22"),
         ({"subtotals": [([0, 1], 9), ([1], 1)]}, None, "may be in one of them only"),
         ({"subtotals": [([9], 3)]}, _CASES, "a place is 9"),
@@ -398,6 +464,9 @@ def test_no_message_tells_a_confidential_sum() -> None:
         ([], {}, "whole numbers"),
         ([3], {"alpha": "0"}, "alpha: 0 is not allowed"),
         ([3], {"pseudo_count": "-1"}, "pseudo_count: -1 is not allowed"),
+        ([3], {"alpha": "1e14"}, "must lie between"),
+        ([3], {"alpha": "1e-400"}, "must lie between"),
+        ([2**62], {}, "must lie between"),
     ],
 )
 def test_bad_priors_are_refused(previous: Any, more: dict[str, Any], message: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import run
 
 from countveil import Release, Secure, Seeded, congenial, measure, open_engine, pipeline
+from countveil.assess.public_information import beside_public
 from countveil.errors import (
     FolderError,
     InputError,
@@ -130,7 +131,7 @@ def test_a_second_call_finds_the_release_and_charges_nothing(plan):
     first, second = drawn(plan), drawn(plan)
     assert np.array_equal(first, second)
     assert len(Plan.load(plan).ledger().charges()) == 1
-    with pytest.raises(LedgerError, match="only 0 is left along its coupling"):
+    with pytest.raises(LedgerError, match="only 0 is left"):
         drawn(plan, "another")
     assert not (plan.parent / "another-internal").exists()
 
@@ -220,10 +221,9 @@ def test_nothing_published_depends_on_records_but_the_table_and_the_totals(plan)
     other = TABLE.copy()
     other[0, 0], other[1, 0] = 40, 8
     drawn(plan, "two", rng=Seeded(4), counts=other)
-    for name in ("geography.parquet", "last.csv"):
-        if (plan.parent / "one" / name).exists():
-            one, two = (plan.parent / out / name for out in ("one", "two"))
-            assert one.read_bytes() == two.read_bytes()
+    for name in ("geography.parquet", "previous.csv"):
+        one, two = (plan.parent / out / name for out in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
     one, two = (
         json.loads((plan.parent / out / "manifest.json").read_text()) for out in ("one", "two")
     )
@@ -236,7 +236,9 @@ def test_the_internal_folder_is_private_and_its_log_silent(plan):
     drawn(plan)
     internal = plan.parent / "out-internal"
     assert stat.S_IMODE(internal.stat().st_mode) == 0o700
-    assert "250" not in (internal / "log.jsonl").read_text()
+    for line in (internal / "log.jsonl").read_text().splitlines():
+        facts = json.loads(line)
+        assert set(facts) <= {"at", "process", "event", "release", "new", "cost"}
 
 
 def test_regions_whose_totals_are_public_keep_them(plan):
@@ -266,6 +268,7 @@ def test_naive_noise_needs_no_total_and_spends_all_of_epsilon(plan):
 
 
 def test_previous_counts_may_be_an_earlier_private_release(plan):
+    changed(plan, ("[congenial]", '[ledger]\ntotal = "2"\n[congenial]'))
     drawn(plan, "april")
     released = plan.parent / "april" / "counts" / "county.parquet"
     changed(
@@ -281,8 +284,118 @@ def test_previous_counts_may_be_an_earlier_private_release(plan):
 
 
 @pytest.mark.parametrize(
+    "edits",
+    [
+        [('previous = "last.csv"\npseudo_count = "1/2"\n', "")],
+        [('part = { OUTCOME = ["died"] }\n', "")],
+        [('pseudo_count = "1/2"', 'pseudo_count = "1"')],
+        [
+            (
+                "one_row_per_person = true",
+                'one_row_per_person = true\nmissing = { OUTCOME = "alive" }',
+            )
+        ],
+        [('title = "Cases of a month"', 'title = "Again"\ndataset = "Cases of a month"')],
+    ],
+)
+def test_no_other_plan_for_the_same_data_gets_a_limit_of_its_own(plan, edits):
+    drawn(plan)
+    changed(plan, *edits)
+    table = TABLE if "part" in plan.read_text() else TABLE[:, 0]
+    with pytest.raises(LedgerError, match="only 0 is left"):
+        drawn(plan, "another", counts=table)
+    (plan.parent / "last.csv").write_text("county,count\nA,31\nB,9\nC,0\nD,20\nE,180\n")
+    with pytest.raises(LedgerError, match="only 0 is left"):
+        drawn(plan, "yet-another", counts=table)
+
+
+def test_other_public_totals_are_refused_by_the_same_ledger(plan):
+    drawn(plan)
+    changed(plan, ('level = "state"', 'level = "region"'))
+    with pytest.raises(LedgerError, match="no sum of both means anything"):
+        drawn(plan, "another")
+
+
+def test_only_the_columns_that_were_used_are_published(plan):
+    (plan.parent / "last.csv").write_text(
+        "county,count,secret\nA,30,41\nB,9,7\nC,0,0\nD,20,17\nE,180,250\n"
+    )
+    drawn(plan)
+    published = (plan.parent / "out" / "previous.csv").read_text()
+    assert "secret" not in published
+    assert "250" not in published
+    assert Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+
+
+def test_other_previous_counts_are_another_release(plan):
+    drawn(plan)
+    (plan.parent / "last.csv").write_text("county,count\nA,31\nB,9\nC,0\nD,20\nE,180\n")
+    with pytest.raises(FolderError, match="other files that it names"):
+        drawn(plan)
+
+
+def test_what_cannot_be_drawn_is_refused_before_the_charge(plan, monkeypatch):
+    def impossible(self, targets):
+        raise InputError("counts: too large")
+
+    monkeypatch.setattr(congenial.Wasserstein, "_sampler", impossible)
+    with pytest.raises(InputError, match="too large"):
+        drawn(plan)
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_the_manifest_says_that_a_budget_was_chosen_from_records(plan):
+    changed(plan, ('epsilon = "1"', 'epsilon = "1"\nchosen_from = "records"'))
+    drawn(plan)
+    assert Release.read(plan.parent / "out").manifest["budget_chosen_from"] == "records"
+    assert Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+
+
+def test_the_secret_of_add_remove_is_whether_he_is_counted(plan):
+    loaded = changed(
+        plan,
+        ('[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "published every week"\n', ""),
+        ('previous = "last.csv"\npseudo_count = "1/2"', 'base = "naive"'),
+        ('neighbors = "change-one"', 'neighbors = "add-remove"'),
+        ('part = { OUTCOME = ["died"] }\n', ""),
+    )
+    assert "whether he is counted there or nowhere" in one_table.theta_of(loaded).secrets
+    drawn(plan)
+    found = beside_public(Release.read(plan.parent / "out"))
+    assert any("rho = 1/2 " in line for line in found.sentences)
+    mechanism = Release.read(plan.parent / "out").mechanism
+    apart = mechanism.log_density([1, 0], [1, 0]) - mechanism.log_density([1, 0], [0, 0])
+    assert apart == pytest.approx(1.0)
+
+
+def test_the_public_lens_tells_totals_of_one_unit(plan):
+    (plan.parent / "counties.csv").write_text(
+        "state,region,county\nPA,N,A\nPA,N,B\nPA,N,C\nPA,M,D\nPA,S,E\n"
+    )
+    changed(plan, ('level = "state"', 'level = "region"'))
+    pipeline.release(Plan.load(plan), to=plan.parent / "out", rng=Seeded(1))
+    found = beside_public(Release.read(plan.parent / "out"))
+    assert "2 of 3 public totals are of one unit, and tell its count." in found.sentences
+
+
+@pytest.mark.parametrize(
     ("edits", "message"),
     [
+        (
+            [("[congenial]", '[ledger]\nperiod = "year"\nperiod_limit = "1"\n[congenial]')],
+            "no period",
+        ),
+        ([("[congenial]", '[ledger]\ntotal = "-1"\n[congenial]')], "ledger.total: -1"),
+        ([("[congenial]", "[intruder]\nlimit = 1.5\n[congenial]")], "no limit on an intruder"),
+        (
+            [
+                (
+                    'previous = "last.csv"\npseudo_count = "1/2"',
+                    'loss = "squared L2"\nbase = "naive"',
+                )
+            ],
+            "moves without limit",
+        ),
         ([('epsilon = "1"', 'epsilon = "0"')], "budget.epsilon: 0 is not allowed"),
         ([('epsilon = "1"', 'rho = "1"')], "spends epsilon alone"),
         ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "take out levels"),
@@ -321,6 +434,8 @@ def test_bad_plans_are_refused(plan, edits, message):
         ("county,cases\nA,30\n", "no column 'count'"),
         ("county,count\nA,30\nA,1\nB,1\nC,1\nD,1\nE,1\n", "is listed twice"),
         ("county,count\nA,x\nB,1\nC,1\nD,1\nE,1\n", "cannot be read"),
+        ("", "cannot be read"),
+        ("county,count,count\nA,1,1\n", "last.csv"),
         ("county,count\nA,-3\nB,1\nC,1\nD,1\nE,1\n", "1 counts are negative"),
     ],
 )
@@ -385,7 +500,7 @@ def test_the_command_line_checks_releases_verifies_and_packages(plan):
     ran = run("release", plan, "--to", folder / "out", "--quiet")
     assert ran.status == 0, ran.err
     assert "released for epsilon = 1 beside public information" in ran.out
-    assert "epsilon = 0 along its coupling left" in ran.out
+    assert "has epsilon = 0 left" in ran.out
     again = run("release", plan, "--to", folder / "out", "--quiet", "--json").document()
     assert again["released_before"]
     assert again["cost"]["currency"] == "beside public information"

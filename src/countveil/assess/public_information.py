@@ -3,8 +3,9 @@
 Exact totals, published as counted, are known to everyone, so a guarantee can only compare databases
 that agree on them. A change of one record that leaves every invariant as it is, is protected as the
 plan says. Another change needs a second person who makes up for it: two records differ, and twice the
-epsilon, or four times the rho, is what the plan's noise guarantees (group privacy). What an invariant
-settles alone, such as that nobody is in an empty place, is protected by nothing.
+epsilon, or four times the rho, is what the plan's noise guarantees (group privacy), if people are alike
+and independent given what is public. What an invariant settles alone, such as that nobody is in an
+empty place, is protected by nothing.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def beside_public(of: Plan | Release) -> PublicGuarantee:
         sentences += _settled(of)
     if any(item.records > 1 for item in secrets):
         sentences.append(
-            "Where two records differ, the intruder does not know who makes up for the change. One who "
-            "knows all other records learns such a secret from the fixed counts alone."
+            "Where others must make up for a change, the guarantee is for an intruder to whom people "
+            "are alike and independent, given what is public: then two of them may change places. One "
+            "who knows all other records learns such a secret from the fixed counts alone."
         )
     return PublicGuarantee(
         plan.title,
@@ -107,6 +109,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
     if plan.neighbors == "add-remove":
         return [_secret(plan, f"whether a {plan.unit} is counted at all", 1, "nothing is fixed")]
     found = []
+    more = 1 + plan.rows_per_person  # each of his rows may need another's to make up for it
     lowest, fixed = plan.levels[-1], [item.level for item in plan.invariants]
     deepest = max((plan.levels.index(level) for level in fixed), default=-1)
     finest = plan.levels[deepest] if deepest >= 0 else None
@@ -118,7 +121,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
     if finest is not None and units.get(finest) != 1:
         across = f"in which {finest} he is counted"
         why = f"the fixed counts of {finest} need another {plan.unit} to move the other way"
-        found.append(_secret(plan, across, 2, why))
+        found.append(_secret(plan, across, more, why))
     for number, attribute in enumerate(plan.schema.attributes):
         ties = [item for item in plan.invariants if _tells(plan, item.query.cell_of, number)]
         if not ties:
@@ -127,7 +130,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
         else:
             named = ", ".join(f"{item.query.name} of {item.level}" for item in ties)
             why = f"{named} is fixed, so that another must make up for it"
-            found.append(_secret(plan, f"his {attribute.name}, where it tells", 2, why))
+            found.append(_secret(plan, f"his {attribute.name}, where it tells", more, why))
     return found
 
 
@@ -180,32 +183,39 @@ def _of_table(plan: Plan, release: Release | None) -> PublicGuarantee:
     assert table is not None  # the caller asked for it
     epsilon = table.epsilon
     low, high = odds_bounds(epsilon)
-    compared = compare_sensitivity(
-        table.loss if table.loss != "squared L2" else "L1",
-        table.people,
-        fixed_total=table.fixed is not None,
-        deaths=table.part is not None,
-        neighbors=plan.neighbors,
-    )
+    # A constant normaliser spares the factor 2, and lets log-ratios span twice as much.
+    rho = epsilon**2 / (2 if table.base == "naive" else 8)
     sentences = [
         f"Whoever sees the release changes the odds of two secrets of a pair by a factor from "
         f"{low:.4g} to {high:.4g}, and the probability of one by {largest_shift(epsilon):.3f} at most.",
         f"What he would believe after a release from a database with {table.people} other record"
         f"{'' if table.people == 1 else 's'} differs by {posterior_to_posterior(epsilon):.3f} at most, "
         f"in total variation.",
-        f"It also is rho = {epsilon**2 / 8} in the sense of zCDP between the two secrets.",
-        f"By Lemma 12's comparison, {compared.sentence}.",
-        "It is no differential privacy, and is added to none. To other releases beside public "
-        "information it adds up only where they share its coupling, which the ledger knows.",
+        f"It also is rho = {rho} in the sense of zCDP between the two secrets.",
+        "It is no differential privacy, and is added to none. Releases beside public information add "
+        "up along one coupling, and the ledger takes no others.",
     ]
+    if table.loss != "squared L2":
+        compared = compare_sensitivity(
+            table.loss,
+            table.people,
+            fixed_total=table.fixed is not None,
+            deaths=table.part is not None,
+            neighbors=plan.neighbors,
+        )
+        sentences.append(f"By Lemma 12's comparison, {compared.sentence}.")
     theta = theta_of(plan)
     if release is not None and table.fixed is not None:
-        totals = [group.total for group in release.mechanism.groups(len(release.counts))]
-        if 0 in totals:
-            sentences.append(
-                f"{totals.count(0)} of {len(totals)} public totals are 0: that nobody is there is no "
-                f"secret."
-            )
+        groups = release.mechanism.groups(len(release.counts))
+        for number, what in (
+            (sum(group.total == 0 for group in groups), "are 0: that nobody is there is no secret"),
+            (
+                sum(len(group.members) == 1 for group in groups),
+                "are of one unit, and tell its count",
+            ),
+        ):
+            if number:
+                sentences.append(f"{number:,} of {len(groups):,} public totals {what}.")
     return PublicGuarantee(
         plan.title,
         theta.public,

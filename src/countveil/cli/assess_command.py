@@ -148,6 +148,8 @@ def assess(
     if lens == "public":
         lenses.show_public(out, as_json=as_json)
         return
+    if lens in ("loss", "homogeneity") and out.is_dir():
+        _refuse_one_table(out)
     if lens == "loss":
         given: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
         given |= {"confidence": confidence, "as_json": as_json}
@@ -188,12 +190,8 @@ def assess(
     from countveil.release import Release
     from countveil.report import risk_terminal
 
+    _refuse_one_table(out)
     done = Release.read(out)
-    if done.plan.one_table is not None:
-        raise InputError(
-            f"{out}: is a table drawn beside public information, whose guarantee bounds what an "
-            f"intruder learns; see it with --lens public"
-        )
     if plan is not None and not internal:
         raise InputError(
             "assess: --plan names the records that --internal reads; give both, or none"
@@ -233,6 +231,16 @@ def assess(
     if counts is not None:
         console.print(
             f"\nWritten: {internal_of(out)}/risk.json and tables beside it", soft_wrap=True
+        )
+
+
+def _refuse_one_table(out: Path) -> None:
+    from countveil.release import Release
+
+    if Release.read(out).plan.one_table is not None:
+        raise InputError(
+            f"{out}: is a table drawn beside public information, whose guarantee bounds what an "
+            f"intruder learns; see it with --lens public"
         )
 
 

@@ -206,11 +206,8 @@ def release(
             progress=progress,
         )
     book = loaded.ledger(ledger)
-    if loaded.one_table is None:
-        left = str(book.left())
-    else:
-        coupling = done.manifest["guarantee"]["coupling"]
-        left = f"epsilon = {book.left_beside_public(coupling)} along its coupling"
+    beside = loaded.one_table is not None
+    left = f"epsilon = {book.left_beside_public()}" if beside else str(book.left())
     if as_json:
         showing.print_json(
             {

@@ -18,6 +18,8 @@ from scipy import special
 from countveil.errors import InputError
 from countveil.numerics import Exact, FloatArray, IntArray, exact, positive
 
+_WEAKEST, _STRONGEST = Fraction(1, 10**12), Fraction(10**12)  # where floats of log Γ are good
+
 
 class BaseMeasure(Protocol):
     """Log-weights of each count, for tables whose weight is the product of them."""
@@ -97,6 +99,13 @@ class DirichletMultinomial:
                 f"previous: {self.previous.count(0)} places had a count of 0, which forces 0 again; "
                 f'give a pseudo-count, such as pseudo_count="1/2"'
             )
+        for x in self.previous:
+            if not _WEAKEST <= self.alpha * x + self.pseudo_count <= _STRONGEST:
+                raise InputError(
+                    f"alpha: {alpha} times a previous count, and the pseudo-count, is "
+                    f"{float(min(self.alpha * x + self.pseudo_count, Fraction(10) ** 300)):.3g}; it "
+                    f"must lie between {float(_WEAKEST):g} and {float(_STRONGEST):g}"
+                )
         strengths = np.array([float(self.alpha * x + self.pseudo_count) for x in self.previous])
         strengths.setflags(write=False)
         object.__setattr__(self, "strengths", strengths)

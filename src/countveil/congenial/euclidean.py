@@ -208,7 +208,7 @@ def _log_sum_and_slope(
     return value, slope
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Euclidean:
     """Draws from exp(-rate·r) times a base measure, through an envelope."""
 
@@ -220,6 +220,9 @@ class Euclidean:
     logs: FloatArray = field(init=False)
     picks: IntArray = field(init=False)
     _parts: dict[Shape, Part] = field(init=False, default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<a Euclidean law around {len(self.targets)} confidential counts>"
 
     def __post_init__(self) -> None:
         """Weigh the parts: each by the sum of its weights, as its proposals have it."""

@@ -79,14 +79,19 @@ def those_that_happen(
 ) -> Iterator[int]:
     """Yield, in order, the numbers of those of some independent events that happen.
 
-    Event i has a chance within a relative `margin` of exp(log_chances[i]), enclosed by enclose(i); its
-    uniform number has the bits of draw draws[i] of the batch, from `depth` on.
+    Event i has a chance whose logarithm is within `margin` of log_chances[i], and a part in 2**30 of
+    it, enclosed by enclose(i); its uniform number has the bits of draw draws[i] of the batch, from
+    `depth` on.
     """
+    if np.isnan(log_chances).any():
+        raise ArithmeticError("a chance is not a number; nothing was decided")
     words = rng.deepen(draws, depth)
-    chances = np.exp(np.minimum(log_chances, 1.0))
     uniform = words / 2.0**_WORD
-    sure = uniform + 2.0**-50 < chances * (1 - margin)
-    for event in np.flatnonzero(uniform - 2.0**-50 <= chances * (1 + margin)).tolist():
+    slack = margin - 2.0**-30 * np.maximum(log_chances, -1e300)  # chances are at most 1
+    sure = uniform + 2.0**-50 < np.exp(np.maximum(log_chances, -1e300) - slack)
+    highest = np.exp(np.minimum(np.maximum(log_chances, -1e300) + slack, 1.0))
+    possible = (uniform - 2.0**-50 <= highest) & (log_chances > -np.inf)
+    for event in np.flatnonzero(possible).tolist():
         if sure[event] or _settled(
             int(words[event]), enclose(event), rng, draws[event : event + 1], depth
         ):

@@ -105,6 +105,13 @@ class PartialPrivacy:
         return _digest(self.theta, self.coupling)
 
     @property
+    def coupling_digest(self) -> str:
+        """What the ledger knows its coupling by."""
+        if self.coupling is None:
+            raise InputError("guarantee: it has no coupling, so that nothing could be added to it")
+        return hashlib.sha256(self.coupling.encode()).hexdigest()
+
+    @property
     def posterior_odds(self) -> tuple[float, float]:
         """The least and the largest factor by which a release changes the odds of a pair (Lemma 4)."""
         return odds_bounds(self.epsilon)
@@ -161,14 +168,19 @@ class PartialZCDP:
         return cls(distance / (2 * positive(sigma2, "sigma2")), theta, coupling)
 
     @classmethod
-    def of_exponential(cls, epsilon: Exact, theta: Theta, coupling: str) -> PartialZCDP:
+    def of_exponential(
+        cls, epsilon: Exact, theta: Theta, coupling: str, *, constant_normaliser: bool = False
+    ) -> PartialZCDP:
         """Return the promise of a release by Theorem 9 or 10 that is epsilon-TP: epsilon²/8.
+
+        Where a constant normaliser spared the factor 2, the interval is twice as long: epsilon²/2.
 
         log f_x(y)/f_x'(y) lies in an interval of length epsilon. With K(a) = log E_x'[e^(a log
         f_x/f_x')], K(0) = K(1) = 0 and K'' is a variance in that interval, so K(a) <= a(a - 1)
         epsilon²/8.
         """
-        return cls(_not_negative(epsilon, "epsilon") ** 2 / 8, theta, coupling)
+        parts = 2 if constant_normaliser else 8
+        return cls(_not_negative(epsilon, "epsilon") ** 2 / parts, theta, coupling)
 
     @property
     def digest(self) -> str | None:

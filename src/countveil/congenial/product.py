@@ -19,11 +19,13 @@ from countveil.congenial import integer_tables
 from countveil.congenial.base_measure import BaseMeasure
 from countveil.congenial.exact_chance import Scaled, below, those_that_happen
 from countveil.congenial.integer_tables import NEGLIGIBLE, IntegerTables
+from countveil.errors import InputError
 from countveil.numerics import Array, FloatArray, IntArray
 from countveil.randomness import BitSource
 
 _MOST_STEPS = 60
 _SPACED = 4096
+_LARGEST_ERROR = 2.0**-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Group:
     total: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Product:
     """One law of tables: prepared once for its targets, then drawn from as often as needed."""
 
@@ -76,6 +78,9 @@ class Product:
     deaths: IntegerTables | None
     margin: float
     largest: Scaled  # bounds the weight of a last count
+
+    def __repr__(self) -> str:
+        return f"<a product law around {len(self.targets)} confidential counts>"
 
     @property
     def constant(self) -> Scaled:
@@ -221,8 +226,7 @@ def prepare(
     most = totals[group_of]
     deaths = None
     if targets.shape[1] == 2:
-        error = _float_error(shape.cost(np.maximum(most - targets[:, 1], targets[:, 1])))
-        deaths = _death_tables(shape, targets[:, 1], most, error)
+        deaths = _death_tables(shape, targets[:, 1], most, _float_error(np.full(1, 2 * NEGLIGIBLE)))
     tilts = np.empty(places)
     lowest: list[int] = [0] * places
     logs: list[FloatArray] = [np.zeros(0)] * places
@@ -241,9 +245,14 @@ def prepare(
             spreads.append(_variance(logs[place]))
         tilts[members] = tilt
         last.append(int(members[int(np.argmax(spreads))]))
+    farthest = [
+        max(abs(low - int(x)), abs(low + len(part) - 1 - int(x)))
+        for low, part, x in zip(lowest, logs, targets[:, 0], strict=True)
+    ]
     error = _float_error(
         base.log_weights(np.arange(places), most),
-        shape.cost(np.maximum(most - targets.T, targets.T)),
+        base.log_weights(np.arange(places), most // 2),
+        shape.cost(np.array(farthest)),
         tilts * most,
     )
     return Product(
@@ -276,8 +285,18 @@ def _log_weights(
 
 
 def _float_error(*terms: FloatArray) -> float:
-    """Bound how far a sum of floats is from what it stands for, by the size of its largest terms."""
-    return float(2.0**-48 * (64 + 4 * sum(np.abs(part).max() for part in terms)))
+    """Bound how far a sum of floats is from what it stands for, by the size of its largest terms.
+
+    Listed counts cost no more than their base measure can rise. Others have the weight 1, and a chance
+    so small that a part in 2**30 of its logarithm covers what the float of their cost is off by.
+    """
+    found = float(2.0**-48 * (64 + 4 * sum(np.abs(part).max() for part in terms)))
+    if not found < _LARGEST_ERROR:
+        raise InputError(
+            "counts: with this total, prior and epsilon the weights span more than floats can tell "
+            "apart; choose a smaller alpha or total"
+        )
+    return found
 
 
 def _variance(log_weights: FloatArray) -> float:
@@ -297,7 +316,7 @@ def _death_tables(shape: Shape, targets: IntArray, most: IntArray, error: float)
     return integer_tables.build((most + 1).tolist(), lowest, logs, error)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class _Weigher:
     """The log-weights of one group's places, where they matter."""
 
@@ -360,9 +379,12 @@ class _Weigher:
             step = (self.total - mean) / max(variance, 1e-9)
             # The variance changes with the tilt, so a step must not be too long.
             limit = 4 * (abs(tilt - self.slope) + float(self.shape.rate))
+            before = tilt
             tilt += min(max(step, -limit), limit)
-            if not low < tilt < high:
+            if not low < tilt < high and math.isfinite(low + high):
                 tilt = (low + high) / 2
+            if tilt == before:
+                break
         return tilt
 
     def _moments(self, tilt: float) -> tuple[float, float]:

@@ -28,6 +28,8 @@ from countveil.randomness import BitSource
 Base = Literal["naive", "congenial", "prior"]
 
 _LARGEST_TOTAL = 10_000_000
+_MOST_PLACES = 2**18  # so that running sums of all tables fit 63 bits
+_SMALLEST_EPSILON = Fraction(1, 10**9)
 _FEW_PROPOSALS, _MOST_PROPOSALS = 8, 1024
 
 
@@ -95,6 +97,16 @@ class Wasserstein:
             largest=max(total, 1) if bounded and total is not None else None,
         )
         keep(sigma=least if sigma is None else positive(sigma, "sigma"))
+        if self.sigma < least:
+            raise InputError(
+                f"sigma: {sigma} is below {least}, by which {people} people can move the loss; the "
+                f"guarantee would not hold: leave it out, or give more"
+            )
+        if self.epsilon < _SMALLEST_EPSILON:
+            raise InputError(
+                f"epsilon: below {float(_SMALLEST_EPSILON):g} a release says nothing of its counts; "
+                f"give more"
+            )
 
     def __repr__(self) -> str:
         return (
@@ -285,6 +297,10 @@ class Wasserstein:
             raise InputError(f"{name}: the shape {found.shape} came; it must be {shape}")
         if not np.issubdtype(found.dtype, np.integer):
             raise InputError(f"{name}: {found.dtype} came; counts are whole numbers")
+        if len(found) > _MOST_PLACES:
+            raise InputError(
+                f"{name}: {len(found):,} places came; up to {_MOST_PLACES:,} are drawn"
+            )
         if self.prior is not None and self.prior.places != len(found):
             raise InputError(
                 f"{name}: {len(found)} places came, and the prior has {self.prior.places} previous "

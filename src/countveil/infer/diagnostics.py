@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from countveil.numerics import FloatArray
 
@@ -65,7 +65,10 @@ def _split(draws: FloatArray) -> FloatArray:
 
 
 def _ranked(chains: FloatArray) -> FloatArray:
-    ranks = stats.rankdata(chains, axis=None).reshape(chains.shape)
+    # Ties share the mean of their ranks, counted from 1.
+    _, place, times = np.unique(chains, return_inverse=True, return_counts=True)
+    ends = np.cumsum(times)
+    ranks = (ends - (times - 1) / 2)[place].reshape(chains.shape)
     found: FloatArray = special.ndtri((ranks - 0.375) / (chains.size + 0.25))
     return found
 

@@ -115,7 +115,7 @@ def _described(mechanism: KNormGradient, theta: Theta, coupling: str) -> dict[st
             "public": list(theta.public),
             "assumed": theta.dependence,
             "secrets": theta.secrets,
-            "coupling": mechanism.guarantee(theta, coupling).digest,
+            "coupling": mechanism.guarantee(theta, coupling).coupling_digest,
         },
         "mechanism": {
             "name": "k-norm gradient",

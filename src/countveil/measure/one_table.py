@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from countveil import storage
 from countveil.congenial.base_measure import DirichletMultinomial
 from countveil.congenial.guarantee import PartialPrivacy, Theta
-from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
+from countveil.congenial.wasserstein_mechanism import Prepared, Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
@@ -26,7 +27,7 @@ from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
 from countveil.schema.geography import Geography, write_crosswalk
-from countveil.schema.one_table import OneTable
+from countveil.schema.one_table import PREVIOUS, OneTable
 from countveil.schema.plan import GEOGRAPHY, Plan
 from countveil.tabulate.counts import Counts
 
@@ -78,8 +79,10 @@ def mechanism_of(plan: Plan, totals: IntArray | None, geography: Geography) -> W
 def theta_of(plan: Plan) -> Theta:
     """Return what a plan's promise is about: what is public, assumed, and secret."""
     wanted = _table_of(plan)
-    where = "the whole" if wanted.fixed is None else f"his {wanted.fixed}"
+    where = "all" if wanted.fixed is None else f"his {wanted.fixed}"
     public, secrets = [], f"for each {plan.unit}, which {wanted.level} of {where} counts him"
+    if plan.neighbors == "add-remove":
+        secrets = f"for each {plan.unit} and {wanted.level}, whether he is counted there or nowhere"
     if wanted.fixed is not None:
         public.append(f"the TOTAL of every {wanted.fixed}, exactly, and of all above it")
     if wanted.part is not None:
@@ -99,16 +102,14 @@ def guarantee_of(plan: Plan, mechanism: Wasserstein) -> PartialPrivacy:
     return PartialPrivacy(
         mechanism.epsilon,
         theta_of(plan),
-        coupling=f"{wanted.people} moved within public totals, all others as they are; "
-        f"{plan.counting_digest} {_public_digest(mechanism)}",
+        coupling=f"{wanted.people} of {plan.unit} {plan.neighbors} within the public totals of "
+        f"{wanted.fixed} {_digest(mechanism.total, mechanism.subtotals)}, all others as they are",
     )
 
 
 def cost_of(guarantee: PartialPrivacy) -> BesidePublic:
-    """Return what the ledger is charged for a guarantee."""
-    if guarantee.digest is None:
-        raise InputError("guarantee: it has no coupling, so that nothing could ever be added to it")
-    return BesidePublic(guarantee.epsilon, guarantee.digest)
+    """Return what the ledger is charged for a guarantee: along its coupling, whatever is released."""
+    return BesidePublic(guarantee.epsilon, guarantee.coupling_digest)
 
 
 def totals_of(plan: Plan, counts: Counts) -> IntArray | None:
@@ -148,14 +149,21 @@ def draw(
     targets = exact.table if mechanism.deaths else exact.table[:, 0]
     mechanism.checked(targets)
     guarantee = guarantee_of(plan, mechanism)
+    prepared: list[Prepared] = []
+    if not (folder / manifest.NAME).exists():
+        prepared.append(
+            mechanism.prepared(targets)
+        )  # refuse what cannot be drawn before the charge
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
-    identity = Identity(plan.digest, exact.geography.sha256, rng.description, manifest.FORMAT)
+    decided = _digest(plan.digest, None if mechanism.prior is None else mechanism.prior.previous)
+    identity = Identity(decided, exact.geography.sha256, rng.description, manifest.FORMAT)
 
     def drawn(run: Run) -> None:
         if run.part(wanted.level, 0) is None:
             progress("drawing", wanted.level, 0, len(targets))
             source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
-            (table,) = draw_exactly(mechanism.prepared(targets), 1, source)
+            ready = prepared[0] if prepared else mechanism.prepared(targets)
+            (table,) = draw_exactly(ready, 1, source)
             sink = pa.BufferOutputStream()
             pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
             run.add_part(wanted.level, 0, sink.getvalue().to_pybytes())
@@ -179,7 +187,7 @@ def refuse_draw(counts: Counts, plan: Plan) -> None:
     """Raise what `draw` would raise for these counts; draw nothing, write nothing."""
     exact = _exact(counts, plan)
     mechanism = mechanism_of(plan, _totals(exact, _table_of(plan)), exact.geography)
-    mechanism.checked(exact.table if mechanism.deaths else exact.table[:, 0])
+    mechanism.prepared(exact.table if mechanism.deaths else exact.table[:, 0])
     plan.ledger().check(cost_of(guarantee_of(plan, mechanism)))
 
 
@@ -242,12 +250,9 @@ def _summed(counts: Counts, level: str, cells: Array | None) -> IntArray:
     return np.bincount(unit[inside], count[inside], minlength=units).astype(np.int64)
 
 
-def _public_digest(mechanism: Wasserstein) -> str:
-    """Return a hash of the public numbers a mechanism uses."""
-    previous = None if mechanism.prior is None else mechanism.prior.previous
-    groups = [(group.members, group.total) for group in mechanism.subtotals]
-    text = repr((mechanism.total, groups, previous))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(*public: Any) -> str:
+    """Return a hash of public facts."""
+    return hashlib.sha256(repr(public).encode()).hexdigest()
 
 
 def _as_columns(
@@ -279,9 +284,13 @@ def _publish(
     with storage.replacing(run.folder / GEOGRAPHY) as temporary:
         write_crosswalk(temporary, geography)
     files = [GEOGRAPHY]
-    for name, path in plan.public_files.items():
-        storage.write_bytes(run.folder / name, path.read_bytes())
-        files.append(name)
+    if mechanism.prior is not None:
+        # As it was used, and no other column of the file that was given.
+        codes = geography.geocodes(wanted.level)
+        columns = {wanted.level: codes, "count": np.array(mechanism.prior.previous, np.int64)}
+        with storage.replacing(run.folder / PREVIOUS) as temporary:
+            pa.csv.write_csv(pa.table(columns), temporary)
+        files.append(PREVIOUS)
     part = run.part(wanted.level, 0)
     if part is None:
         raise FolderError(f"{run.internal}: the table that was drawn is gone")

@@ -66,8 +66,9 @@ class Ledger:
     """The spending of one data set, under one unit of protection and one neighbour relation.
 
     The first charge creates the file with this identity; later users must agree with it. Costs beside
-    public information are recorded in their own currency: `beside_public` limits their sum along each
-    coupling, the total does not count them, and no sum over couplings exists.
+    public information are recorded in their own currency: the total does not count them,
+    `beside_public` limits their sum, and all of them hold along one coupling, for without it no sum
+    means anything.
     """
 
     path: Path
@@ -160,21 +161,17 @@ class Ledger:
         """Return what may still be spent: of the total, or of the period `on` falls in."""
         return self._left(self.charges(), on)
 
-    def left_beside_public(self, coupling: str) -> Fraction:
-        """Return what may still be spent along a coupling."""
-        return self._left_beside_public(self.charges(), coupling)
+    def left_beside_public(self) -> Fraction:
+        """Return what may still be spent beside public information."""
+        return self._left_beside_public(self.charges())
 
-    def _left_beside_public(self, charges: list[Charge], coupling: str) -> Fraction:
+    def _left_beside_public(self, charges: list[Charge]) -> Fraction:
         if self.beside_public is None:
             raise LedgerError(
                 f"{self.path}: has no limit beside public information; a plan of method congenial sets "
                 f"one"
             )
-        spent = (
-            charge.cost.epsilon
-            for charge in charges
-            if isinstance(charge.cost, BesidePublic) and charge.cost.coupling == coupling
-        )
+        spent = (charge.cost.epsilon for charge in charges if isinstance(charge.cost, BesidePublic))
         return self.beside_public - sum(spent, Fraction(0))
 
     def _set_limits(self, connection: sqlite3.Connection) -> None:
@@ -264,11 +261,19 @@ class Ledger:
         self, charges: list[Charge], cost: Cost | BesidePublic, day: date
     ) -> None:
         if isinstance(cost, BesidePublic):
-            room = self._left_beside_public(charges, cost.coupling)
+            for charge in charges:
+                if isinstance(charge.cost, BesidePublic) and charge.cost.coupling != cost.coupling:
+                    raise LedgerError(
+                        f"{self.path}: holds a release along another coupling (other public totals, or "
+                        f"another number of people who depend on each other), and no sum of both means "
+                        f"anything; keep to those of the first, or, if these are other data, name "
+                        f"another dataset and ledger"
+                    )
+            room = self._left_beside_public(charges)
             if cost.epsilon > room:
                 raise LedgerError(
                     f"{self.path}: the plan costs {cost}, and of {self.beside_public} only {room} is "
-                    f"left along its coupling; lower the plan's budget"
+                    f"left; lower the plan's budget"
                 )
             return
         limits: list[tuple[str, date | None]] = [("the total", None)]

@@ -17,7 +17,7 @@ def public_view(found: PublicGuarantee) -> RenderableType:
     parts += [Text(""), Text(f"What remains is {found.currency}.")]
     table = Table(box=None, pad_edge=False)
     for name, justify in (
-        *(("secret", "left"), ("records", "right"), ("guarantee", "left")),
+        *(("secret", "left"), ("people", "right"), ("guarantee", "left")),
         *(("odds, at most", "right"), ("because", "left")),
     ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from countveil.schema.plan_file import CongenialSection, PlanFile
 from countveil.schema.public_facts import Invariant
 from countveil.schema.workload import Schema
 
-PREVIOUS = "previous"
+PREVIOUS = "previous.csv"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,11 +39,6 @@ class OneTable:
     alpha: Fraction
     pseudo_count: Fraction
     people: int
-
-    @property
-    def previous_name(self) -> str | None:
-        """What the file of previous counts is called in a release."""
-        return None if self.previous is None else f"{PREVIOUS}{self.previous.suffix.lower()}"
 
     def previous_counts(self, geocodes: list[str]) -> IntArray | None:
         """Read the previous counts of these units, in their order; none if the plan has none."""
@@ -100,6 +95,19 @@ def read_one_table(
             f"congenial: a release agrees with public totals, and no level above {level} has one; "
             f'declare one in [[invariants]] with query = "TOTAL", or choose base = "naive"'
         )
+    if section.loss == "squared L2" and section.base == "naive":
+        raise PlanError(
+            'congenial.loss: "squared L2" moves without limit where counts have none; choose "L1" or '
+            '"L2", or keep the totals with base = "congenial"'
+        )
+    kept = checked.ledger
+    if kept.period is not None or kept.currency is not None or checked.intruder.limit is not None:
+        raise PlanError(
+            "ledger and intruder: method congenial keeps no period, no other currency and no limit on "
+            "an intruder's risk, for its epsilon is no differential privacy; take them out"
+        )
+    if kept.total is not None and kept.total <= 0:
+        raise PlanError(f"ledger.total: {kept.total} is not allowed; it must be above 0")
     if section.previous is not None and section.base == "naive":
         raise PlanError("congenial.previous: a prior shares out public totals; take out base")
     if section.alpha <= 0 or section.pseudo_count < 0:
@@ -173,7 +181,9 @@ def read_numbers(path: Path, level: str, column: str, geocodes: list[str]) -> Ar
     """Read one public number for each of some units, from a column of a CSV or Parquet file."""
     try:
         table = _columns(path, level, column)
-    except (pa.ArrowException, OSError) as error:
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); it is a CSV or Parquet file with "
             f"a column {column!r} of numbers"

@@ -22,7 +22,7 @@ from countveil.schema import plan_file
 from countveil.schema.allocation import Allocation, allocate, whole_budget
 from countveil.schema.attributes import Recode, listed, read_attributes
 from countveil.schema.geography import Geography, read_crosswalk
-from countveil.schema.one_table import OneTable, read_one_table
+from countveil.schema.one_table import PREVIOUS, OneTable, read_one_table
 from countveil.schema.passes import Passes, read_passes
 from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.public_facts import (
@@ -95,7 +95,7 @@ class Plan:
             raise InputError(
                 f"{self.name}: method congenial spends epsilon = {self.one_table.epsilon} beside "
                 f"public information, which is no cost in differential privacy; see it with `countveil "
-                f"assess OUT --lens public`"
+                f"assess {self.name} --lens public`"
             )
         return total([allocation.cost for allocation in self.allocations])
 
@@ -136,19 +136,14 @@ class Plan:
                 {**item, **names} for item, (names, _) in self._constraint_files()
             ]
         if self.one_table is not None and self.one_table.previous is not None:
-            name = self.one_table.previous_name
-            document["congenial"] = {**document["congenial"], "previous": name}
+            document["congenial"] = {**document["congenial"], "previous": PREVIOUS}
         document.pop("ledger", None)
         return document
 
     @property
     def public_files(self) -> dict[str, Path]:
         """The files of public facts, by their name in the release."""
-        found = {name: path for _, (_, files) in self._constraint_files() for name, path in files}
-        table = self.one_table
-        if table is not None and table.previous is not None and table.previous_name is not None:
-            found[table.previous_name] = table.previous
-        return found
+        return {name: path for _, (_, files) in self._constraint_files() for name, path in files}
 
     def _constraint_files(self) -> Any:
         """Yield each constraint as written, its file names in the release, and those files."""
