@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from countveil.release import Release
 
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
-_WARMUP = 500
 
 
 @command
@@ -49,7 +48,7 @@ def infer(
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
     draws: Annotated[
         int, typer.Option(min=4, help="Draws, of each chain if there are chains.")
-    ] = 1000,
+    ] = 500,
     chains: Annotated[int, typer.Option(min=1, help="Chains of augmented.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the draws; no privacy hangs on them.")] = 0,
     to: Annotated[
@@ -75,7 +74,8 @@ def infer(
     released = release.counts
     denominators = None if exposure is None else _read_exposure(exposure, release)
     chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
-    sweeps = chains * (_WARMUP + draws) if method == "augmented" else 1
+    warmup = max(100, draws // 2)
+    sweeps = chains * (warmup + draws) if method == "augmented" else 1
     with showing.progress("fitting", sweeps, quiet) as step:
         found = inference.posterior(
             model=chosen,
@@ -84,7 +84,7 @@ def infer(
             method=method,  # type: ignore[arg-type]
             draws=draws,
             chains=chains,
-            warmup=_WARMUP,
+            warmup=warmup,
             seed=seed,
             progress=lambda done, _: step(done),
         )
