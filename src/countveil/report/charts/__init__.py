@@ -1,0 +1,41 @@
+"""Pictures: a result in, a picture out, with its description, caption and numbers."""
+
+from countveil.report.charts.attack_curves import frontier, homogeneity_by_epsilon
+from countveil.report.charts.boxes import replicates
+from countveil.report.charts.budget_axis import decision_by_rho, risk_and_error, risk_by_rho
+from countveil.report.charts.decisions import decision_map, decision_map_two_levels
+from countveil.report.charts.dots import two_hundred_intruders
+from countveil.report.charts.exact_against_released import (
+    error_by_size,
+    exact_and_released,
+    residuals,
+)
+from countveil.report.charts.levels import risk_by_level, risk_by_levels_known
+from countveil.report.charts.loss import empirical_loss
+from countveil.report.charts.picture import Picture
+from countveil.report.charts.places import risk_map
+from countveil.report.charts.released_value import posterior
+from countveil.report.charts.tiles import budget_allocation, expected_error
+
+__all__ = [
+    "Picture",
+    "budget_allocation",
+    "decision_by_rho",
+    "decision_map",
+    "decision_map_two_levels",
+    "empirical_loss",
+    "error_by_size",
+    "exact_and_released",
+    "expected_error",
+    "frontier",
+    "homogeneity_by_epsilon",
+    "posterior",
+    "replicates",
+    "residuals",
+    "risk_and_error",
+    "risk_by_level",
+    "risk_by_levels_known",
+    "risk_by_rho",
+    "risk_map",
+    "two_hundred_intruders",
+]

@@ -1,0 +1,146 @@
+"""How released counts scatter over many releases that might have been."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from countveil.errors import InputError
+from countveil.numerics import Array
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.picture import Audience, Picture, described
+
+_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_NAMES = ("percentile_05", "percentile_25", "median", "percentile_75", "percentile_95")
+
+Scale = Literal["linear", "symlog"]
+
+
+def replicates(
+    places: Sequence[str],
+    released: Mapping[str, Array],
+    *,
+    true: Array | None = None,
+    audience: Audience,
+    measure: str = "count",
+    scale: Scale = "linear",
+) -> Picture:
+    """Draw boxes of many releases for each place, a panel for each method, with a line for the truth.
+
+    `released` has places × releases for each method. `audience` is internal unless `true`, and what
+    the releases were made from, may be seen by anybody.
+    """
+    names = [str(place) for place in given.some(places, "places")]
+    asked = given.mapping(released, "released")
+    methods = [str(name) for name in given.some(list(asked), "released")]
+    theme.refuse_too_many(methods, "released")
+    if len(set(names)) < len(names):
+        raise InputError("places: two have the same name; name each once")
+    if audience not in ("public", "internal"):
+        raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
+    truth = None if true is None else given.numbers(true, "true")
+    if truth is not None and len(truth) != len(names):
+        raise InputError(f"true: {len(truth)} came for {len(names)} places; give one each")
+    rows: list[dict[str, Any]] = []
+    for method, values in zip(methods, asked.values(), strict=True):
+        each = _matrix(values, len(names))
+        quantiles = np.quantile(each, _SHARES, axis=1)
+        for i, place in enumerate(names):
+            row: dict[str, Any] = {"method": method, "place": place}
+            row |= dict(zip(_NAMES, quantiles[:, i].tolist(), strict=True))
+            rows.append(row | {"true": None if truth is None else float(truth[i])})
+            rows[-1]["releases"] = each.shape[1]
+    if truth is None:
+        rows = [{k: v for k, v in row.items() if k != "true"} for row in rows]
+    told = [_told(row) for row in rows[:3]]
+    return described(
+        "replicates",
+        "Releases that might have been",
+        _panels(rows, methods, names, measure, scale),
+        alt_text=[
+            f"Boxes of the released {measure} of each place, a panel for each method.",
+            *told,
+        ],
+        caption=[
+            "A box holds half of the releases, its whiskers nine in ten, its tick the median.",
+            "" if truth is None else "The black line is the truth.",
+            *told,
+        ],
+        table=pa.Table.from_pylist(rows),
+        audience=audience,
+    )
+
+
+def _matrix(values: Array, places: int) -> Any:
+    found = np.asarray(values)
+    if found.dtype.kind not in "iuf" or found.ndim != 2 or found.shape[0] != places:
+        raise InputError(
+            f"released: an array of {found.dtype} and shape {found.shape} came for {places} places; "
+            f"give places × releases"
+        )
+    if found.shape[1] == 0 or not np.isfinite(found).all():
+        raise InputError("released: some are missing or infinite, or there are none; give numbers")
+    return found
+
+
+def _told(row: dict[str, Any]) -> str:
+    text = (
+        f"{row['place']}, {row['method']}: half of {words.number(row['releases'])} releases lie "
+        f"between {words.number(row['percentile_25'])} and {words.number(row['percentile_75'])}"
+    )
+    return f"{text}; the truth is {words.number(row['true'])}." if "true" in row else f"{text}."
+
+
+def _panels(
+    rows: list[dict[str, Any]],
+    methods: Sequence[str],
+    places: Sequence[str],
+    measure: str,
+    scale: Scale,
+) -> alt.HConcatChart:
+    numbers = [row[name] for row in rows for name in (*_NAMES, "true") if name in row]
+    low, high = theme.padded(min(numbers), max(numbers))
+    wide = max(90, min(300, 24 * len(places), 660 // len(methods)))
+    panels = []
+    for number, method in enumerate(methods):
+        across = alt.X(
+            "place:N",
+            sort=list(places),
+            title=None,
+            axis=alt.Axis(labelAngle=-45, labelLimit=90, labelOverlap="greedy"),
+        )
+        up = alt.Y(
+            "percentile_05:Q",
+            title=measure if number == 0 else None,
+            scale=alt.Scale(type=scale, domain=[low, high], nice=False, zero=False),
+            axis=alt.Axis(format=",~r", tickCount=6, labelOverlap="greedy"),
+        )
+        base = theme.values([row for row in rows if row["method"] == method]).encode(x=across)
+        tone = theme.COLOURS[number]
+        box = {"band": 0.6}
+        layers: list[Any] = [
+            base.mark_rule(color=tone).encode(y=up, y2="percentile_95:Q"),
+            base.mark_bar(
+                color=tone,
+                fillOpacity=0.35,
+                stroke=tone,
+                strokeWidth=1.2,
+                width=box,
+                strokeDash=list(theme.DASHES[number]),
+            ).encode(y="percentile_25:Q", y2="percentile_75:Q"),
+            base.mark_tick(color=tone, thickness=2, width=box).encode(y="median:Q"),
+        ]
+        if "true" in rows[0]:
+            layers += [
+                base.mark_line(color="#000000", strokeWidth=1.3).encode(y="true:Q"),
+                base.mark_point(color="#000000", size=16, opacity=1).encode(y="true:Q"),
+            ]
+        heading = alt.TitleParams(theme.shortened(method), fontSize=12, fontWeight="normal")
+        panels.append(
+            theme.layered(*layers).properties(width=wide, height=220).properties(title=heading)
+        )
+    return alt.hconcat(*panels, spacing=12)

@@ -1,0 +1,296 @@
+"""Risk and decisions against rho, with the epsilon it stands for along the top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.numerics import Exact, exact
+from countveil.privacy.costs import ZCDP
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.lines import Axis, level_rule, line_chart, upright
+from countveil.report.charts.picture import Picture, described
+
+_LABELS = 6  # along the top
+
+
+def risk_by_rho(
+    rhos: Sequence[Exact],
+    risks: Mapping[Intruder, Sequence[Risk]],
+    *,
+    chosen: Exact | None = None,
+    delta: Exact | None = None,
+    limit: float | None = None,
+) -> Picture:
+    """Draw marginal risk against rho, a line for each intruder; `chosen` is one of `rhos`.
+
+    With `delta` the top of the picture has the epsilon of each rho.
+    """
+    swept = _swept(rhos, risks, "marginal risk", chosen, delta)
+    most = max([*swept.table["marginal_risk"].to_pylist(), limit or 1.0])
+    axis = Axis("marginal risk: posterior over prior, on average", 1.0, theme.padded(1.0, most)[1])
+    if most == 1.0:
+        axis = Axis(axis.title, 1.0, 2.0)
+    chart = _drawn(swept, axis, limit)
+    return described(
+        "risk-by-rho",
+        "Marginal risk against rho",
+        chart,
+        alt_text=[
+            "Lines of marginal risk against rho on a logarithmic axis, one for each prior.",
+            *swept.ends("marginal risk", words.number),
+        ],
+        caption=[
+            "Marginal risk is the intruder's expected posterior over his prior while his target is "
+            "counted; where he learns nothing it is one.",
+            *swept.chosen_sentences("the marginal risk", words.number),
+            "" if limit is None else f"The dashed line across is the limit, {words.number(limit)}.",
+        ],
+        table=swept.table if limit is None else _with(swept.table, "limit", limit),
+        audience=swept.audience,
+    )
+
+
+def decision_by_rho(
+    rhos: Sequence[Exact],
+    risks: Mapping[Intruder, Sequence[Risk]],
+    *,
+    chosen: Exact | None = None,
+    delta: Exact | None = None,
+) -> Picture:
+    """Draw the probability of a correct decision against rho, a line for each intruder."""
+    swept = _swept(rhos, risks, "correct decision", chosen, delta)
+    axis = Axis("probability of a correct decision", 0.0, 1.0, format=".0%")
+    return described(
+        "decision-by-rho",
+        "How often the intruder decides rightly, against rho",
+        _drawn(swept, axis, None),
+        alt_text=[
+            "Lines of the probability of a correct decision against rho on a logarithmic axis, one "
+            "for each prior.",
+            *swept.ends("probability", words.percent),
+        ],
+        caption=[
+            "The intruder says that his target is counted where that has the smaller expected loss; "
+            "the line is how often he is right.",
+            *swept.chosen_sentences("that probability", words.percent),
+        ],
+        table=swept.table,
+        audience=swept.audience,
+    )
+
+
+def risk_and_error(
+    rhos: Sequence[Exact],
+    risks: Mapping[Intruder, Sequence[Risk]],
+    errors: Sequence[float],
+    *,
+    chosen: Exact | None = None,
+) -> Picture:
+    """Draw marginal risk against the error of a count: what one costs of the other, rho by rho."""
+    swept = _swept(rhos, risks, "marginal risk", chosen, None)
+    error = given.numbers(errors, "errors", above_zero=True)
+    if len(error) != len(swept.rhos):
+        raise InputError(f"errors: {len(error)} came for {len(swept.rhos)} rhos; give one each")
+    by_rho = [float(error[i]) for i in swept.order]
+    table = swept.table.append_column("error", [by_rho * len(swept.names)])
+    rows = [
+        {"x": row["error"], "y": row["marginal_risk"], "series": row["series"], "rho": row["rho"]}
+        for row in table.to_pylist()
+    ]
+    up = [row["y"] for row in rows]
+    top = theme.padded(1.0, max(up))[1] if max(up) > 1 else 2.0
+    ordered = [row for name in swept.names for row in reversed(rows) if row["series"] == name]
+    across = Axis("standard error of a count", log=True)
+    chart = line_chart(ordered, swept.names, across, Axis("marginal risk", 1.0, top))
+    told = theme.values(_some_rhos([row for row in ordered if row["series"] == _highest(ordered)]))
+    chart = theme.layered(
+        chart,
+        told.mark_text(align="left", dx=6, dy=-7, fontSize=11, color=theme.FAINT).encode(
+            x="x:Q", y="y:Q", text="label:N"
+        ),
+    ).properties(width=theme.WIDTH, height=theme.HEIGHT)
+    first = swept.names[0]
+    ends = [row for row in table.to_pylist() if row["series"] == first]
+    low, high = min(ends, key=lambda r: r["rho"]), max(ends, key=lambda r: r["rho"])
+    return described(
+        "risk-and-error",
+        "Risk against error",
+        chart,
+        alt_text=[
+            "Lines of marginal risk against the standard error of a count, one for each prior; less "
+            "error means more risk.",
+            f"With {first}, rho {words.number(low['rho'])} has an error of "
+            f"{words.number(low['error'])} and a risk of {words.number(low['marginal_risk'])}; rho "
+            f"{words.number(high['rho'])} has an error of {words.number(high['error'])} and a risk of "
+            f"{words.number(high['marginal_risk'])}.",
+        ],
+        caption=[
+            "Each point is one rho. Down is safer, left is more accurate.",
+            *swept.chosen_sentences("the marginal risk", words.number),
+        ],
+        table=table,
+        audience=swept.audience,
+    )
+
+
+def _some_rhos(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that have room for the name of their rho."""
+    picked: list[dict[str, Any]] = []
+    widest = max(row["x"] for row in rows) / min(row["x"] for row in rows)
+    for row in rows:
+        if not picked or row["x"] / picked[-1]["x"] >= widest**0.17:
+            picked.append({**row, "label": f"rho {row['rho']:.3g}"})
+    return picked if widest == 1 else [r for r in picked if r["x"] < rows[-1]["x"] / widest**0.12]
+
+
+def _highest(rows: Sequence[dict[str, Any]]) -> str:
+    return str(max(rows, key=lambda row: row["y"])["series"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Swept:
+    """What was found at each rho for each intruder."""
+
+    rhos: list[float]
+    names: list[str]
+    table: pa.Table
+    order: list[int]
+    column: str
+    chosen: float | None
+    audience: Any
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return [row for row in self.table.to_pylist() if row["series"] == name]
+
+    def ends(self, what: str, shown: Any) -> list[str]:
+        """Say where each line begins and ends."""
+        found = []
+        for name in self.names:
+            first, last = self.rows(name)[0], self.rows(name)[-1]
+            if first is last or first["rho"] == last["rho"]:
+                text = f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)}."
+            else:
+                text = (
+                    f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)} and "
+                    f"{shown(last[self.column])} at rho {_rho(last)}."
+                )
+            found.append(text)
+        return found
+
+    def chosen_sentences(self, what: str, shown: Any) -> list[str]:
+        """Say what was found at the chosen rho."""
+        if self.chosen is None:
+            return []
+        at = [row for row in self.table.to_pylist() if row["rho"] == self.chosen]
+        listed = words.listed([f"{shown(row[self.column])} with {row['series']}" for row in at])
+        text = f"At the chosen rho {words.number(self.chosen)}"
+        if "epsilon" in at[0]:
+            text += f", epsilon {words.upwards(at[0]['epsilon'])} with delta {at[0]['delta']:g}"
+        return [f"{text}, {what} is {listed}."]
+
+
+def _with(table: pa.Table, name: str, value: float) -> pa.Table:
+    return table.append_column(name, [[float(value)] * table.num_rows])
+
+
+def _rho(row: dict[str, Any]) -> str:
+    return words.number(float(row["rho"]))
+
+
+def _swept(
+    rhos: Sequence[Exact],
+    risks: Mapping[Intruder, Sequence[Risk]],
+    measure: str,
+    chosen: Exact | None,
+    delta: Exact | None,
+) -> _Swept:
+    costs = [ZCDP(exact(rho, "rhos")) for rho in given.some(rhos, "rhos")]
+    values = given.numbers([float(cost.rho) for cost in costs], "rhos", above_zero=True).tolist()
+    asked = given.by_intruder(risks, "risks")
+    names = given.names_of(asked)
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    found = {who: given.risks(item, len(values), "risks", measure) for who, item in asked.items()}
+    own = None if chosen is None else float(exact(chosen, "chosen"))
+    if own is not None and own not in values:
+        raise InputError(
+            f"chosen: rho {own:g} is not among the rhos drawn; add it to `rhos` and risks"
+        )
+    column = measure.replace(" ", "_").replace("correct_decision", "probability")
+    columns: dict[str, list[Any]] = {"series": [], "prior": [], "rho": [], column: []}
+    for who, items in found.items():
+        columns["series"] += [names[who]] * len(values)
+        columns["prior"] += [who.prior] * len(values)
+        columns["rho"] += [values[i] for i in order]
+        columns[column] += [float(items[i].value) for i in order]
+    if delta is not None:
+        epsilons = [costs[i].epsilon(delta) for i in order]
+        columns["epsilon"] = epsilons * len(found)
+        columns["delta"] = [float(exact(delta, "delta"))] * (len(values) * len(found))
+    everyone = [risk for items in found.values() for risk in items]
+    return _Swept(
+        [values[i] for i in order],
+        list(names.values()),
+        pa.table(columns),
+        order,
+        column,
+        own,
+        given.audience_of(everyone),
+    )
+
+
+def _drawn(swept: _Swept, axis: Axis, limit: float | None) -> alt.LayerChart:
+    rows = [
+        {"x": row["rho"], "y": row[swept.column], "series": row["series"]}
+        for row in swept.table.to_pylist()
+    ]
+    across = Axis("rho", log=True)
+    layers: list[Any] = [line_chart(rows, swept.names, across, axis)]
+    if swept.chosen is not None:
+        ends = across.tight(swept.rhos).ends(swept.rhos)
+        left = swept.chosen**2 > ends[0] * ends[1]  # the wider side
+        layers += upright(swept.chosen, f"chosen rho {swept.chosen:.4g}", left=left)
+        marks = theme.values([row for row in rows if row["x"] == swept.chosen])
+        layers.append(
+            marks.mark_point(size=70, opacity=1).encode(
+                x="x:Q", y="y:Q", color=theme.colour(swept.names), shape=theme.shape(swept.names)
+            )
+        )
+    if limit is not None:
+        layers += level_rule(
+            limit, f"limit {limit:g}", left=across.tight(swept.rhos).ends(swept.rhos)[0]
+        )
+    if "epsilon" in swept.table.column_names:
+        layers += _top(swept, across)
+    return theme.layered(*layers).properties(width=theme.WIDTH, height=theme.HEIGHT)
+
+
+def _top(swept: _Swept, across: Axis) -> list[alt.Chart]:
+    """Write epsilon above some of the rhos."""
+    rows = swept.rows(swept.names[0])
+    low, high = across.tight(swept.rhos).ends(swept.rhos)
+    picked: list[dict[str, Any]] = []
+    for tick in theme.log_ticks(low, high) or [low]:
+        near = min(rows, key=lambda row: abs(row["rho"] / tick - 1))
+        if near not in picked:
+            picked.append(near)
+    every = -(-len(picked) // _LABELS)
+    told = [{"x": row["rho"], "label": words.upwards(row["epsilon"])} for row in picked[::every]]
+    base = theme.values(told)
+    heading = theme.values([{"x": low, "label": f"epsilon, at delta {rows[0]['delta']:g}"}])
+    return [
+        base.mark_tick(orient="vertical", size=6, thickness=1, color=theme.FAINT).encode(
+            x="x:Q", y=alt.value(-4)
+        ),
+        base.mark_text(baseline="bottom").encode(x="x:Q", y=alt.value(-9), text="label:N"),
+        heading.mark_text(align="left", baseline="bottom", color=theme.FAINT).encode(
+            x="x:Q", y=alt.value(-25), text="label:N"
+        ),
+    ]

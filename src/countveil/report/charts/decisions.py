@@ -1,0 +1,233 @@
+"""Which released values make the intruder say that his target is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from countveil.assess.decision import EVEN, Losses, decide
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.picture import Audience, Picture, described
+
+_WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}
+_COLOURS = {"not there": "#d9d9d9", "undecided": "#e69f00", "there": "#0072b2"}
+_TEXT = {"not there": theme.INK, "undecided": theme.INK, "there": "#ffffff"}
+_MOST_ROWS = 60
+_ROOM = 12  # values that a word needs
+
+
+def decision_map(
+    observed: Sequence[int] | Array,
+    posteriors: Mapping[Intruder, Risk],
+    *,
+    losses: Losses = EVEN,
+) -> Picture:
+    """Draw which released values lead to which decision, a row for each intruder.
+
+    `posteriors` has what `assess.posterior` returns for all of `observed`.
+    """
+    asked = given.by_intruder(posteriors, "posteriors")
+    names = given.names_of(asked)
+    rows = {names[who]: _values(risk, "posteriors") for who, risk in asked.items()}
+    return _map(
+        "decision-map",
+        "What the intruder decides after each released value",
+        observed,
+        rows,
+        losses,
+        heading=None,
+        about="Each row is one prior.",
+        beside=("With", "prior", [who.prior for who in asked]),
+        audience=given.audience_of(asked.values()),
+    )
+
+
+def decision_map_two_levels(
+    observed: Sequence[int] | Array,
+    posteriors: Mapping[int, Sequence[Risk]],
+    *,
+    losses: Losses = EVEN,
+) -> Picture:
+    """Draw the decision by the lowest level's released value, a row for each of its parent's.
+
+    `posteriors` has, for each released value of the parent, what `assess.hierarchy.posterior` returns
+    for each of `observed`.
+    """
+    asked = given.mapping(posteriors, "posteriors")
+    found = {
+        key: given.some(value, "posteriors") for key, value in sorted(asked.items(), reverse=True)
+    }
+    each = [risk for items in found.values() for risk in items]
+    rows = {
+        f"{key:,}": np.array(
+            [float(given.of_kind(risk, Risk, "posteriors").value) for risk in items]
+        )
+        for key, items in found.items()
+    }
+    return _map(
+        "decision-map-two-levels",
+        "What the intruder decides, seeing two levels",
+        observed,
+        rows,
+        losses,
+        heading="released value of the parent",
+        about="Each row is one released value of the parent.",
+        beside=("Where the parent reads", "parent_value", list(found)),
+        audience=given.audience_of(each),
+    )
+
+
+def _values(risk: Risk, what: str) -> FloatArray:
+    found = given.of_kind(risk, Risk, what)
+    if found.posterior is None:
+        raise InputError(f"{what}: {found.measure!r} came; give what assess.posterior returns")
+    return np.atleast_1d(found.posterior)
+
+
+def _map(
+    name: str,
+    title: str,
+    observed: Sequence[int] | Array,
+    rows: dict[str, FloatArray],
+    losses: Losses,
+    *,
+    heading: str | None,
+    about: str,
+    beside: tuple[str, str, list[float]],
+    audience: Audience,
+) -> Picture:
+    seen = given.numbers(observed, "observed")
+    if not rows or len(rows) > _MOST_ROWS:
+        raise InputError(f"posteriors: {len(rows)} rows came; give from 1 to {_MOST_ROWS}")
+    said, column, numbers = beside
+    runs = [
+        {**run, column: number}
+        for (row, after), number in zip(rows.items(), numbers, strict=True)
+        for run in _runs(row, seen, after, losses)
+    ]
+    drawn = [
+        {
+            **run,
+            "from": run["first_value"] - 0.5,
+            "to": run["last_value"] + 0.5,
+            "word": f"says {run['decision']}" if run["decision"] != "undecided" else "",
+        }
+        for run in runs
+    ]
+    across = alt.X(
+        "from:Q",
+        title="released value",
+        scale=alt.Scale(domain=[seen.min() - 0.5, seen.max() + 0.5], nice=False, zero=False),
+        axis=alt.Axis(grid=False, format=",~r", tickMinStep=1, labelOverlap="greedy"),
+    )
+    down = alt.Y(
+        "row:N",
+        sort=list(rows),
+        title=heading,
+        axis=alt.Axis(domain=False, ticks=False, labelOverlap="greedy"),
+        scale=alt.Scale(paddingInner=0.12 if len(rows) <= 12 else 0.0),
+    )
+    kinds = list(_COLOURS)
+    base = theme.values(drawn)
+    bars = base.mark_bar(stroke="#ffffff", strokeWidth=0.5).encode(
+        x=across,
+        x2="to:Q",
+        y=down,
+        color=alt.Color(
+            "decision:N",
+            scale=alt.Scale(domain=kinds, range=list(_COLOURS.values())),
+            legend=None,
+        ),
+    )
+    told = _told_once([run for run in drawn if run["word"]], len(seen))
+    text = (
+        theme.values(told)
+        .mark_text(baseline="middle", fontSize=11)
+        .encode(
+            x="middle:Q",
+            y=alt.Y("row:N", sort=list(rows)),
+            text="word:N",
+            color=alt.Color(
+                "decision:N",
+                scale=alt.Scale(domain=kinds, range=[_TEXT[kind] for kind in kinds]),
+                legend=None,
+            ),
+        )
+    )
+    chart = theme.layered(bars, text).resolve_scale(color="independent")
+    step = 26 if len(rows) <= 12 else 10
+    chart = chart.properties(width=theme.WIDTH, height=alt.Step(step))
+    table = pa.Table.from_pylist(runs)
+    starts = _starts(runs, said)
+    return described(
+        name,
+        title,
+        chart,
+        alt_text=[
+            f"Rows of bars along the released value, dark where the intruder says that his target is "
+            f"there and light where he says not. {about}",
+            *starts,
+        ],
+        caption=[
+            "He says what has the smaller expected loss; where both are equal he is undecided.",
+            *starts,
+        ],
+        table=table,
+        audience=audience,
+    )
+
+
+def _runs(row: str, seen: FloatArray, after: FloatArray, losses: Losses) -> list[dict[str, Any]]:
+    """Return stretches of released values with the same decision."""
+    if len(after) != len(seen):
+        raise InputError(
+            f"posteriors: {len(after)} values came for {len(seen)} released ones; give one each"
+        )
+    order = np.argsort(seen, kind="stable")
+    points = [(float(seen[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
+    found = []
+    for decision, group in groupby(points, key=lambda point: point[1]):
+        values = [value for value, _ in group]
+        found.append(
+            {"row": row, "decision": decision, "first_value": values[0], "last_value": values[-1]}
+        )
+    return found
+
+
+def _told_once(runs: list[dict[str, Any]], values: int) -> list[dict[str, Any]]:
+    """Return where words go: once for each decision, in its longest stretch, if there is room."""
+    found = []
+    for decision in dict.fromkeys(run["decision"] for run in runs):
+        longest = max(
+            (run for run in runs if run["decision"] == decision),
+            key=lambda run: run["to"] - run["from"],
+        )
+        if longest["to"] - longest["from"] >= values * _ROOM / 60:
+            found.append({**longest, "middle": (longest["from"] + longest["to"]) / 2})
+    return found
+
+
+def _starts(runs: list[dict[str, Any]], beside: str) -> list[str]:
+    """Say from which value on he says yes, for a few rows."""
+    rows = list(dict.fromkeys(run["row"] for run in runs))
+    picked = rows if len(rows) <= 6 else [rows[0], rows[len(rows) // 2], rows[-1]]
+    found = []
+    for row in picked:
+        own = [run for run in runs if run["row"] == row]
+        yes = [run for run in own if run["decision"] == "there"]
+        if yes:
+            found.append(
+                f"{beside} {row}, he says there from {words.number(yes[0]['first_value'])} on."
+            )
+        else:
+            found.append(f"{beside} {row}, he never says there among these values.")
+    return found

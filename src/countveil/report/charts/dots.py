@@ -1,0 +1,111 @@
+"""Two hundred intruders: how many decide rightly before the release, and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from countveil.assess.decision import EVEN, Losses, decide
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.picture import Picture, described
+
+_ACROSS = 20
+
+
+def two_hundred_intruders(
+    intruder: Intruder,
+    there: Risk,
+    away: Risk | None = None,
+    *,
+    losses: Losses = EVEN,
+    intruders: int = 200,
+) -> Picture:
+    """Draw intruders as dots, full where they decide rightly, before the release and after it.
+
+    `there` and `away` are what `assess.correct_decision` returns for a target who is counted and for
+    one who is not. With both, as many of their targets are counted as the prior says; without `away`
+    all of them are.
+    """
+    who = given.of_kind(intruder, Intruder, "intruder")
+    if isinstance(intruders, bool) or not isinstance(intruders, int) or intruders < 1:
+        raise InputError(f"intruders: {intruders!r} is not allowed; it is a whole number from 1 on")
+    after_there = _probability(there, "there")
+    yes = decide(who.informed_prior, losses=losses)
+    if away is None:
+        shares = {"before": yes, "after": after_there}
+    else:
+        after_away = _probability(away, "away")
+        p = who.informed_prior
+        shares = {
+            "before": p * yes + (1 - p) * (1 - yes),
+            "after": p * after_there + (1 - p) * after_away,
+        }
+    rows: list[dict[str, Any]] = [
+        {
+            "when": when,
+            "prior": who.prior,
+            "intruders": intruders,
+            "decide_rightly": round(intruders * share),
+            "decide_wrongly": intruders - round(intruders * share),
+            "probability_of_a_right_decision": float(share),
+        }
+        for when, share in shares.items()
+    ]
+    before, after = (row["decide_rightly"] for row in rows)
+    targets = (
+        "whose target is counted"
+        if away is None
+        else "whose targets are counted as often as the prior says"
+    )
+    told = (
+        f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "
+        f"{words.number(before)} decide rightly before the release and {words.number(after)} after it."
+    )
+    return described(
+        "intruders",
+        f"Of {intruders:,} intruders, how many decide rightly",
+        alt.hconcat(*(_panel(row) for row in rows), spacing=40),
+        alt_text=["Two fields of dots, full where an intruder decides rightly.", told],
+        caption=[told, "A full dot decides rightly, a ring wrongly."],
+        table=pa.Table.from_pylist(rows),
+        audience=given.audience_of([there] if away is None else [there, away]),
+    )
+
+
+def _probability(risk: Risk, what: str) -> float:
+    found = given.of_kind(risk, Risk, what)
+    if found.measure != "correct decision":
+        raise InputError(
+            f"{what}: {found.measure!r} came; give what assess.correct_decision returns"
+        )
+    return float(found.value)
+
+
+def _panel(row: dict[str, Any]) -> alt.LayerChart:
+    dots = [
+        {"x": i % _ACROSS, "y": i // _ACROSS, "right": i < row["decide_rightly"]}
+        for i in range(row["intruders"])
+    ]
+    lines = -(-row["intruders"] // _ACROSS)
+    base = theme.values(dots).encode(
+        x=alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.5, _ACROSS - 0.5], nice=False)),
+        y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[lines - 0.5, -0.5], nice=False)),
+    )
+    full, empty = (
+        base.transform_filter(alt.FieldEqualPredicate(field="right", equal=right))
+        for right in (True, False)
+    )
+    title = f"{row['when']} the release: {row['decide_rightly']:,} decide rightly"
+    return (
+        theme.layered(
+            full.mark_point(size=95, filled=True, opacity=1, color=theme.COLOURS[0]),
+            empty.mark_point(size=80, filled=False, opacity=1, color="#767676", strokeWidth=1.2),
+        )
+        .properties(width=15 * _ACROSS, height=15 * lines)
+        .properties(title=alt.TitleParams(title, fontSize=12, fontWeight="normal", anchor="start"))
+    )

@@ -1,0 +1,152 @@
+"""Risk by level: each level alone, and more and more of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from countveil.assess.intruder import Intruder
+from countveil.assess.plan_risk import LevelRisk
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.lines import Axis, end_labels
+from countveil.report.charts.picture import Picture, described
+
+
+def risk_by_levels_known(
+    levels: Sequence[str], risks: Mapping[Intruder, Sequence[Risk]]
+) -> Picture:
+    """Draw marginal risk as the intruder sees one level more each time, the lowest first.
+
+    `risks` has, for each of `levels`, what `assess.hierarchy.marginal_risk` returns for it and those
+    before it.
+    """
+    names_of_levels = _names(levels)
+    asked = given.by_intruder(risks, "risks")
+    names = given.names_of(asked)
+    found = {
+        who: given.risks(item, len(names_of_levels), "risks", "marginal risk")
+        for who, item in asked.items()
+    }
+    rows: list[dict[str, Any]] = [
+        {
+            "series": names[who],
+            "prior": who.prior,
+            "levels_known": level if number == 0 else f"and {level}",
+            "number_of_levels": number + 1,
+            "marginal_risk": float(item.value),
+            "error": item.error,
+        }
+        for who, items in found.items()
+        for number, (level, item) in enumerate(zip(names_of_levels, items, strict=True))
+    ]
+    several = [
+        f"With {name}, it goes from {words.number(own[0]['marginal_risk'])} to "
+        f"{words.number(own[-1]['marginal_risk'])} as he sees {own[-1]['number_of_levels']} levels."
+        if len(own) > 1
+        else f"With {name}, it is {words.number(own[0]['marginal_risk'])}."
+        for name in names.values()
+        for own in [[row for row in rows if row["series"] == name]]
+    ]
+    return described(
+        "risk-by-levels-known",
+        "Marginal risk, by the levels that the intruder sees",
+        _dots(rows, list(names.values()), "levels_known", connected=True),
+        alt_text=["Dots of marginal risk for each number of levels seen, lowest first.", *several],
+        caption=[
+            "From left to right the intruder sees one level more, with the sums of siblings.",
+            *several,
+            "Upright strokes, where there are any, are what the value may be off."
+            if any(row["error"] for row in rows)
+            else "",
+        ],
+        table=pa.Table.from_pylist(rows),
+        audience=given.audience_of([risk for items in found.values() for risk in items]),
+    )
+
+
+def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
+    """Draw the marginal risk of each level of a plan, alone, for each prior."""
+    found = [given.of_kind(item, LevelRisk, "risks") for item in given.some(risks, "risks")]
+    rows: list[dict[str, Any]] = [
+        {
+            "series": f"prior {item.prior:g}",
+            "prior": item.prior,
+            "level": item.level,
+            "marginal_risk": item.marginal_risk,
+            "posterior": item.posterior,
+            "correct_decision": item.correct_decision,
+        }
+        for item in found
+    ]
+    names = list(dict.fromkeys(str(row["series"]) for row in rows))
+    theme.refuse_too_many(names, "risks")
+    worst = max(rows, key=lambda row: row["marginal_risk"])
+    told = (
+        f"The largest is {words.number(worst['marginal_risk'])}, of {worst['level']} with "
+        f"{worst['series']}: the posterior is {words.percent(worst['posterior'])} on average."
+    )
+    return described(
+        "risk-by-level",
+        "Marginal risk of each level",
+        _dots(rows, names, "level", connected=False),
+        alt_text=["Dots of marginal risk for each level, one for each prior.", told],
+        caption=[
+            "At each level the intruder knows everyone else in the unit and sees all its queries.",
+            told,
+        ],
+        table=pa.Table.from_pylist(rows),
+    )
+
+
+def _names(levels: Sequence[str]) -> list[str]:
+    found = [str(level) for level in given.some(levels, "levels")]
+    if len(set(found)) < len(found):
+        raise InputError("levels: two have the same name; name each once")
+    return found
+
+
+def _dots(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], place: str, *, connected: bool
+) -> alt.LayerChart:
+    """Draw a dot for each row over the name of its place, named beside the last."""
+    places = list(dict.fromkeys(row[place] for row in rows))
+    drawn = [
+        {
+            "x": places.index(row[place]),
+            "place": row[place],
+            "y": row["marginal_risk"],
+            "series": row["series"],
+            "low": row["marginal_risk"] - (row.get("error") or 0.0),
+            "high": row["marginal_risk"] + (row.get("error") or 0.0),
+        }
+        for row in rows
+    ]
+    up = [value for row in drawn for value in (row["low"], row["high"])]
+    axis = Axis("marginal risk", min(1.0, *up), theme.padded(1.0, max(*up, 1.0))[1])
+    step = 88 if len(places) <= 6 else 60
+    across = alt.X(
+        "place:N",
+        sort=places,
+        title=None,
+        axis=alt.Axis(labelAngle=0 if step == 88 else -35, labelLimit=150, grid=False),
+        scale=alt.Scale(domain=places),
+    )
+    base = theme.values(drawn).encode(
+        x=across,
+        y=alt.Y("y:Q", scale=axis.scale(up), axis=axis.axis(up, grid=True)),
+        color=theme.colour(names),
+    )
+    layers: list[alt.Chart] = []
+    if connected:
+        layers.append(base.mark_line().encode(strokeDash=theme.dash(names)))
+    if any(row["low"] < row["high"] for row in drawn):
+        layers.append(base.mark_rule().encode(y="low:Q", y2="high:Q"))
+    layers.append(base.mark_point(size=60, opacity=1).encode(shape=theme.shape(names)))
+    layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(places))
+    width = max(140, step * len(places))
+    return theme.layered(*layers).properties(width=width, height=theme.HEIGHT)

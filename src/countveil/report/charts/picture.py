@@ -1,0 +1,147 @@
+"""A picture: a chart, what it shows in words, and the numbers behind it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+
+import altair as alt
+import pyarrow as pa
+import vl_convert
+
+from countveil.errors import InputError
+from countveil.report.charts import theme
+
+Audience = Literal["public", "internal"]
+
+INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
+_VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+_ADDRESSES = ("$schema",)  # names a format and is never read; a strict page has no address in it
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Picture:
+    """A chart with a title, a description for who cannot see it, a caption, and the plotted numbers.
+
+    `alt` and `caption` are made from `table`, which holds what is drawn. Anything computed from
+    confidential counts is internal, and says so in the picture and in its caption.
+    """
+
+    name: str
+    title: str
+    chart: alt.TopLevelMixin
+    alt: str
+    caption: str
+    table: pa.Table
+    audience: Audience = "public"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty picture."""
+        if self.table.num_rows == 0:
+            raise InputError(
+                f"{self.name}: there is nothing to draw; give a result that has values"
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.audience} picture {self.name}: {self.table.num_rows} rows>"
+
+    def spec(self) -> dict[str, Any]:
+        """Return the chart as Vega-Lite with its data, to be embedded with `ast: true`."""
+        found: dict[str, Any] = copy.deepcopy(self.chart.to_dict(validate=False))
+        for key in _ADDRESSES:
+            found.pop(key, None)
+        found["config"] = copy.deepcopy(theme.CONFIG)
+        found["title"] = self._title()
+        found["description"] = self.alt
+        found["usermeta"] = {
+            "embedOptions": {"mode": "vega-lite", "renderer": "svg", "ast": True, "actions": False}
+        }
+        return found
+
+    def svg(self) -> str:
+        """Return the picture as SVG: no script in it, described, the same bytes for the same input."""
+        drawn = vl_convert.vegalite_to_svg(
+            json.dumps(self.spec()), vl_version=_VERSION, allowed_base_urls=[]
+        )
+        own = re.sub(r"[^A-Za-z0-9-]+", "-", self.name)
+        # The renderer numbers clips through its whole life, and pages hold several pictures.
+        for number, given in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', drawn))):
+            drawn = drawn.replace(f'id="{given}"', f'id="{own}-part{number}"')
+            drawn = drawn.replace(f"url(#{given})", f"url(#{own}-part{number})")
+        told = (
+            f'<title id="{own}-title">{escape(self.title)}</title>'
+            f'<desc id="{own}-description">{escape(self.alt)}</desc>'
+        )
+        named = f'role="img" aria-labelledby="{own}-title {own}-description"'
+        return re.sub(
+            r"<svg ([^>]*)>", lambda found: f"<svg {named} {found[1]}>{told}", drawn, count=1
+        )
+
+    def png(self, scale: float = 2) -> bytes:
+        """Return the picture as PNG, `scale` times its size on screen."""
+        found: bytes = vl_convert.vegalite_to_png(
+            json.dumps(self.spec()), vl_version=_VERSION, scale=scale, allowed_base_urls=[]
+        )
+        return found
+
+    def html_table(self) -> str:
+        """Return the plotted numbers as an HTML table with a caption and headings."""
+        names = [escape(name.replace("_", " ")) for name in self.table.column_names]
+        head = "".join(f'<th scope="col">{name}</th>' for name in names)
+        rows = []
+        for row in self.table.to_pylist():
+            first, *rest = map(_cell, row.values())
+            cells = "".join(f'<td class="{kind}">{text}</td>' for text, kind in rest)
+            rows.append(f'<tr><th scope="row">{first[0]}</th>{cells}</tr>')
+        mark = f"{INTERNAL} " if self.audience == "internal" else ""
+        return (
+            f"<table><caption>{escape(mark + self.title)}: the numbers drawn</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def _title(self) -> dict[str, Any]:
+        if self.audience == "public":
+            return {"text": self.title}
+        return {
+            "text": self.title,
+            "subtitle": INTERNAL,
+            "subtitleColor": theme.INTERNAL_COLOUR,
+            "subtitleFontWeight": "bold",
+        }
+
+
+def described(
+    name: str,
+    title: str,
+    chart: alt.TopLevelMixin,
+    *,
+    alt_text: Sequence[str],
+    caption: Sequence[str],
+    table: pa.Table,
+    audience: Audience = "public",
+) -> Picture:
+    """Return a picture from its sentences; an internal one says what it is first."""
+    mark = (INTERNAL,) if audience == "internal" else ()
+    joined = [" ".join(part for part in (*mark, *parts) if part) for parts in (alt_text, caption)]
+    return Picture(name, title, chart, joined[0], joined[1], table, audience)
+
+
+def _cell(value: Any) -> tuple[str, str]:
+    """Return a value as a cell shows it, and whether it is a number or text."""
+    if value is None:
+        return "none", "text"
+    if isinstance(value, bool):
+        return ("yes" if value else "no"), "text"
+    if isinstance(value, int):
+        return f"{value:,}", "number"
+    if isinstance(value, float):
+        if math.isinf(value):
+            return "no limit", "text"
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}", "number"
+    return escape(str(value)), "text"

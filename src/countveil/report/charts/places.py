@@ -1,0 +1,164 @@
+"""Where the risk is: places in order, and on a map where shapes are given."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from countveil.assess.risk_map import RiskMap
+from countveil.errors import InputError
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.picture import Picture, described
+
+_LIGHT, _DARK = "#fde6d3", "#8c2d04"
+_SHOWN = {"mean_risk": "mean risk", "largest_risk": "largest risk"}
+
+
+def risk_map(
+    found: RiskMap,
+    *,
+    by: str = "place",
+    column: str = "mean_risk",
+    most: int = 30,
+    shapes: Mapping[str, Any] | None = None,
+    key: str = "geocode",
+) -> Picture:
+    """Draw the risk of each place, the largest first; with GeoJSON `shapes`, on a map as well.
+
+    `by` may also be an attribute of the map's groups. `key` is the property of a shape that names its
+    place.
+    """
+    found = given.of_kind(found, RiskMap, "found")
+    kinds = list(dict.fromkeys(found.groups["by"].to_pylist()))
+    if by not in kinds:
+        raise InputError(
+            f"by: no groups by {by!r}; choose from {', '.join(kinds) or 'none at all'}"
+        )
+    if column not in _SHOWN:
+        raise InputError(f"column: {column!r} is not known; choose from {', '.join(_SHOWN)}")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InputError(f"most: {most!r} is not allowed; it is a whole number from 1 on")
+    groups = [row for row in found.groups.to_pylist() if row["by"] == by]
+    rows = [
+        {
+            "place": str(row["group"]),
+            "mean_risk": row["mean_risk"],
+            "largest_risk": row["largest_risk"],
+            "cells": row["cells"],
+            "prior": found.prior,
+        }
+        for row in sorted(groups, key=lambda row: (-row[column], str(row["group"])))
+    ]
+    shown = rows[:most]
+    chart: Any = _bars(shown, column)
+    if shapes is not None:
+        chart = alt.vconcat(_map(rows, column, shapes, key), chart, spacing=20)
+    first, last = rows[0], rows[-1]
+    told = f"{first['place']} has the largest {_SHOWN[column]}, {words.number(first[column])}" + (
+        f"; {last['place']} the smallest, {words.number(last[column])}, of "
+        f"{words.number(len(rows))}."
+        if len(rows) > 1
+        else "."
+    )
+    what = (
+        "From published values alone: the risk of a target who would be alone in each cell that reads "
+        "one or more"
+        if found.audience == "public"
+        else "The risk of everyone counted, as the noise came out"
+    )
+    return described(
+        "risk-map" if by == "place" else f"risk-by-{by}",
+        f"Risk by {by}, level {found.level}",
+        chart,
+        alt_text=[f"Bars of the {_SHOWN[column]} of each {by}, the largest first.", told],
+        caption=[
+            f"{what}, with prior {words.number(found.prior)}.",
+            told,
+            "Those not drawn are in the table." if len(rows) > len(shown) else "",
+        ],
+        table=pa.Table.from_pylist(rows),
+        audience=found.audience,
+    )
+
+
+def _bars(rows: list[dict[str, Any]], column: str) -> alt.LayerChart:
+    drawn = [{**row, "value": row[column], "label": words.number(row[column])} for row in rows]
+    high = theme.padded(0.0, max(row["value"] for row in drawn) or 1.0)[1]
+    base = theme.values(drawn).encode(
+        y=alt.Y(
+            "place:N",
+            sort=[row["place"] for row in rows],
+            title=None,
+            axis=alt.Axis(ticks=False, domain=False, labelLimit=200),
+        ),
+        x=alt.X(
+            "value:Q",
+            title=f"{_SHOWN[column]}: posterior over prior",
+            scale=alt.Scale(domain=[0, high], nice=False),
+            axis=alt.Axis(grid=True, tickCount=5, format=",~r"),
+        ),
+    )
+    return theme.layered(
+        base.mark_bar(color=theme.COLOURS[0], height={"band": 0.75}),
+        base.mark_text(align="left", dx=4).encode(text="label:N"),
+    ).properties(width=360, height=alt.Step(19))
+
+
+def _map(
+    rows: list[dict[str, Any]], column: str, shapes: Mapping[str, Any], key: str
+) -> alt.LayerChart:
+    """Draw shapes, darker where the risk is larger, white where nothing is known."""
+    features = _features(shapes)
+    risk = {row["place"]: row[column] for row in rows}
+    joined = []
+    for feature in features:
+        own = copy.deepcopy(dict(feature))
+        place = (feature.get("properties") or {}).get(key, feature.get("id"))
+        own["properties"] = {"place": str(place), "value": risk.get(str(place))}
+        joined.append(own)
+    if not any(item["properties"]["value"] is not None for item in joined):
+        raise InputError(
+            f"shapes: none is of a place in the map; {key!r} came as the property that holds their "
+            f"codes: name the right one with key="
+        )
+    values = [row[column] for row in rows]
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = theme.padded(low, high)
+    known = [item for item in joined if item["properties"]["value"] is not None]
+    unknown = [item for item in joined if item["properties"]["value"] is None]
+    layers = (
+        [
+            alt.Chart(alt.InlineData(values=unknown)).mark_geoshape(
+                fill="#ffffff", stroke="#767676", strokeDash=[2, 2]
+            )
+        ]
+        if unknown
+        else []
+    )
+    layers.append(
+        alt.Chart(alt.InlineData(values=known))
+        .mark_geoshape(stroke="#ffffff", strokeWidth=0.7)
+        .encode(
+            color=alt.Color(
+                "properties.value:Q",
+                title=_SHOWN[column],
+                scale=alt.Scale(domain=[low, high], range=[_LIGHT, _DARK]),
+                legend=alt.Legend(orient="right", gradientLength=160, format=",.3~r", tickCount=4),
+            )
+        )
+    )
+    projected: alt.LayerChart = theme.layered(*layers).project(type="identity", reflectY=True)
+    return projected.properties(width=360, height=260)
+
+
+def _features(shapes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    given.mapping(shapes, "shapes")
+    features = shapes.get("features")
+    if shapes.get("type") != "FeatureCollection" or not isinstance(features, list) or not features:
+        raise InputError("shapes: it is no GeoJSON FeatureCollection with features; give one")
+    return features

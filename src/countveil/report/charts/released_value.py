@@ -1,0 +1,119 @@
+"""What an intruder believes after each value that may be released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from countveil.assess.intruder import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import InputError
+from countveil.numerics import Array, FloatArray
+from countveil.report.charts import given, words
+from countveil.report.charts.lines import Axis, line_chart
+from countveil.report.charts.picture import Picture, described
+
+
+def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Picture:
+    """Draw posterior and risk against the released value, a line for each intruder.
+
+    `risks` has what `assess.disclosure_risk` returns for all of `observed`.
+    """
+    seen = given.numbers(observed, "observed")
+    asked = given.by_intruder(risks, "risks")
+    names = given.names_of(asked)
+    order = np.argsort(seen, kind="stable")
+    columns: dict[str, list[object]] = {
+        name: [] for name in ("series", "prior", "released_value", "posterior", "risk")
+    }
+    for who, risk in asked.items():
+        after, ratio = _both(risk, len(seen))
+        columns["series"] += [names[who]] * len(seen)
+        columns["prior"] += [who.prior] * len(seen)
+        columns["released_value"] += seen[order].tolist()
+        columns["posterior"] += after[order].tolist()
+        columns["risk"] += ratio[order].tolist()
+    table = pa.table(columns)
+    panels = [
+        _panel(table, list(names.values()), column, axis, labels=column == "risk")
+        for column, axis in (
+            ("posterior", Axis("posterior probability", 0.0, 1.0, format=".0%")),
+            ("risk", Axis("risk: posterior over prior", low=0.0)),
+        )
+    ]
+    return described(
+        "posterior",
+        "What the intruder believes after each released value",
+        alt.hconcat(*panels, spacing=36),
+        alt_text=[
+            "Two panels of lines against the released value: the posterior probability that the "
+            "target is counted, and the risk, posterior over prior.",
+            *(_told(table, name) for name in names.values()),
+        ],
+        caption=[
+            "After seeing a released value the intruder's probability moves from his prior to the "
+            "posterior; the risk is how many times as large it became.",
+            *(_largest(table, name) for name in names.values()),
+        ],
+        table=table,
+        audience=given.audience_of(asked.values()),
+    )
+
+
+def _both(risk: Risk, length: int) -> tuple[FloatArray, FloatArray]:
+    given.of_kind(risk, Risk, "risks")
+    if risk.measure != "disclosure risk" or risk.posterior is None:
+        raise InputError(
+            f"risks: {risk.measure!r} came; give what assess.disclosure_risk returns for `observed`"
+        )
+    after, ratio = np.atleast_1d(risk.posterior), np.atleast_1d(risk.value)
+    if len(after) != length:
+        raise InputError(
+            f"risks: {len(after)} values came for {length} released ones; give one each"
+        )
+    return after, ratio
+
+
+def _panel(
+    table: pa.Table, names: list[str], column: str, axis: Axis, *, labels: bool
+) -> alt.LayerChart:
+    rows = [
+        {"x": row["released_value"], "y": row[column], "series": row["series"]}
+        for row in table.select(["series", "released_value", column]).to_pylist()
+    ]
+    across = Axis("released value", whole=_whole(table))
+    return line_chart(rows, names, across, axis, width=270, height=240, labels=labels)
+
+
+def _whole(table: pa.Table) -> bool:
+    return all(float(value).is_integer() for value in table["released_value"].to_pylist())
+
+
+def _of(table: pa.Table, name: str) -> list[dict[str, float]]:
+    return [row for row in table.to_pylist() if row["series"] == name]
+
+
+def _told(table: pa.Table, name: str) -> str:
+    rows = _of(table, name)
+    first, last = rows[0], rows[-1]
+    if len(rows) == 1:
+        return (
+            f"With {name}, the value {words.number(first['released_value'])} leads to a posterior of "
+            f"{words.percent(first['posterior'])}, a risk of {words.number(first['risk'])}."
+        )
+    return (
+        f"With {name}, the posterior goes from {words.percent(first['posterior'])} at "
+        f"{words.number(first['released_value'])} to {words.percent(last['posterior'])} at "
+        f"{words.number(last['released_value'])}."
+    )
+
+
+def _largest(table: pa.Table, name: str) -> str:
+    top = max(_of(table, name), key=lambda row: row["risk"])
+    return (
+        f"With {name} it is at most {words.number(top['risk'])} among these values, at "
+        f"{words.number(top['released_value'])}."
+    )

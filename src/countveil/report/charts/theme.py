@@ -1,0 +1,158 @@
+"""How every picture looks: colours that colour-blind readers tell apart, dashes, shapes, sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from countveil.errors import InputError
+
+WIDTH, HEIGHT = 440, 260
+INK, FAINT, GRID = "#222222", "#595959", "#dddddd"
+INTERNAL_COLOUR = "#a50026"
+FONT = (
+    "Liberation Sans, Arial, Helvetica, sans-serif"  # of equal widths, so that labels fit anywhere
+)
+
+# Each is at least 3 to 1 against white; series differ in dash and shape as well.
+COLOURS = (
+    *("#0072b2", "#d55e00", "#000000", "#aa3377"),
+    *("#007a5a", "#7a5c00", "#666666", "#332288"),
+)
+DASHES = (
+    *((1, 0), (7, 3), (2, 2), (9, 3, 2, 3)),
+    *((14, 4), (4, 2, 1, 2), (1, 4), (12, 2, 2, 2, 2, 2)),
+)
+SHAPES = (
+    *("circle", "square", "triangle-up", "diamond"),
+    *("cross", "triangle-down", "triangle-right", "triangle-left"),
+)
+MOST_SERIES = len(COLOURS)
+
+CONFIG: dict[str, Any] = {
+    "aria": False,  # the picture as a whole has a description
+    "background": "#ffffff",
+    "font": FONT,
+    "padding": 8,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "gridColor": GRID,
+        "domainColor": FAINT,
+        "tickColor": FAINT,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 260,
+        "titlePadding": 8,
+    },
+    "header": {"labelFontSize": 12, "labelColor": INK, "labelLimit": 260, "title": None},
+    "title": {
+        "anchor": "start",
+        "color": INK,
+        "fontSize": 15,
+        "fontWeight": "bold",
+        "limit": 720,
+        "offset": 12,
+        "subtitleColor": FAINT,
+        "subtitleFontSize": 12,
+        "subtitlePadding": 4,
+    },
+    "line": {"strokeWidth": 2},
+    "point": {"size": 45, "filled": True},
+    "text": {"fontSize": 12, "color": INK},
+    "rule": {"color": FAINT},
+}
+
+
+def colour(names: Sequence[str]) -> alt.Color:
+    """Return a colour for each series; labels stand beside the lines, so there is no legend."""
+    scale = alt.Scale(domain=list(names), range=list(COLOURS[: len(names)]))
+    return alt.Color("series:N", scale=scale, legend=None)
+
+
+def dash(names: Sequence[str]) -> alt.StrokeDash:
+    """Return a dash for each series."""
+    pattern = [list(item) for item in DASHES[: len(names)]]
+    return alt.StrokeDash(
+        "series:N", scale=alt.Scale(domain=list(names), range=pattern), legend=None
+    )
+
+
+def shape(names: Sequence[str]) -> alt.Shape:
+    """Return a shape for each series."""
+    scale = alt.Scale(domain=list(names), range=list(SHAPES[: len(names)]))
+    return alt.Shape("series:N", scale=scale, legend=None)
+
+
+def refuse_too_many(names: Sequence[str], what: str) -> None:
+    """Refuse more series than readers can tell apart."""
+    if len(names) > MOST_SERIES:
+        raise InputError(
+            f"{what}: {len(names)} came, and at most {MOST_SERIES} can be told apart in one picture; "
+            f"draw several"
+        )
+
+
+def values(rows: Sequence[dict[str, Any]]) -> alt.Chart:
+    """Return a chart with its rows inside it."""
+    return alt.Chart(alt.InlineData(values=list(rows)))
+
+
+def layered(*layers: Any) -> alt.LayerChart:
+    """Return charts drawn over each other."""
+    found = alt.layer(*layers)
+    assert isinstance(found, alt.LayerChart)
+    return found
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Return a name as a picture can hold it; the table has all of it."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def padded(low: float, high: float, *, log: bool = False) -> tuple[float, float]:
+    """Return the ends of an axis that holds both, also where they are the same."""
+    if log:
+        return (low / 2, high * 2) if low == high else (low, high)
+    if low == high:
+        room = abs(low) / 2 or 1.0
+        return low - room, high + room
+    step = _step(high - low)
+    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+
+
+def _step(span: float) -> float:
+    rough = float(10 ** math.floor(math.log10(span / 5)))
+    return next(factor * rough for factor in (1, 2, 5, 10) if factor * rough * 5.0001 >= span)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two others for a logarithmic axis."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    span = math.log10(high / low)
+    factors = (1,) if span > 3 else (1, 2, 5) if span > 0.7 else tuple(range(1, 10))
+    if span > 12:
+        decades = range(decades.start, decades.stop, math.ceil(span / 8))
+    found = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
+    return [tick for tick in found if low * 0.999999 <= tick <= high * 1.000001]
+
+
+def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return places moved as little as needed to be a gap apart, between two ends where that fits."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    found = [places[i] for i in order]
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + gap)
+    if found and found[-1] > high:
+        found[-1] = max(high, low + gap * (len(found) - 1))
+        for i in range(len(found) - 2, -1, -1):
+            found[i] = min(found[i], found[i + 1] - gap)
+    moved = [0.0] * len(places)
+    for i, place in zip(order, found, strict=True):
+        moved[i] = place
+    return moved
