@@ -487,6 +487,14 @@ def test_another_mechanism_than_the_plans_is_refused(plan):
         )
 
 
+@pytest.mark.parametrize("counts", [TABLE[::-1] * 2, -TABLE])
+def test_no_refusal_tells_the_sum_of_confidential_counts(plan, counts):
+    m = congenial.Wasserstein(loss="L1", epsilon="1", total=4, deaths=True)
+    with pytest.raises(InputError) as caught:
+        measure.draw(m, counts, Plan.load(plan), rng=Secure(), ledger="never", to="never")
+    assert str(abs(int(counts[:, 0].sum()))) not in str(caught.value)
+
+
 def test_a_real_release_names_a_ledger(plan):
     loaded = Plan.load(plan)
     mechanism = measure.mechanism_of(loaded, np.array([315]), loaded.geography())

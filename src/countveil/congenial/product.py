@@ -70,14 +70,13 @@ class Product:
     shape: Shape
     targets: IntArray  # (places, 1 or 2): cases, or cases and deaths
     groups: tuple[Group, ...]
-    group_of: IntArray
     tilts: FloatArray  # of each place
     shifts: FloatArray  # of each place: log-weights are taken relative to it
     last: IntArray  # the place of each group that takes what is left
     cases: IntegerTables
     deaths: IntegerTables | None
     margin: float
-    largest: Scaled  # bounds the weight of a last count
+    largest: Fraction  # bounds the weight of a last count, relative to its shift
 
     def __repr__(self) -> str:
         return f"<a product law around {len(self.targets)} confidential counts>"
@@ -85,15 +84,10 @@ class Product:
     @property
     def constant(self) -> Scaled:
         """The sum that a proposal's chances are relative to: weight = proposal·chance·constant."""
-        totals = np.array([group.total for group in self.groups])
-        exponent = sum(map(Fraction, self.shifts.tolist()), Fraction(0)) - sum(
-            (
-                Fraction(float(self.tilts[group.members[0]])) * int(total)
-                for group, total in zip(self.groups, totals, strict=True)
-            ),
-            Fraction(0),
-        )
-        factor = self.largest.factor ** len(self.groups)
+        exponent = sum(map(Fraction, self.shifts.tolist()), Fraction(0))
+        for group in self.groups:
+            exponent -= Fraction(float(self.tilts[group.members[0]])) * group.total
+        factor = self.largest ** len(self.groups)
         for place in range(len(self.targets)):
             if place not in self.last:
                 factor *= int(self.cases.totals[place]) / self.cases.scales[place]
@@ -172,7 +166,7 @@ class Product:
         counted[self.last] = False
         scales = np.array([float(scale) for scale in self.cases.scales])
         drawn = np.log(scales) - np.log(self.cases.weight(places, cases))
-        parts = parts + np.where(counted, drawn, -math.log(float(self.largest.factor)))
+        parts = parts + np.where(counted, drawn, -math.log(self.largest))
         if self.deaths is not None:
             deaths = tables[:, :, 1]
             scales = np.array([float(scale) for scale in self.deaths.scales])
@@ -195,7 +189,7 @@ class Product:
             exponent += Fraction(float(self.tilts[place])) * count
             exponent -= Fraction(float(self.shifts[place]))
             if place in self.last:
-                factor /= self.largest.factor
+                factor /= self.largest
             else:
                 factor *= self.cases.scales[place] / int(drawn[place])
         if self.deaths is not None:
@@ -219,11 +213,9 @@ def prepare(
     `near` are tilts of a similar law, to begin from.
     """
     places = len(targets)
-    group_of = np.empty(places, np.int64)
-    for number, group in enumerate(groups):
-        group_of[list(group.members)] = number
-    totals = np.array([group.total for group in groups])
-    most = totals[group_of]
+    most = np.empty(places, np.int64)
+    for group in groups:
+        most[list(group.members)] = group.total
     deaths = None
     if targets.shape[1] == 2:
         deaths = _death_tables(shape, targets[:, 1], most, _float_error(np.full(1, 2 * NEGLIGIBLE)))
@@ -260,14 +252,13 @@ def prepare(
         shape,
         targets,
         groups,
-        group_of,
         tilts,
         shifts,
         np.array(last),
         integer_tables.build((most + 1).tolist(), lowest, logs, error),
         deaths,
         margin=8 * places * targets.shape[1] * (error + 1e-14),
-        largest=Scaled(Fraction(0), 1 + Fraction(4 * error + 1e-12)),
+        largest=1 + Fraction(4 * error + 1e-12),
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.congenial.base_measure import DirichletMultinomial
 from countveil.congenial.guarantee import PartialPrivacy, Theta
-from countveil.congenial.wasserstein_mechanism import Prepared, Wasserstein, draw_exactly
+from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
@@ -138,22 +138,19 @@ def draw(
     """
     wanted, folder = _table_of(plan), Path(to)
     exact = _exact(counts, plan)
-    stated = mechanism_of(plan, _totals(exact, wanted), exact.geography)
-    if mechanism != stated:
+    if mechanism != mechanism_of(plan, _totals(exact, wanted), exact.geography):
         raise InputError(
-            f"mechanism: {mechanism!r} is not the one that {plan.name} says, {stated!r}; make it from "
-            f"the same budget, loss, totals and previous counts, or release with `countveil release`"
+            f"mechanism: {mechanism!r} is not the one that {plan.name} says for these counts; make it "
+            f"from the same budget, loss, totals and previous counts, or release with `countveil "
+            f"release`"
         )
     if ledger is None and not rng.reproducible:
         raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
     targets = exact.table if mechanism.deaths else exact.table[:, 0]
-    mechanism.checked(targets)
     guarantee = guarantee_of(plan, mechanism)
-    prepared: list[Prepared] = []
-    if not (folder / manifest.NAME).exists():
-        prepared.append(
-            mechanism.prepared(targets)
-        )  # refuse what cannot be drawn before the charge
+    # What cannot be drawn is refused here, before the charge; a finished release draws nothing more.
+    finished = (folder / manifest.NAME).exists()
+    prepared = None if finished else mechanism.prepared(targets)
     book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
     decided = _digest(plan.digest, None if mechanism.prior is None else mechanism.prior.previous)
     identity = Identity(decided, exact.geography.sha256, rng.description, manifest.FORMAT)
@@ -162,7 +159,7 @@ def draw(
         if run.part(wanted.level, 0) is None:
             progress("drawing", wanted.level, 0, len(targets))
             source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
-            ready = prepared[0] if prepared else mechanism.prepared(targets)
+            ready = mechanism.prepared(targets) if prepared is None else prepared
             (table,) = draw_exactly(ready, 1, source)
             sink = pa.BufferOutputStream()
             pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
@@ -238,6 +235,11 @@ def _exact(counts: Counts | Array, plan: Plan) -> _Exact:
         raise InputError(
             f"counts: a table of {found.shape} {found.dtype} came; {plan.name} has "
             f"{expected[0]} units of {wanted.level}, {width} whole numbers each"
+        )
+    if (found < 0).any():
+        raise InputError(
+            f"counts: a negative count is not allowed, and {int((found < 0).any(axis=1).sum())} units "
+            f"have one (corrections?); mend them before they are released"
         )
     return _Exact(found.astype(np.int64), geography)
 

@@ -174,7 +174,7 @@ def _refuse_another(
     folder: Path, state: dict[str, str], identity: Identity, records_hash: Callable[[bytes], str]
 ) -> None:
     for what, stored, now in (
-        ("another plan, or other files that it names,", state["plan"], identity.plan),
+        ("another plan, or other files that it names", state["plan"], identity.plan),
         ("another crosswalk", state["crosswalk"], identity.crosswalk),
         ("other randomness", state["randomness"], identity.randomness),
         ("another version of countveil", state["layout"], identity.layout),
