@@ -1,6 +1,13 @@
 """The command line: `countveil --help`."""
 
-from countveil.cli import assess_command, choose_command, commands, infer_command, report_command
+from countveil.cli import (
+    assess_command,
+    choose_command,
+    commands,
+    infer_command,
+    report_command,
+    reproduce_command,
+)
 from countveil.cli.application import main
 
 __all__ = [
@@ -10,4 +17,5 @@ __all__ = [
     "infer_command",
     "main",
     "report_command",
+    "reproduce_command",
 ]

@@ -1,0 +1,113 @@
+"""`countveil reproduce`: tables and figures of the five papers, printed beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from countveil.cli import showing
+from countveil.cli.application import command
+from countveil.cli.commands import AsJson, Quiet
+from countveil.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from countveil.papers import Entry, Item
+
+
+@command
+def reproduce(
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="002, 000, 001, 003 or 004; all if not.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Argument(metavar="[ITEM]", help="Such as table-3; all if not given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a gallery page into this folder.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A folder with files that cannot be shipped.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer draws where an item is simulated.")
+    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Only name the items.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute tables and figures of the papers, and show what is printed beside what is right.
+
+    Example: `countveil reproduce 002 table-3 --out gallery`
+    """
+    from countveil import papers
+
+    if item is not None and paper is None:
+        raise InputError("paper: name the paper of the item, such as 002")
+    entries = papers.items(paper)
+    if listing:
+        _list(entries, as_json)
+        return
+    wanted = [(e.paper, e.name) for e in entries] if item is None else [(str(paper), item)]
+    found: list[Item] = []
+    with showing.progress("reproducing", len(wanted), quiet) as step:
+        for number, (of_paper, name) in enumerate(wanted):
+            found.append(papers.reproduce(of_paper, name, data=data, quick=quick))
+            step(number + 1)
+    page = None
+    if out is not None:
+        from countveil.papers import gallery
+
+        page = gallery.write(found, out)
+    if as_json:
+        from countveil.papers.wording import document
+
+        items = [document(result) for result in found]
+        showing.print_json({"items": items, "gallery": None if page is None else str(page)})
+        return
+    console = showing.console()
+    for result in found:
+        console.print(_view(result))
+        for said in filter(None, (result.note, result.needs)):
+            console.print(said)
+        console.print()
+    if page is not None:
+        print(f"Written: {page}")
+
+
+def _list(entries: tuple[Entry, ...], as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {"paper": e.paper, "item": e.slug, "title": e.title, "needs": e.needs} for e in entries
+        ]
+        showing.print_json({"items": rows})
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("paper", "item", "title", "needs"):
+        table.add_column(name)
+    for entry in entries:
+        table.add_row(entry.paper, entry.slug, entry.title, entry.needs or "")
+    showing.console().print(table)
+
+
+def _view(item: Item) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from countveil.papers.wording import printed, shown
+
+    table = Table(title=f"{item.paper} {item.name}. {item.title}", title_justify="left", box=None)
+    for name in ("", "printed", "ours", "erratum"):
+        table.add_column(name)
+    for value in item.values:
+        # Text, so that no bracket of a label is read as markup.
+        cells = (value.label, printed(value), shown(value.ours), value.erratum or "")
+        table.add_row(*map(Text, cells))
+    for picture in item.pictures:
+        table.add_row(Text(f"picture: {picture.title}"), "", "", "")
+    return table

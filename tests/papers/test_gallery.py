@@ -1,0 +1,223 @@
+"""The gallery page: whole, self-contained, and with the numbers of its items."""
+
+import re
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+
+from countveil import papers
+from countveil.errors import InputError
+from countveil.papers import Item, Picture, Rule, Value, gallery, pictures
+from countveil.papers.wording import document, plain, printed, shown
+
+LINES = Picture(
+    "rates",
+    "lines",
+    pa.table({"x": [1, 2, 1, 2], "y": [0.5, 2.0, 1.0, 4.0], "who": ["a", "a", "b", "b"]}),
+    "x",
+    "y",
+    "who",
+    "time",
+    "rate",
+    rules=(Rule("y", 1.5, "limit"), Rule("x", 2, "now")),
+)
+TILES = Picture(
+    "map",
+    "tiles",
+    pa.table({"x": [1, 2], "y": [1, 1], "z": [3, 7]}),
+    "x",
+    "y",
+    "z",
+    "east",
+    "north",
+)
+BARS = Picture("bars", "bars", pa.table({"x": ["a", "b"], "y": [1.0, 2.0]}), "x", "y")
+POINTS = Picture("points", "points", pa.table({"x": [1.0], "y": [2.0]}), "x", "y", log_x=True)
+SPANS = Picture(
+    "spans",
+    "intervals",
+    pa.table({"x": ["a"], "y": [2.0], "low": [1.0], "high": [3.0], "s": ["one"]}),
+    "x",
+    "y",
+    "s",
+    low="low",
+    high="high",
+)
+ITEM = Item(
+    "002",
+    "Table 9",
+    "A <table> & more",
+    (
+        Value("a", "first <b>", 0.5, 0.51, None, 0.05),
+        Value("b", "second", 1.1, 1.2, "because 1 < 2", 0.005),
+        Value("c", "third", (0.1, None), (0.1, None), None, 0.05),
+    ),
+    (LINES, TILES),
+    "A note with <angle> brackets.",
+    "Bring a file.",
+)
+
+
+class Page(HTMLParser):
+    """Collects tags, ids and rows; HTMLParser calls these by name."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources, self.text = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if "id" in given:
+            self.ids.append(given["id"])
+        for name in ("src", "href", "xlink:href"):
+            if name in given:
+                self.sources.append(given[name])
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page():
+    return gallery.html([ITEM])
+
+
+def test_the_page_is_well_formed_and_asks_for_nothing(page):
+    read = Page(page)
+    assert read.open == []
+    assert len(read.ids) == len(set(read.ids))
+    assert all(source.startswith("#") for source in read.sources)
+    assert {source.removeprefix("#") for source in read.sources} <= set(read.ids)
+    assert "<script" not in page
+    assert not re.findall(r"url\((?!#)", page)
+    assert not re.findall(r"@import|https?://(?!www\.w3\.org)", page)
+    assert "default-src &#x27;none&#x27;" in page
+
+
+def test_the_page_shows_every_value_escaped(page):
+    text = " ".join(Page(page).text)
+    for said in (
+        "first <b>",
+        "because 1 < 2",
+        "A <table> & more",
+        "Bring a file.",
+        "0.51",
+        "1.100",
+    ):
+        assert said.replace("1.100", "1.10") in text
+    assert '<tr class="off"><th scope="row">second' in page
+    assert '<tr><th scope="row">first' in page
+    assert "The papers print 3 of them: 2 agree" in text
+    assert "1 do not" in text
+
+
+def test_a_page_without_printed_numbers_says_so():
+    item = Item("003", "Figure 1", "t", (Value("a", "l", None, 1.0),), (), "", None)
+    assert "The papers print none of them." in gallery.html([item])
+
+
+@pytest.mark.parametrize("picture", [LINES, TILES, BARS, POINTS, SPANS])
+def test_every_kind_is_drawn(picture):
+    drawn = pictures.svg(picture, prefix="p-")
+    assert drawn.startswith("<svg role=")
+    assert f'aria-label="{pictures.description(picture)}"' in drawn
+    used = set(re.findall(r"url\(#([^)]+)\)", drawn))
+    assert used <= set(re.findall(r'\bid="([^"]+)"', drawn))
+    assert all(name.startswith("p-") for name in used)
+    if picture.kind in ("lines", "points", "tiles"):
+        assert picture.x_title in drawn
+
+
+def test_descriptions_say_the_plotted_numbers():
+    assert pictures.description(LINES) == (
+        "rates: rate against time, 4 points; values from 0.5 to 4; series: a, b."
+    )
+    assert pictures.description(TILES) == ("map: north against east, 2 points; values from 3 to 7.")
+
+
+def test_series_differ_by_colour_and_by_dash():
+    spec = pictures.chart(LINES).to_dict()
+    encoding = spec["layer"][0]["encoding"]
+    for channel in ("color", "strokeDash"):
+        scale = encoding[channel]["scale"]
+        assert scale["domain"] == ["a", "b"]
+        assert scale["range"][0] != scale["range"][1]
+
+
+def test_a_picture_needs_its_columns():
+    with pytest.raises(InputError, match="no column y, z; the table has x"):
+        Picture("t", "lines", pa.table({"x": [1]}), "x", "y", "z")
+    with pytest.raises(InputError, match="call the series otherwise"):
+        Picture("t", "lines", pa.table({"x": [1], "count": ["a"]}), "x", "x", "count")
+
+
+def test_writing_replaces_the_page(tmp_path):
+    folder = tmp_path / "new" / "gallery"
+    page = gallery.write([ITEM], folder)
+    gallery.write([ITEM], folder)
+    assert page == folder / "index.html"
+    assert [path.name for path in folder.iterdir()] == ["index.html"]
+    assert page.read_text(encoding="utf-8") == gallery.html([ITEM])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "—"),
+        (45, "45"),
+        (2016.0, "2,016"),
+        (0.12345678, "0.12346"),
+        (1.2e-18, "1.2e-18"),
+        (123.456, "123.46"),
+        ((0.1, None), "0.1, —"),
+        ({"a": 0.5, "b": [1.0, 2.5]}, "a 0.5; b 1, 2.5"),
+        ("<0.01", "<0.01"),
+    ],
+)
+def test_numbers_are_shown_short(value, text):
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance", "text"),
+    [
+        (1.1, 0.005, "1.10"),
+        (0.13, 0.0005, "0.130"),
+        (0.5954, 0.00105, "0.5954"),
+        (864, 0, "864"),
+        (2016, 0, "2,016"),
+        ((0.001, 0.0008), 0.0001, "0.001, 0.0008"),
+        ("<0.01", None, "<0.01"),
+        (None, None, "—"),
+    ],
+)
+def test_printed_numbers_keep_their_decimals(given, tolerance, text):
+    assert printed(Value("id", "label", given, 0.0, tolerance=tolerance)) == text
+
+
+def test_json_has_no_number_that_is_not_finite():
+    assert plain({"a": (1, float("inf"), float("nan"), None, "x", True)}) == {
+        "a": [1, None, None, None, "x", True]
+    }
+    found = document(ITEM)
+    assert found["item"] == "table-9"
+    assert found["values"][1]["differs"] is True
+    assert found["pictures"][0]["table"] == {
+        "x": [1, 2, 1, 2],
+        "y": [0.5, 2.0, 1.0, 4.0],
+        "who": ["a", "a", "b", "b"],
+    }
+
+
+def test_a_real_item_is_on_its_page():
+    item = papers.reproduce("002", "table-4")
+    page = gallery.html([item])
+    for value in item.values:
+        assert f'<td class="number">{shown(value.ours)}</td>' in page

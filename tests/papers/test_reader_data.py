@@ -1,0 +1,137 @@
+"""Items with the reader's own files: made-up ones in the right layout."""
+
+import numpy as np
+import pytest
+
+from countveil import papers
+from countveil.errors import InputError
+from countveil.papers import sensitive_tables
+from countveil.papers.counties import counties_of
+from countveil.papers.districts import synthetic_state
+
+ADULT = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, "
+    "2174, 0, {hours}, {country}, {income}\n"
+)
+
+
+def adult_rows(*rows):
+    return "".join(ADULT.format(hours=h, country=c, income=i) for h, c, i in rows) + "\n"
+
+
+@pytest.fixture
+def adult(tmp_path):
+    us = "United-States"
+    rows = [
+        (40, us, "<=50K"),
+        (31, us, ">50K"),
+        (40, us, "<=50K"),
+        (41, us, "<=50K"),
+        (30, us, ">50K"),
+    ]
+    rows += [(40, "Cuba", ">50K"), (40, "?", ">50K")]
+    (tmp_path / "adult.data").write_text(adult_rows(*rows))
+    return tmp_path
+
+
+def test_adult_is_grouped_with_the_upper_end(adult):
+    """31 to 40 hours are one cell, of both incomes; 41 and 30 are cells of their own."""
+    table = sensitive_tables.adult(adult)
+    assert sorted(map(sorted, table.counts.tolist())) == [[0, 1], [0, 1], [1, 2]]
+    assert table.homogeneous.sum() == 2
+
+
+def test_adult_is_shown_where_it_is(adult):
+    without = papers.reproduce("004", "figure-2")
+    found = papers.reproduce("004", "figure-2", data=adult, quick=True)
+    assert without.needs is not None
+    assert found.needs is None
+    assert len(found.pictures) == len(without.pictures) + 1
+    values = {value.id: value for value in found.values}
+    assert values["004.adult.people"].ours == 5
+    assert values["004.adult.cells"].ours == 3
+    assert "identifiers" in values["004.adult.homogeneous"].erratum
+    for name in ("figure-3", "figure-s1"):
+        found = papers.reproduce("004", name, data=adult, quick=True)
+        assert found.needs is None
+        assert any("Adult" in picture.title for picture in found.pictures)
+
+
+def test_adult_of_another_layout_is_refused(tmp_path):
+    (tmp_path / "adult.data").write_text("a,b\n")
+    with pytest.raises(InputError, match="row 1 has 2 fields, and 15 are needed"):
+        papers.reproduce("004", "figure-2", data=tmp_path)
+    (tmp_path / "adult.data").write_text(adult_rows((40, "Cuba", ">50K")))
+    with pytest.raises(InputError, match="no complete row of the United States"):
+        papers.reproduce("004", "figure-2", data=tmp_path)
+
+
+def test_bankruptcy_records_give_marginals(tmp_path):
+    rng = np.random.default_rng(3)
+    rows = [",".join([*rng.choice(list("PAN"), 6), "NB"]) for _ in range(60)]
+    (tmp_path / "Qualitative_Bankruptcy.data.txt").write_text("\n".join(rows) + "\n")
+    assert papers.reproduce("004", "figure-4").pictures == ()
+    found = papers.reproduce("004", "figure-4", data=tmp_path, quick=True)
+    assert found.needs is None
+    distance = {value.id: value.ours for value in found.values}
+    for ways in (1, 2, 3):  # less noise, smaller distances
+        assert distance[f"004.figure4.10.{ways}"] < distance[f"004.figure4.0.1.{ways}"]
+
+
+def test_shipped_cells_are_those_of_the_experiments():
+    bank, subset = sensitive_tables.bankruptcy(), sensitive_tables.subset()
+    assert (bank.counts.shape, bank.sizes.sum(), bank.homogeneous.all()) == ((103, 2), 250, True)
+    assert (subset.counts.shape, subset.sizes.sum(), subset.homogeneous.sum()) == ((78, 3), 250, 54)
+    assert subset.sizes[subset.homogeneous].sum() == 142
+
+
+def test_counties_of_a_folder(tmp_path):
+    (tmp_path / "pa_county_population_jhu.csv").write_text(
+        "fips,county,population\n2,B,5000\n1,A,90000\n"
+    )
+    rows = ["1,2021-01,9,9,A", "2,2021-01,7,7,B", "1,2021-02,30,2,A", "2,2021-02,5,0,B"]
+    rows += ["1,2021-03,40,3,A", "2,2021-03,-1,1,B"]
+    (tmp_path / "pa_county_monthly_jhu.csv").write_text(
+        "fips,month,new_cases,new_deaths,county\n" + "\n".join(rows) + "\n"
+    )
+    found = counties_of(tmp_path)
+    assert found.names == ("A", "B")
+    assert found.before.tolist() == [30, 5]
+    assert found.counts.tolist() == [[40, 3], [0, 0]]  # a correction is 0, and deaths at most cases
+    assert found.total == 40
+    item = papers.reproduce("003", "figure-3", data=tmp_path, quick=True)
+    assert item.needs is None
+    assert "2 counties, 2021-03" in item.note
+
+
+def test_without_a_file_counties_are_made_up_and_said_to_be(tmp_path):
+    item = papers.reproduce("003", "figure-3", data=tmp_path, quick=True)
+    assert "synthetic" in item.note
+    assert "Department of Health" in item.needs
+
+
+def test_small_counties_are_contracted_most():
+    found = {v.id: v.ours for v in papers.reproduce("003", "figure-3").values}
+    for epsilon in ("0.01", "1"):
+        for effect in ("case zeros", "death zeros"):
+            small, every, large = (
+                found[f"003.figure3.{epsilon}.{size}.{effect}"]
+                for size in ("smallest", "all", "largest")
+            )
+            assert small >= every >= large
+
+
+def test_a_prior_steadies_small_counties():
+    """The claim of Figures 1 and 2: at a small epsilon, what is public beats projection."""
+    found = {v.id: v.ours for v in papers.reproduce("003", "figure-2", quick=True).values}
+    assert found["003.figure2.0.01.prior.95 %"] < found["003.figure2.0.01.projection.95 %"] / 5
+    for method in ("projection", "prior"):
+        assert found[f"003.figure2.1.{method}.median"] < 0.05
+
+
+def test_the_synthetic_state_is_like_washington():
+    state = synthetic_state()
+    assert state.strata.sum() == 1_736_191
+    assert state.strata.shape[1] == 108
+    assert len(set(state.county)) == 39
+    assert len(state.totals) == len(state.county)
