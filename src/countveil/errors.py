@@ -7,7 +7,8 @@ CountveilError
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
 │   ├── FolderError       an output folder that holds something else
-│   └── InfeasibleError   public facts that no table can meet at once
+│   ├── InfeasibleError   public facts that no table can meet at once
+│   └── MissingExtra      something that an optional package does, which is not installed
 ├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
 ├── VerificationError     a release folder that does not check out              (exit status 2)
 ├── CertificateError      a solution that does not prove itself: not released   (exit status 3)
@@ -55,6 +56,10 @@ class FolderError(InputError):
 
 class InfeasibleError(InputError):
     """Public facts that no table can meet at once."""
+
+
+class MissingExtra(InputError):
+    """Something that an optional package does; the message has the line that installs it."""
 
 
 class RiskAboveLimit(CountveilError):

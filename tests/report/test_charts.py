@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conftest import TINY_PLAN
+from tests.report.numbers_in_words import NUMBER, rounds_to
 
 from countveil import (
     DiscreteGaussian,
@@ -29,6 +30,7 @@ from countveil.assess import Level, hierarchy, homogeneity
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residuals import gathered
 from countveil.assess.plan_error import expected_error
+from countveil.assess.plan_lenses import homogeneity_by_size
 from countveil.assess.plan_risk import risk_by_level
 from countveil.assess.release_error import Accuracy
 from countveil.assess.risk import Risk
@@ -223,6 +225,7 @@ PICTURES = {
     "long names": lambda: charts.empirical_loss(
         {"a level with a name that is longer than any picture is wide " * 3: kde(RESIDUALS)}
     ),
+    "uniform groups": lambda: charts.uniform_groups(homogeneity_by_size(plan())),
     "one epsilon": lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(1, 1)),
 }
 INTERNAL = {
@@ -239,9 +242,6 @@ def case(request):
     return request.param, _DRAWN[request.param]
 
 
-NUMBER = re.compile(r"(?<![\w.])(-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?)( %)?")
-
-
 def told(picture, sentence):
     """Yield the numbers of a sentence, those within names of the table left out."""
     texts = {
@@ -256,19 +256,6 @@ def told(picture, sentence):
         sentence = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", "…", sentence)
     for found in NUMBER.finditer(sentence):
         yield found[1], bool(found[2])
-
-
-def rounds_to(shown, percent, value, upwards):
-    """Whether a number of the table is what the sentence shows, to the digits that it shows."""
-    plain = shown.replace(",", "")
-    mantissa, _, exponent = plain.partition("e")
-    digits = len(mantissa.partition(".")[2])
-    unit = 10.0 ** (int(exponent or 0) - digits)
-    if not exponent and not digits and len(mantissa.lstrip("-")) > 4:
-        unit = 1.0
-    apart = float(plain) - value * (100 if percent else 1)
-    slack = 1e-9 * abs(value)
-    return -slack <= apart < unit + slack if upwards else abs(apart) <= unit / 2 + slack
 
 
 def missing(picture, sentence):

@@ -4,25 +4,39 @@ import base64
 import hashlib
 import json
 import re
+import stat
+import sys
+import uuid
 from html.parser import HTMLParser
+from io import BytesIO
 
+import pyarrow as pa
 import pytest
+from pypdf import PdfReader
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, run, write_people
+from tests.report.numbers_in_words import NUMBER, rounds_to
+from weasyprint.urls import FatalURLFetchingError
 
-from countveil import Release, Seeded, pipeline
+from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.plan_risk import judged, risk_by_level
-from countveil.errors import InputError
+from countveil.assess.realised import realised
+from countveil.errors import InputError, MissingExtra
+from countveil.measure import boundary
+from countveil.release.attachment import attach
+from countveil.report import lenses
 from countveil.report.decision_sheet import decision_sheet
-from countveil.report.document import public_report
+from countveil.report.document import as_pdf, internal_report, public_report
+from countveil.report.internal_lenses import internal_sections
 from countveil.report.what_if import what_if
 from countveil.schema.plan import Plan
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
+ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
 
 
 @pytest.fixture
 def released(tiny):
-    tiny.write_text(TINY_PLAN + INVARIANT)
+    tiny.write_text(TINY_PLAN + INVARIANT + ESTIMATED)
     pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
     return Release.read(tiny.parent / "out")
 
@@ -89,25 +103,33 @@ def test_the_slider_holds_what_other_plans_would_give(released):
     assert [step["chosen"] for step in steps].count(True) == 1
     doubled = Plan.parse((TINY_PLAN + INVARIANT).replace('rho = "2"', 'rho = "4"'))
     expected = [item.marginal_risk for item in judged(doubled, risk_by_level(doubled))]
-    (step,) = [step for step in steps if step["amount"] == 4.0]
+    (step,) = [step for step in steps if step["amount"] == "4"]
     assert step["risks"] == pytest.approx(expected)
     risks = [step["risks"][0] for step in steps]
     assert risks == sorted(risks)
     assert what_if(released.plan).currency == "rho"
+    assert step["decisions"] == pytest.approx(
+        [item.correct_decision for item in judged(doubled, risk_by_level(doubled))]
+    )
 
 
-def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny):
-    """Records that differ in one row: with the noise shifted to match, nothing in the report moves."""
+def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
+    """Non-interference: with measurements held, other records change no byte of the report."""
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
+    fixed, real = {}, boundary._noisy
+
+    def noisy(counts, plan, level, start, stop, rng):
+        return fixed.setdefault((level, start, stop), real(counts, plan, level, start, stop, rng))
+
+    monkeypatch.setattr(boundary, "_noisy", noisy)
     pages = []
-    for number, people in enumerate((TINY_PEOPLE, [*TINY_PEOPLE[:-1], ("A5", "old", "f")])):
+    for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)
-        out = tiny.parent / f"out{number}"
-        pipeline.release(Plan.load(tiny), to=out, rng=Seeded(2))
-        release = Release.read(out)
-        release.manifest["release"] = "the same"
-        release.manifest["files"] = {}
-        pages.append(public_report(release))
-    assert pages[0] == pages[1]
+        out = tiny.parent / f"run{number}" / "out"
+        pipeline.release(Plan.load(tiny), to=out, rng=Secure(), ledger=out.parent / "l.sqlite")
+        pages.append(public_report(Release.read(out)))
+    assert pages[0] == pages[1] == pages[2]
+    assert pages[0].count("<figure>") > 5
 
 
 def test_the_command_adds_it_to_the_release_which_still_verifies(released):
@@ -127,9 +149,10 @@ def test_the_command_adds_it_to_the_release_which_still_verifies(released):
 
 def test_what_was_post_processed_anew_loses_the_report_of_what_it_replaced(released):
     out = released.folder
-    run("report", out)
+    attach(released, {"report.html": b"one", "report.pdf": b"two"})
     pipeline.estimate(out)
     assert not (out / "report.html").exists()
+    assert not (out / "report.pdf").exists()
     assert Release.read(out).verify(simulation=True)
 
 
@@ -155,3 +178,151 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="--lens public"):
         public_report(Release.read(tmp_path / "out"))
+
+
+@pytest.fixture
+def found(released):
+    counts = open_engine("local").tabulate(Plan.load(released.folder.parent / "plan.toml"))
+    return realised(released, counts)
+
+
+def sections(release, found):
+    plan = release.plan
+    others, sheet = what_if(plan), decision_sheet(release)
+    yield lenses.intruder_section(release, others)
+    yield lenses.error_section(plan, sheet.errors)
+    yield lenses.loss_section(plan)
+    yield lenses.homogeneity_section(plan)
+    yield lenses.public_section(release)
+    yield from internal_sections(plan, found)
+
+
+def known(section):
+    """Return the numbers that a section lists and draws, and the names it uses."""
+    texts, numbers = [], []
+    for listing in section.listings:
+        texts += [listing.caption, *listing.columns]
+        for row in listing.rows:
+            texts += [cell for cell in row if isinstance(cell, str)]
+            numbers += [float(cell) for cell in row if isinstance(cell, int | float)]
+    for picture in section.pictures:
+        for column in picture.table.columns:
+            if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+                numbers += [float(value) for value in column.to_pylist() if value is not None]
+    for text in texts:
+        for shown, percent in NUMBER.findall(text.replace("\xa0", " ")):
+            numbers.append(float(shown.replace(",", "")) / (100 if percent else 1))
+    return numbers
+
+
+def untold(section, sentence):
+    numbers = known(section)
+    return [
+        shown
+        for shown, percent in NUMBER.findall(sentence)
+        if not any(rounds_to(shown, bool(percent), value, False) for value in numbers)
+    ]
+
+
+def test_every_number_of_a_sentence_is_listed_or_drawn_beside_it(released, found):
+    told = 0
+    for section in sections(released, found):
+        for sentence in section.sentences:
+            # What the parameters of a section are is said in its own words.
+            assert untold(section, sentence.replace("95 % confidence", "")) == [], sentence
+            told += len(NUMBER.findall(sentence))
+    assert told > 20
+    first = next(sections(released, found))
+    assert untold(first, first.sentences[0].replace("times", "1.23456 times")) == ["1.23456"]
+
+
+def test_the_decision_sheet_says_what_its_table_says(released):
+    sheet = decision_sheet(released)
+    worst = max(sheet.risks, key=lambda row: row.marginal_risk)
+    for shown, value in zip(
+        NUMBER.findall(sheet.sentence),
+        (worst.prior, worst.released, worst.marginal_risk),
+        strict=True,
+    ):
+        assert rounds_to(shown[0], False, value, False)
+    assert [n for n, _ in NUMBER.findall(sheet.suppression)] == ["1", "4", "1", "3"]
+    assert all((row.exact, row.suppressed) == (1.0, 1.0) for row in sheet.risks)
+
+
+def test_a_total_published_as_counted_has_no_error(tiny):
+    tiny.write_text(TINY_PLAN + INVARIANT)
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
+    words = " ".join("".join(Page(public_report(Release.read(tiny.parent / "out"))).text).split())
+    assert "regionpublished as counted: no error" in words.replace(" published", "published")
+
+
+def test_purpose_and_who_chose_are_on_page_one(tiny):
+    text = TINY_PLAN.replace("[budget]", '[budget]\nchosen_by = "the board <of> 12 May"')
+    tiny.write_text(text.replace("[release]", '[release]\npurpose = "to plan schools"'))
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
+    words = "".join(Page(public_report(Release.read(tiny.parent / "out"))).text)
+    assert "to plan schools" in words
+    assert "the board <of> 12 May" in words
+
+
+def test_the_internal_report_is_marked_private_and_nowhere_public(released, found):
+    page = internal_report(released, found)
+    assert '<body class="internal">' in page
+    assert page.count("INTERNAL") > 5
+    out, internal = released.folder, released.folder.parent / "out-internal"
+    before = sorted(path.name for path in out.iterdir())
+    ran = run("report", out, "--internal", "--quiet")
+    assert ran.status == 0, ran.err
+    assert stat.S_IMODE((internal / "report-internal.html").stat().st_mode) == 0o600
+    assert sorted(path.name for path in out.iterdir()) == before
+    assert (internal / "report-internal.html").read_text() == page
+    refused = run("report", out, "--internal", "--to", out / "x.html")
+    assert refused.status == 2
+    assert "nothing internal may be" in refused.err
+    assert not (out / "x.html").exists()
+    assert run("report", out, "--plan", "plan.toml").status == 2
+
+
+def test_the_internal_report_shows_what_came_out(released, found):
+    """Errors recomputed from the published totals and the records, by hand."""
+    exact = {f"A{n}": sum(1 for p in TINY_PEOPLE if p[0] == f"A{n}") for n in range(1, 6)}
+    table = released.estimates.table("area", "TOTAL").to_pydict()
+    off = [abs(e - exact[c]) for c, e in zip(table["geocode"], table["estimate"], strict=True)]
+    (error,) = [s for s in internal_sections(released.plan, found) if s.name == "realised-error"]
+    row = {row[0]: row for row in error.listings[0].rows}["area"]
+    assert row[1] == len(exact)
+    assert row[2] == pytest.approx(sum(off) / len(off))
+
+
+def test_the_pdf_is_tagged_titled_and_has_no_outside_reference(released):
+    data = as_pdf(public_report(released))
+    found = PdfReader(BytesIO(data))
+    assert found.metadata.title == f"{released.plan.title}: disclosure report"
+    assert found.trailer["/Root"]["/MarkInfo"]["/Marked"]
+    assert len(found.pages) < 25
+    text = found.pages[0].extract_text()
+    for words in (
+        "PUBLIC",
+        "Decision sheet",
+        "Risk before and after",
+        "Not covered",
+        "Approved by",
+    ):
+        assert words in text, "page one is the decision sheet, whole"
+    with pytest.raises(FatalURLFetchingError):
+        as_pdf('<img src="http://example.org/x.png">')
+
+
+def test_without_the_extra_a_pdf_is_refused_with_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'countveil\[pdf\]'"):
+        as_pdf("<p>")
+
+
+def test_a_report_without_pdf_takes_the_older_pdf_away(released):
+    out = released.folder
+    attach(released, {"report.html": b"one", "report.pdf": b"two"})
+    assert Release.read(out).verify(simulation=True)
+    attach(released, {"report.html": b"three"})
+    assert not (out / "report.pdf").exists()
+    assert Release.read(out).verify(simulation=True)

@@ -10,6 +10,7 @@ empty place, is protected by nothing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,7 +152,7 @@ def _secret(plan: Plan, what: str, records: int, why: str) -> Secret:
         what,
         records,
         why,
-        f"{cost} (epsilon {epsilon:.4g} at delta {float(plan.delta):g})",
+        f"{cost} (epsilon {math.ceil(100 * epsilon) / 100:.2f} at delta {float(plan.delta):g})",
         None,
     )
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from countveil.cli import lenses, showing
 from countveil.cli.application import command
 from countveil.cli.commands import AsJson, Priors, Quiet, ShowValues
+from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
-
-if TYPE_CHECKING:
-    from countveil.release import Release
 
 _LOSS, _HOMOGENEITY = "With --lens loss", "With --lens homogeneity"
 
@@ -155,7 +153,7 @@ def assess(
         given |= {"confidence": confidence, "as_json": as_json}
         if out.is_dir():
             lenses.show_loss_of_release(
-                *(out, *_internal_counts(out, internal, plan, show_values)),
+                *(out, *counts_again(out, internal, plan, show_values)),
                 of=of,
                 strata=strata,
                 **given,
@@ -168,7 +166,7 @@ def assess(
             raise InputError("sensitive: name the attribute the attack is after with --sensitive")
         known: dict[str, Any] = {"identifiers": identifiers or [], "sensitive": sensitive}
         if out.is_dir():
-            done, exact_counts = _internal_counts(out, internal, plan, show_values)
+            done, exact_counts = counts_again(out, internal, plan, show_values)
             known |= {"level": level, "releases": releases, "as_json": as_json, "quiet": quiet}
             lenses.show_homogeneity_of_release(out, done, exact_counts, **known)
         else:
@@ -196,7 +194,7 @@ def assess(
         raise InputError(
             "assess: --plan names the records that --internal reads; give both, or none"
         )
-    counts = _internal_counts(out, internal, plan, show_values)[1] if internal else None
+    counts = counts_again(out, internal, plan, show_values)[1] if internal else None
     geography = done.geography
     _refuse_unknown_level(done.plan.measured_levels, level)
     _refuse_unknown_level(done.plan.levels, places)
@@ -242,43 +240,6 @@ def _refuse_one_table(out: Path) -> None:
             f"{out}: is a table drawn beside public information, whose guarantee bounds what an "
             f"intruder learns; see it with --lens public"
         )
-
-
-def _internal_counts(
-    out: Path, internal: bool, plan: Path | None, show_values: bool
-) -> tuple[Release, Any]:
-    """Return a release and the counts it was made from, once more from the records of its plan."""
-    from countveil.engines.registry import open_engine
-    from countveil.release import Release
-    from countveil.schema.plan import Plan
-
-    done = Release.read(out)
-    if not internal:
-        raise InputError(
-            f"assess: {out} is compared with its records, so the result is internal; say --internal"
-        )
-    path = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
-    loaded = Plan.load(path)
-    if loaded.measuring_digest != done.plan.measuring_digest:
-        raise InputError(f"{path}: measures something else than {out}; name that release's plan")
-    return done, open_engine("local", show_values=show_values).tabulate(loaded)
-
-
-def _plan_of(out: Path, digest: str) -> Path:
-    """Find the plan of a release beside it or here."""
-    from countveil.errors import CountveilError
-    from countveil.schema.plan import Plan
-
-    for path in (out.absolute().parent / "plan.toml", Path("plan.toml")):
-        try:
-            if path.is_file() and Plan.load(path).measuring_digest == digest:
-                return path
-        except CountveilError:
-            continue  # a plan of something else, or none
-    raise InputError(
-        f"assess: --internal reads records, and no plan.toml beside {out} or here is that of the "
-        f"release; name it with --plan"
-    )
 
 
 def _refuse_unknown_level(known: tuple[str, ...], level: str | None) -> None:

@@ -194,7 +194,7 @@ def _choose_for_plan(
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
     from countveil.assess.choose_plan import SIZE, Accuracy, within_accuracy
-    from countveil.report.risk_terminal import article
+    from countveil.report.summary_words import article
     from countveil.schema.plan import Plan
 
     wanted = Accuracy.parse(text)

@@ -3,46 +3,114 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from countveil.cli import showing
 from countveil.cli.application import command
-from countveil.cli.commands import AsJson, OutPath
+from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
+from countveil.cli.records_again import counts_again
+from countveil.errors import InputError
+
+if TYPE_CHECKING:
+    from countveil.privacy.ledger import Ledger
+    from countveil.release import Release
 
 
 @command
 def report(
     out: OutPath,
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="With what only you may see; reads records."),
+    ] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write it as PDF, too.")] = False,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="Also say what is spent and left.")
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="Whose records --internal reads; plan.toml beside OUT if not."),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", help="Write it there, and not into the release.")
     ] = None,
+    show_values: ShowValues = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write the public report of a release: risk, error, guarantee and method on one HTML page.
+    """Write the report of a release: risk, error, guarantee and method on one HTML page.
 
-    It is made from what is published alone, needs no network, and is added to the release.
+    It is made from what is published alone, needs no network, and is added to the release. With
+    --internal, records are read again, and a watermarked report with the error and the risk that came
+    out is written to the internal folder.
 
-    Example: `countveil report out --ledger ledger.sqlite`
+    Example: `countveil report out --ledger ledger.sqlite`, or `countveil report out --internal --pdf`
     """
-    from countveil import storage
     from countveil.release import Release
-    from countveil.release.attachment import REPORT, attach
-    from countveil.report.document import public_report
+    from countveil.report.document import as_pdf, public_report
 
+    if plan is not None and not internal:
+        raise InputError("plan: names the records that --internal reads; give both, or none")
     release = Release.read(out)
     book = None if ledger is None else release.plan.ledger(ledger)
-    page = public_report(release, ledger=book).encode()
-    target = out / REPORT if to is None else to
-    if to is None:
-        attach(release, REPORT, page)
-    else:
-        storage.write_bytes(to, page)
+    with showing.progress("writing the report", 1 + pdf, quiet) as step:
+        if internal:
+            html = _internal(out, plan, book, show_values)
+        else:
+            html = public_report(release, ledger=book)
+        step(1)
+        files = {".html": html.encode()}
+        if pdf:
+            files[".pdf"] = as_pdf(html)
+            step(2)
+    written = _written(release, files, internal, to)
     if as_json:
-        showing.print_json({"report": str(target), "bytes": len(page)})
+        names = [str(path) for path in written]
+        showing.print_json({"report": names[0], "bytes": len(files[".html"]), "written": names})
     else:
-        print(target)
+        for path in written:
+            print(path)
+
+
+def _internal(out: Path, plan: Path | None, book: Ledger | None, show_values: bool) -> str:
+    from countveil.assess.realised import realised
+    from countveil.report.document import internal_report
+
+    done, counts = counts_again(out, True, plan, show_values)
+    return internal_report(done, realised(done, counts), ledger=book)
+
+
+def _written(
+    release: Release, files: dict[str, bytes], internal: bool, to: Path | None
+) -> list[Path]:
+    """Write the report where it belongs: into the release, the internal folder, or where it is said."""
+    from countveil import storage
+    from countveil.measure.run import internal_of
+    from countveil.release.attachment import REPORT, attach
+
+    if not internal and to is None:
+        attach(release, {Path(REPORT).with_suffix(kind).name: data for kind, data in files.items()})
+        return [release.folder / Path(REPORT).with_suffix(kind) for kind in files]
+    target = internal_of(release.folder) / "report-internal.html" if to is None else to
+    if to is None:
+        storage.make_folder(target.parent, 0o700)
+    elif internal and _is_published(target):
+        raise InputError(
+            f"{to}: is in a release folder, where nothing internal may be; name another"
+        )
+    paths = [target if kind == ".html" else target.with_suffix(kind) for kind in files]
+    for path, data in zip(paths, files.values(), strict=True):
+        if internal:
+            with storage.replacing_private(path) as temporary:
+                temporary.write_bytes(data)
+        else:
+            storage.write_bytes(path, data)
+    return paths
+
+
+def _is_published(target: Path) -> bool:
+    from countveil.measure import manifest
+
+    return any((place / manifest.NAME).exists() for place in target.absolute().parents)

@@ -12,17 +12,12 @@ from countveil.measure import manifest
 from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import clear, publish
-from countveil.release.attachment import REPORT
+from countveil.release.attachment import REPORTS, remove_reports
 from countveil.release.folder import Release
 from countveil.schema.plan import CONSTRAINTS, Plan
 
-_LATER = (
-    "estimates/",
-    "tables/",
-    f"{CONSTRAINTS}/",
-    "microdata",
-    REPORT,
-)  # not written by the door
+# What the door did not write.
+_LATER = ("estimates/", "tables/", f"{CONSTRAINTS}/", "microdata", *REPORTS)
 
 
 def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -> Release:
@@ -38,7 +33,7 @@ def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -
     before = {name: facts for name, facts in listed.items() if name.startswith(f"{CONSTRAINTS}/")}
     # A run that stops before the last manifest leaves a release without estimates, facts and all.
     _write_manifest(release, release.plan, {**measured, **before}, None)
-    (folder / REPORT).unlink(missing_ok=True)  # it is of what is replaced now
+    remove_reports(folder)  # they are of what is replaced now
     names = []
     if estimates is None:
         clear(folder)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from countveil.assess.plan_error import ExpectedError, expected_error
 from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.suppression import SMALL, kept_secret, posterior_beside_suppression
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.release import Release
+from countveil.report.charts import words
+from countveil.report.summary_words import article
 from countveil.schema.plan import Plan
 
 NOT_COVERED = (
@@ -37,6 +39,7 @@ class DecisionSheet:
     """Purpose, parameters, risk before and after, error, budget, and what is not covered."""
 
     title: str
+    purpose: str
     parameters: tuple[tuple[str, str], ...]
     judged_level: str
     risks: tuple[BeforeAndAfter, ...]
@@ -52,10 +55,20 @@ class DecisionSheet:
         """The answer in one sentence, for the intruder who gains most."""
         worst = max(self.risks, key=lambda row: row.marginal_risk)
         return (
-            f"An intruder who knows everyone else in a {self.judged_level}, and believes that a person "
-            f"is counted there with probability {worst.prior:g}, ends at {worst.released:.3g} on "
-            f"average: {worst.marginal_risk:.3g} times his prior. The exact table would have taken him "
-            f"to certainty."
+            f"An intruder who knows everyone else in {article(self.judged_level)}, and believes that a "
+            f"person is counted there with probability {worst.prior:g}, ends at {worst.released:.3g} "
+            f"on average: {worst.marginal_risk:.3g} times his prior. The exact table would have taken "
+            f"him to certainty."
+        )
+
+    @property
+    def suppression(self) -> str:
+        """What suppressing small cells would have protected, in one sentence."""
+        kept = kept_secret()
+        return (
+            f"With counts of 1 to {SMALL - 1} suppressed he stays at his prior only in cells that "
+            f"hold {kept[0]} to {kept[-1]} others, and only while no total tells the rest; anywhere "
+            f"else he is certain."
         )
 
 
@@ -64,11 +77,13 @@ def decision_sheet(release: Release, ledger: Ledger | None = None) -> DecisionSh
     plan, levels = release.plan, tuple(risk_by_level(release.plan))
     return DecisionSheet(
         plan.title,
+        plan.document["release"].get("purpose") or "not stated in the plan (release.purpose)",
         tuple(_parameters(plan)),
         plan.judged_level,
         tuple(
             BeforeAndAfter(
-                item.prior, 1.0, 1.0, item.posterior, item.marginal_risk, item.correct_decision
+                *(item.prior, 1.0, _suppressed(item.prior)),
+                *(item.posterior, item.marginal_risk, item.correct_decision),
             )
             for item in judged(plan, list(levels))
         ),
@@ -88,13 +103,24 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
     found = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
     if isinstance(cost, ZCDP):
         found.append(("Budget", str(cost)))
-        found.append(("Epsilon", f"{cost.epsilon(plan.delta):.4g} at delta {float(plan.delta):g}"))
+        found.append(
+            ("Epsilon", f"{words.upwards(cost.epsilon(plan.delta))} at delta {float(plan.delta):g}")
+        )
     elif isinstance(cost, PureDP):
         found.append(("Budget", str(cost)))
     found.append(("Rows a person may have", str(plan.rows_per_person)))
+    if plan.intruder.limit is not None:
+        found.append(("Limit of risk", f"{plan.intruder.limit:g} times the prior"))
+    by = plan.document["budget"].get("chosen_by")
+    found.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
     if plan.chosen_from_records:
-        found.append(("Chosen", "by looking at records, which the guarantee does not cover"))
+        found.append(("Chosen from", "records, by looking at them: no guarantee covers the choice"))
     return found
+
+
+def _suppressed(prior: float) -> float:
+    """Return where he ends in the worst cell of a table whose small counts are suppressed."""
+    return max(posterior_beside_suppression(others, prior) for others in range(SMALL + 1))
 
 
 def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:
@@ -107,7 +133,7 @@ def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:
     ]
 
 
-def _identity(release: Release) -> list[tuple[str, Any]]:
+def _identity(release: Release) -> list[tuple[str, str]]:
     stated = release.manifest
     found = [("Release", stated["release"]), ("Randomness", stated["randomness"])]
     found += [("SHA-256 of the plan", stated["plan_sha256"])]

@@ -13,6 +13,7 @@ from rich.text import Text
 from countveil.assess.choose_plan import ChosenPlan
 from countveil.assess.risk_map import RiskMap
 from countveil.assess.summary import Summary
+from countveil.report.summary_words import article, percent, summary_sentences
 
 INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 
@@ -20,81 +21,11 @@ INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 def summary_view(summary: Summary, title: str) -> RenderableType:
     """Return a summary as sentences and tables."""
     priors = list(dict.fromkeys(item.prior for item in summary.attacks))
-    worst = max(summary.attacks, key=lambda item: item.marginal_risk)
-    parts: list[RenderableType] = [
-        Text(title, style="bold"),
-        Text(
-            f"An intruder who knows everyone in {article(summary.level)} but his target, and sees "
-            f"all its queries, gains most by the attack '{worst.attack}': from a probability of "
-            f"{_percent(worst.prior)} he comes to {_percent(worst.posterior)} on average, "
-            f"{worst.marginal_risk:.3f} times what he believed before."
-        ),
-        Text(),
-        _attack_table(summary, priors),
-    ]
-    settled = {item.attack for item in summary.attacks if item.posterior == 1.0}
-    for name in sorted(settled):
-        parts.append(
-            Text(
-                f"What the plan publishes as counted settles '{name}' for whoever knows everyone else "
-                f"in {article(summary.level)}: no noise protects against it."
-            )
-        )
-    informed = [item for item in summary.attacks if item.with_invariants is not None]
-    if informed and informed[0].attack not in settled:
-        first = informed[0]
-        assert first.effective_rho is not None
-        assert first.with_levels_above is not None
-        assert first.with_invariants is not None
-        parts.append(
-            Text(
-                f"Where counts are large, the levels above add {_more(first.with_levels_above, first)} "
-                f"to his evidence about presence, and what is published as counted adds "
-                f"{_more(first.with_invariants, first, first.with_levels_above)} more. Near zero his "
-                f"belief about the siblings decides: see the documentation."
-            )
-        )
-    parts += [Text(sentence) for sentence in _fact_sentences(summary)]
+    first, *rest = summary_sentences(summary)
+    parts: list[RenderableType] = [Text(title, style="bold"), Text(first), Text()]
+    parts += [_attack_table(summary, priors), *map(Text, rest)]
     parts += [Text(), _level_table(summary, priors), Text(), _exceedance_table(summary)]
     return Group(*parts)
-
-
-def _fact_sentences(summary: Summary) -> list[str]:
-    """Say what public facts settle, and what they add to a belief, for the smallest prior."""
-    found = []
-    for item in summary.facts:
-        if item.prior != min(other.prior for other in summary.facts):
-            continue
-        kinds = [
-            (item.settled, "are known exactly"),
-            (item.somebody, "must hold somebody"),
-            (item.bounded, "have a largest count"),
-        ]
-        listed = ", ".join(f"{number:,} {what}" for number, what in kinds if number)
-        text = f"Public facts bound {item.counts:,} counts of {item.query}: {listed}."
-        if item.with_fact is not None and item.with_release is not None:
-            text += (
-                f" Who is unsure of one other person beside his target, each there with probability "
-                f"{_percent(item.prior)}, comes to {_percent(item.with_fact)} by knowing that somebody "
-                f"is there, and to {_percent(item.with_release)} with the most detailed noisy count as "
-                f"well; by that count alone he would come to {_percent(item.release_alone or 0.0)}."
-            )
-        found.append(text)
-    return found
-
-
-def article(word: str) -> str:
-    """Return a word with "a" or "an" before it."""
-    return f"an {word}" if word[:1].lower() in "aeio" else f"a {word}"
-
-
-def _more(value: float, item: Any, base: float | None = None) -> str:
-    start = item.effective_rho if base is None else base
-    return f"{100 * (value - start) / item.effective_rho:.1f} %"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.4g} %"
 
 
 def _attack_table(summary: Summary, priors: Sequence[float]) -> Table:
@@ -137,7 +68,7 @@ def _exceedance_table(summary: Summary) -> Table:
         table.add_column(f"above {limit:g}", justify="right")
     for prior in dict.fromkeys(item.prior for item in summary.exceedances):
         rows = [item for item in summary.exceedances if item.prior == prior]
-        table.add_row(f"{prior:g}", *(_percent(row.share) for row in rows))
+        table.add_row(f"{prior:g}", *(percent(row.share) for row in rows))
     return table
 
 

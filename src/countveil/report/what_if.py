@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from countveil.assess.attacks import presence_by_prior
+from countveil.assess.intruder import Intruder
 from countveil.assess.plan_error import expected_error
-from countveil.assess.plan_risk import judged, risk_by_level
+from countveil.assess.risk import Risk
 from countveil.privacy.costs import PureDP
 from countveil.schema.plan import Plan
 
-_TIMES = tuple(Fraction(2) ** power for power in range(-5, 5))
+_UP = tuple(Fraction(times) for times in (1, "3/2", 2, 3, 4, 6, 8, 12, 16))
+_TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One budget: its cost, the risk of each prior at the judged level, the error of each total."""
+    """One budget: its cost, what each prior gains at the judged level, the error of each total.
 
-    amount: float
+    An error of 0 is that of a total which is published as counted.
+    """
+
+    amount: str
     cost: str
     risks: tuple[float, ...]
+    decisions: tuple[float, ...]
     errors: tuple[float | None, ...]
     chosen: bool
 
@@ -33,33 +41,46 @@ class WhatIf:
     levels: tuple[str, ...]
     steps: tuple[Step, ...]
 
+    @property
+    def chosen(self) -> Step:
+        """The budget of the plan itself."""
+        return next(step for step in self.steps if step.chosen)
+
+    def by_intruder(self, measure: str, rows: int) -> Mapping[Intruder, tuple[Risk, ...]]:
+        """Return "marginal risk" or "correct decision" of every step, for each prior."""
+        found = {}
+        for number, prior in enumerate(self.priors):
+            of = [
+                step.risks[number] if measure == "marginal risk" else step.decisions[number]
+                for step in self.steps
+            ]
+            found[Intruder(prior=prior, rows=rows)] = tuple(Risk(measure, value) for value in of)
+        return found
+
 
 def what_if(plan: Plan) -> WhatIf:
-    """Return risk and error of a plan whose budget is halved and doubled, some times over."""
+    """Return risk and error of a plan whose budget is up to 16 times as large, or as small."""
+    priors = tuple(dict.fromkeys(plan.intruder.priors))
     steps = []
     for times in _TIMES:
         other = _scaled(plan, times)
-        risks = judged(other, risk_by_level(other))
+        found = presence_by_prior(other, other.judged_level, priors)
         totals = {
-            item.level: item.standard_deviation or item.standard_error
+            item.level: 0.0 if item.as_counted else item.standard_deviation or item.standard_error
             for item in expected_error(other)
             if item.query == "TOTAL"
         }
         steps.append(
             Step(
-                float(_amount(other)[1]),
+                str(_amount(other)[1]),
                 str(other.cost),
-                tuple(item.marginal_risk for item in risks),
+                tuple(after / prior for prior, after, _ in found),
+                tuple(right for _, _, right in found),
                 tuple(totals.get(level) for level in plan.measured_levels),
                 times == 1,
             )
         )
-    return WhatIf(
-        _amount(plan)[0],
-        tuple(plan.intruder.priors),
-        plan.measured_levels,
-        tuple(steps),
-    )
+    return WhatIf(_amount(plan)[0], priors, plan.measured_levels, tuple(steps))
 
 
 def _amount(plan: Plan) -> tuple[str, Fraction]:

@@ -50,6 +50,7 @@ class ReleaseSection(_Section):
         "half the variance for the same rho, refused beside invariants."
     )
     dataset: Text | None = Field(None, description="The data set the ledger is kept for.")
+    purpose: Text | None = Field(None, description="What it is for, as its report says.")
     preset: Literal["pl94-2020", "pl94-2020-housing", "census-1940"] | None = None
 
 
@@ -99,6 +100,9 @@ class BudgetSection(_Section):
         None, description="With delta: calibrates rho. Alone: pure DP, discrete Laplace noise."
     )
     delta: ExactNumber | None = None
+    chosen_by: Text | None = Field(
+        None, description="Who chose the budget, and why, as the report says."
+    )
     chosen_from: Literal["records"] | None = Field(
         None,
         description="If the budget was chosen by looking at records, as by homogeneity risk: the "

@@ -16,6 +16,7 @@ from countveil.report.charts.picture import Picture
 from countveil.report.charts.places import risk_map
 from countveil.report.charts.released_value import posterior
 from countveil.report.charts.tiles import budget_allocation, expected_error
+from countveil.report.charts.uniform_groups import uniform_groups
 
 __all__ = [
     "Picture",
@@ -38,4 +39,5 @@ __all__ = [
     "risk_by_rho",
     "risk_map",
     "two_hundred_intruders",
+    "uniform_groups",
 ]

@@ -110,7 +110,7 @@ class Picture:
             return {"text": self.title}
         return {
             "text": self.title,
-            "subtitle": INTERNAL,
+            "subtitle": "INTERNAL, not to be published",
             "subtitleColor": theme.INTERNAL_COLOUR,
             "subtitleFontWeight": "bold",
         }

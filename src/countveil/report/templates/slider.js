@@ -3,7 +3,7 @@
   const steps = JSON.parse(document.getElementById("what-if").textContent).steps;
   const input = document.getElementById("budget");
   const shown = document.getElementById("budget-shown");
-  function number(value) { return value === null ? "none" : Number(value).toPrecision(3); }
+  function number(value) { return value === null ? "none" : String(Number(value.toPrecision(4))); }
   function show() {
     const step = steps[Number(input.value)];
     shown.textContent = step.cost + (step.chosen ? ", as released" : "");

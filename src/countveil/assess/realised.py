@@ -1,0 +1,113 @@
+"""INTERNAL: what a release turned out to disclose and to get wrong, from the counts it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from countveil.assess.empirical_loss import of_release
+from countveil.assess.empirical_loss.groups import Tallies
+from countveil.assess.exact_answers import exact_answers
+from countveil.assess.homogeneity.released import ReleasedAttack, attack
+from countveil.assess.release_error import Accuracy, accuracy
+from countveil.assess.risk_map import RiskMap, internal_map
+from countveil.errors import InputError
+from countveil.numerics import IntArray
+from countveil.release import Release
+from countveil.schema.plan import Plan
+from countveil.schema.workload import TOTAL
+from countveil.tabulate.counts import Counts
+
+_MOST_PLACES = 2_500  # that a picture can hold
+
+Progress = Callable[[int, int], None]  # units mapped, units
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Totals:
+    """Totals of one level: exact ones beside released ones."""
+
+    level: str
+    exact: IntArray
+    released: IntArray
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Realised:
+    """What came out: the risk of everyone counted, residuals, and with estimates error and attacks.
+
+    `attacks` has, for each attribute, what the homogeneity attack after it tells of this release, place
+    and all other attributes being known.
+    """
+
+    everyone: RiskMap
+    residuals: Tallies
+    accuracy: Accuracy | None
+    attacks: dict[str, ReleasedAttack]
+    totals: Totals | None
+    audience: ClassVar[Literal["internal"]] = "internal"
+
+    def __repr__(self) -> str:
+        return "<internal: what a release turned out to disclose>"
+
+
+def realised(
+    release: Release, counts: Counts, *, progress: Progress = lambda done, units: None
+) -> Realised:
+    """Compare a release with its counts, through every lens; the result is internal."""
+    plan = release.plan
+    if counts.counted_as != plan.counting_digest:
+        raise InputError("the counts were tabulated for another plan; tabulate this one")
+    everyone = internal_map(
+        release.measurements, counts, prior=min(plan.intruder.priors), progress=progress
+    )
+    if "estimates" not in release.manifest:
+        return Realised(everyone, of_release(release.measurements, counts), None, {}, None)
+    estimates = release.estimates
+    return Realised(
+        everyone,
+        of_release(estimates, counts),
+        accuracy(estimates, counts),
+        _attacks(release, counts),
+        _totals(release, counts),
+    )
+
+
+def _attacks(release: Release, counts: Counts) -> dict[str, ReleasedAttack]:
+    plan, found = release.plan, {}
+    names = [item.name for item in plan.schema.attributes]
+    for item in plan.schema.attributes:
+        if len(item.categories) > 1:
+            found[item.name] = attack(
+                release.estimates,
+                counts,
+                level=plan.judged_level,
+                sensitive=item.name,
+                identifiers=[name for name in names if name != item.name],
+            )
+    return found
+
+
+def _totals(release: Release, counts: Counts) -> Totals | None:
+    """Return the totals of the lowest level that a picture can hold; none if all have more units."""
+    level, query = _drawn_level(release), release.plan.schema.query(TOTAL)
+    if level is None:
+        return None
+    units = release.geography.units(level)
+    exact = exact_answers(counts, level, 0, units, query).ravel()
+    return Totals(level, exact, release.estimates.counts(level, query).ravel())
+
+
+def _drawn_level(release: Release) -> str | None:
+    plan: Plan = release.plan
+    fitting = [
+        level
+        for level in plan.levels
+        if 1 < release.geography.units(level) <= _MOST_PLACES and not _as_counted(plan, level)
+    ]
+    return fitting[-1] if fitting else None
+
+
+def _as_counted(plan: Plan, level: str) -> bool:
+    return any(item.level == level and item.query.name == TOTAL for item in plan.invariants)

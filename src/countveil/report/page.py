@@ -1,0 +1,88 @@
+"""What every page is made of: templates, shown numbers, pictures with captions, a sealed policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from countveil.report.charts import Picture  # a page without pictures needs no drawing
+
+TEMPLATES = "countveil.report.templates"
+
+
+def environment() -> Environment:
+    """Return where templates are read: they escape what they show and refuse what they lack."""
+    found = Environment(autoescape=True, undefined=StrictUndefined)
+    found.filters |= {"shown": shown, "percent": percent, "cell": cell}
+    return found
+
+
+def part(name: str, package: str = TEMPLATES) -> str:
+    """Return a template, style or script that a package ships."""
+    return resources.files(package).joinpath(name).read_text("utf-8")
+
+
+def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> str:
+    """Return a content-security policy under which only these inline styles and scripts run.
+
+    `others` are further directives, `connect_src="'self'"`; what is not named is not allowed.
+    """
+    allowed = {
+        "default-src": "'none'",
+        "style-src": " ".join(map(_sealed, styles)) or "'none'",
+        "script-src": " ".join(map(_sealed, scripts)) or "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        **{name.replace("_", "-"): value for name, value in others.items()},
+    }
+    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+
+
+def figure(picture: Picture) -> Markup:
+    """Return a picture with its caption, and its numbers behind a button."""
+    return Markup(  # the SVG and the table escape what they hold
+        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this picture</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}">{}</div></details></figure>'
+    ).format(
+        Markup(picture.svg()),  # noqa: S704
+        picture.caption,
+        f"Numbers: {picture.title}",
+        Markup(picture.html_table()),  # noqa: S704
+    )
+
+
+def shown(value: float | None) -> str:
+    """Return a number with four digits, as tables show it; a large one to the unit."""
+    if value is None:
+        return "none"
+    return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
+
+
+def cell(value: object) -> str:
+    """Return a cell of a table: numbers with four digits, whole ones with all of theirs."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return "no limit" if math.isinf(value) else shown(value)
+    return str(value)
+
+
+def percent(value: float) -> str:
+    """Return a share in percent; what would round to nothing is said to be under a tenth."""
+    return "under 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
+
+
+def _sealed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

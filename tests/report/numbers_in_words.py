@@ -1,0 +1,18 @@
+"""Find the numbers of a sentence, and say whether a computed one rounds to them."""
+
+import re
+
+NUMBER = re.compile(r"(?<![\w.])(-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?)( %)?")
+
+
+def rounds_to(shown, percent, value, upwards):
+    """Whether a number of the table is what the sentence shows, to the digits that it shows."""
+    plain = shown.replace(",", "")
+    mantissa, _, exponent = plain.partition("e")
+    digits = len(mantissa.partition(".")[2])
+    unit = 10.0 ** (int(exponent or 0) - digits)
+    if not exponent and not digits and len(mantissa.lstrip("-")) > 4:
+        unit = 1.0
+    apart = float(plain) - value * (100 if percent else 1)
+    slack = 1e-9 * abs(value)
+    return -slack <= apart < unit + slack if upwards else abs(apart) <= unit / 2 + slack
