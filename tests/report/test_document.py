@@ -326,3 +326,24 @@ def test_a_report_without_pdf_takes_the_older_pdf_away(released):
     attach(released, {"report.html": b"three"})
     assert not (out / "report.pdf").exists()
     assert Release.read(out).verify(simulation=True)
+
+
+def square(code, x):
+    ring = [[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]
+    shape = {"type": "Polygon", "coordinates": [ring]}
+    return {"type": "Feature", "properties": {"geocode": code}, "geometry": shape}
+
+
+def test_shapes_of_places_are_drawn(released, tmp_path):
+    shapes = {"type": "FeatureCollection", "features": [square(f"A{n}", n) for n in range(1, 6)]}
+    plain, drawn = public_report(released), public_report(released, shapes=shapes)
+    assert plain.count("mark-shape") == 0
+    assert drawn.count("mark-shape") > 0
+    assert "Risk by place" in drawn
+    other = {"type": "FeatureCollection", "features": [square("nowhere", 0)]}
+    with pytest.raises(InputError, match="give shapes of one of these levels"):
+        public_report(released, shapes=other)
+    (tmp_path / "broken.json").write_text("{")
+    ran = run("report", released.folder, "--shapes", tmp_path / "broken.json")
+    assert ran.status == 2
+    assert "cannot be read as GeoJSON" in ran.err

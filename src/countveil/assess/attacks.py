@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy import sparse
 
 from countveil.assess.candidates import among
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
@@ -242,17 +243,16 @@ def _precision(
     """Return Σ_q rho_q A_qᵀA_q on the classes; what is published as counted weighs without limit."""
     total = np.zeros((len(sizes), len(sizes)))
     weighed = [(item.query, _rate(mechanism_for(item))) for item in plan.at(level)]
-    if invariants:
+    counted_here = [item.query for item in plan.invariants if item.level == level]
+    if invariants and counted_here:
         largest = max((_rate(mechanism_for(item)) for item in plan.allocations), default=1.0)
-        weighed += [
-            (item.query, _EXACT * largest) for item in plan.invariants if item.level == level
-        ]
+        weighed += [(query, _EXACT * largest) for query in counted_here]
     for query, weight in weighed:
         counted = query.cell_of >= 0
-        rows = np.zeros((query.cells, len(sizes)))
+        at = (query.cell_of[counted], classes[counted])
         shares = 1 / np.sqrt(sizes[classes[counted]])
-        np.add.at(rows, (query.cell_of[counted], classes[counted]), shares)
-        total += weight * rows.T @ rows
+        rows = sparse.csr_array((shares, at), shape=(query.cells, len(sizes)))  # sums what meets
+        total += weight * (rows.T @ rows).toarray()
     return total
 
 

@@ -224,6 +224,43 @@ def _finest(plan: Plan, level: str) -> Any:
     return max((item.query for item in plan.at(level)), key=lambda query: query.cells)
 
 
+@njit(cache=True, nogil=True)
+def _add_to_groups(
+    sums: FloatArray,
+    first: IntArray,
+    place: IntArray,
+    codes: IntArray,
+    cell: IntArray,
+    count: IntArray,
+    risk: FloatArray,
+    thresholds: FloatArray,
+) -> None:
+    """Add cells, people, risk and people above thresholds to each cell's groups; keep the largest risk.
+
+    The groups of a cell are all, its place, its size, and its category of each attribute.
+    """
+    for i in range(len(cell)):
+        size = 0
+        while size < len(_FIRST_OF_SIZE) and count[i] >= _FIRST_OF_SIZE[size]:
+            size += 1
+        for kind in range(3 + len(codes)):
+            if kind == 0:
+                group = first[0]
+            elif kind == 1:
+                group = first[1] + place[i]
+            elif kind == 2:
+                group = first[2] + size
+            else:
+                group = first[kind] + codes[kind - 3, cell[i]]
+            sums[group, 0] += 1
+            sums[group, 1] += count[i]
+            sums[group, 2] += count[i] * risk[i]
+            sums[group, 3] = max(sums[group, 3], risk[i])
+            for j in range(len(thresholds)):
+                if risk[i] > thresholds[j]:
+                    sums[group, 4 + j] += count[i]
+
+
 class _Summary:
     """Sums of R' by group, and the largest ones, as cells stream by."""
 
@@ -251,14 +288,16 @@ class _Summary:
         self.shape = tuple(len(categories) for _, categories in labels)
         cells = int(np.prod(self.shape, dtype=np.int64))
         codes = np.unravel_index(np.arange(cells), self.shape) if self.shape else ()
-        self.kinds: list[tuple[str, Sequence[str], IntArray | None]] = [
-            ("all", ["all"], None),
-            ("place", geography.geocodes(self.places).to_pylist(), None),
-            ("size", SIZES, None),
+        self.kinds: list[tuple[str, Sequence[str]]] = [
+            ("all", ["all"]),
+            ("place", geography.geocodes(self.places).to_pylist()),
+            ("size", SIZES),
+            *labels,
         ]
-        for (name, categories), code in zip(labels, codes, strict=True):
-            self.kinds.append((name, categories, code))
-        self.sums = [np.zeros((len(names), 4 + len(thresholds))) for _, names, _ in self.kinds]
+        lengths = [len(names) for _, names in self.kinds]
+        self.first = np.cumsum([0, *lengths])  # of each kind, among all groups
+        self.sums = np.zeros((self.first[-1], 4 + len(thresholds)))
+        self.codes = np.array(codes, np.int64).reshape(len(labels), cells)
         self.largest: list[tuple[float, int, int, int]] = []
 
     def add(
@@ -270,41 +309,22 @@ class _Summary:
         p = self.who.prior
         with np.errstate(over="ignore"):
             risk = 1 / (p + (1 - p) * np.exp(-log_odds))
-        people = count.astype(float)
-        columns = [np.ones(len(cell)), people, people * risk]
-        columns += [people * (risk > threshold) for threshold in self.thresholds]
-        for (kind, names, codes), sums in zip(self.kinds, self.sums, strict=True):
-            group = self._group(kind, codes, start, unit, cell, count)
-            for number, column in enumerate(columns):
-                at = number if number < 3 else number + 1
-                sums[:, at] += np.bincount(group, column, len(names))
-            np.maximum.at(sums[:, 3], group, risk)
+        _add_to_groups(
+            self.sums,
+            self.first,
+            *(self.ancestor[unit + start], self.codes, cell, count),
+            *(risk, np.array(self.thresholds)),
+        )
         few = min(self.most, len(risk))
         for i in np.argpartition(risk, len(risk) - few)[len(risk) - few :] if few else ():
             self.largest.append((float(risk[i]), int(unit[i]) + start, int(cell[i]), int(count[i])))
         self.largest = sorted(self.largest, reverse=True)[: self.most]
 
-    def _group(
-        self,
-        kind: str,
-        codes: IntArray | None,
-        start: int,
-        unit: IntArray,
-        cell: IntArray,
-        count: IntArray,
-    ) -> IntArray:
-        if codes is not None:
-            return codes[cell]
-        if kind == "all":
-            return np.zeros(len(cell), np.int64)
-        if kind == "place":
-            return self.ancestor[unit + start]
-        return np.searchsorted(_FIRST_OF_SIZE, count, side="right")
-
     def result(self, audience: Literal["public", "internal"]) -> RiskMap:
         """Return the map."""
         rows = []
-        for (kind, names, _), sums in zip(self.kinds, self.sums, strict=True):
+        for number, (kind, names) in enumerate(self.kinds):
+            sums = self.sums[self.first[number] : self.first[number + 1]]
             if kind == "size" and audience == "public":
                 continue  # sizes are confidential
             for name, (cells, people, total, most, *above) in zip(names, sums, strict=True):

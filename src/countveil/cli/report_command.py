@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,6 @@ from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
-    from countveil.privacy.ledger import Ledger
     from countveil.release import Release
 
 
@@ -32,6 +31,10 @@ def report(
     plan: Annotated[
         Path | None,
         typer.Option("--plan", help="Whose records --internal reads; plan.toml beside OUT if not."),
+    ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option("--shapes", help="GeoJSON of places, whose geocode or id is their code."),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", help="Write it there, and not into the release.")
@@ -57,9 +60,9 @@ def report(
     book = None if ledger is None else release.plan.ledger(ledger)
     with showing.progress("writing the report", 1 + pdf, quiet) as step:
         if internal:
-            html = _internal(out, plan, book, show_values)
+            html = _internal(out, plan, show_values, ledger=book, shapes=_read(shapes))
         else:
-            html = public_report(release, ledger=book)
+            html = public_report(release, ledger=book, shapes=_read(shapes))
         step(1)
         files = {".html": html.encode()}
         if pdf:
@@ -74,12 +77,24 @@ def report(
             print(path)
 
 
-def _internal(out: Path, plan: Path | None, book: Ledger | None, show_values: bool) -> str:
+def _internal(out: Path, plan: Path | None, show_values: bool, **given: Any) -> str:
     from countveil.assess.realised import realised
     from countveil.report.document import internal_report
 
     done, counts = counts_again(out, True, plan, show_values)
-    return internal_report(done, realised(done, counts), ledger=book)
+    return internal_report(done, realised(done, counts), **given)
+
+
+def _read(shapes: Path | None) -> dict[str, Any] | None:
+    import json
+
+    if shapes is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(shapes.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{shapes}: cannot be read as GeoJSON ({error})") from error
+    return found
 
 
 def _written(

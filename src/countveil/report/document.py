@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,14 +21,25 @@ from countveil.report.section import Section
 from countveil.report.what_if import WhatIf, what_if
 
 
-def public_report(release: Release, *, ledger: Ledger | None = None) -> str:
-    """Return the public report of a release, as HTML: from what is published, and a ledger if given."""
-    return _report(release, ledger, None)
+def public_report(
+    release: Release, *, ledger: Ledger | None = None, shapes: Mapping[str, Any] | None = None
+) -> str:
+    """Return the public report of a release, as HTML: from what is published, and a ledger if given.
+
+    GeoJSON `shapes` of places add a map.
+    """
+    return _report(release, ledger, shapes, None)
 
 
-def internal_report(release: Release, found: Realised, *, ledger: Ledger | None = None) -> str:
+def internal_report(
+    release: Release,
+    found: Realised,
+    *,
+    ledger: Ledger | None = None,
+    shapes: Mapping[str, Any] | None = None,
+) -> str:
     """Return the report with what the release got wrong and gave away: internal, and watermarked."""
-    return _report(release, ledger, found)
+    return _report(release, ledger, shapes, found)
 
 
 def as_pdf(html: str) -> bytes:
@@ -44,7 +56,12 @@ def as_pdf(html: str) -> bytes:
     return found
 
 
-def _report(release: Release, ledger: Ledger | None, found: Realised | None) -> str:
+def _report(
+    release: Release,
+    ledger: Ledger | None,
+    shapes: Mapping[str, Any] | None,
+    found: Realised | None,
+) -> str:
     plan = release.plan
     if plan.one_table is not None:
         raise InputError(
@@ -53,7 +70,7 @@ def _report(release: Release, ledger: Ledger | None, found: Realised | None) -> 
         )
     sheet, others = decision_sheet(release, ledger), what_if(plan)
     parts = [
-        lenses.intruder_section(release, others),
+        lenses.intruder_section(release, others, shapes),
         lenses.error_section(plan, sheet.errors),
         lenses.loss_section(plan),
         lenses.homogeneity_section(plan),

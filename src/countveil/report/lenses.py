@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from countveil.assess import attacks
@@ -13,6 +16,7 @@ from countveil.assess.public_information import beside_public
 from countveil.assess.risk import Risk
 from countveil.assess.risk_map import public_map
 from countveil.assess.summary import Summary, summarise
+from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.law import central_half_width
 from countveil.privacy.costs import ZCDP
@@ -24,18 +28,30 @@ from countveil.report.summary_words import added, article, summary_sentences
 from countveil.report.what_if import WhatIf
 from countveil.schema.plan import Plan
 
+_MOST_PLACES = 30
 
-def intruder_section(release: Release, others: WhatIf) -> Section:
-    """Say what someone learns who knows everyone else in a unit of the judged level."""
+
+def intruder_section(
+    release: Release, others: WhatIf, shapes: Mapping[str, Any] | None = None
+) -> Section:
+    """Say what someone learns who knows everyone else in a unit of the judged level.
+
+    With GeoJSON `shapes` of the places of a level, whose property or id is their code, risks are drawn
+    on a map as well.
+    """
     plan, geography = release.plan, release.geography
     summary = summarise(plan, geography, measurements=release.measurements)
     pictures = [charts.risk_by_level(summary.levels), *_by_budget(plan, others)]
     pictures += [_against_released_value(plan), charts.two_hundred_intruders(*_worst(plan))]
     found = public_map(
-        release.measurements, geography, prior=min(plan.intruder.priors), level=summary.level
+        release.measurements,
+        geography,
+        prior=min(plan.intruder.priors),
+        level=summary.level,
+        places=_mapped_level(release, shapes),
     )
     if found.groups.num_rows:
-        pictures.append(charts.risk_map(found))
+        pictures.append(charts.risk_map(found, shapes=shapes))
     return Section(
         "intruder",
         "The intruder",
@@ -215,6 +231,23 @@ def _against_released_value(plan: Plan) -> Picture:
     ]
     return charts.posterior(
         observed, {each: disclosure_risk(noise, observed=observed, intruder=each) for each in who}
+    )
+
+
+def _mapped_level(release: Release, shapes: Mapping[str, Any] | None) -> str:
+    """Return the level whose places are shown: that of the shapes, or the lowest with few enough."""
+    plan, geography = release.plan, release.geography
+    upper = plan.levels[: plan.levels.index(plan.judged_level) + 1]
+    if shapes is None:
+        fitting = [level for level in upper if geography.units(level) <= _MOST_PLACES]
+        return fitting[-1] if fitting else upper[0]
+    named = set(charts.places_of(shapes))
+    for level in upper:
+        if named & set(geography.geocodes(level).to_pylist()):
+            return level
+    raise InputError(
+        f"shapes: no property geocode or id is the code of a place of {', '.join(upper)}; give shapes "
+        f"of one of these levels"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from countveil.report.charts import Picture  # a page without pictures needs no drawing
 
 TEMPLATES = "countveil.report.templates"
+_ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 
 
 def environment() -> Environment:
@@ -46,13 +48,19 @@ def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> s
     return "; ".join(f"{name} {value}" for name, value in allowed.items())
 
 
+def drawing(picture: Picture) -> str:
+    """Return a picture as SVG that readers meet as one image: what is within has no role of its own."""
+    head, end, inside = picture.svg().partition(">")
+    return head + end + _ROLES.sub("", inside)
+
+
 def figure(picture: Picture) -> Markup:
     """Return a picture with its caption, and its numbers behind a button."""
     return Markup(  # the SVG and the table escape what they hold
         "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this picture</summary>"
         '<div class="scroll" tabindex="0" role="region" aria-label="{}">{}</div></details></figure>'
     ).format(
-        Markup(picture.svg()),  # noqa: S704
+        Markup(drawing(picture)),  # noqa: S704
         picture.caption,
         f"Numbers: {picture.title}",
         Markup(picture.html_table()),  # noqa: S704

@@ -13,7 +13,7 @@ from countveil.report.charts.exact_against_released import (
 from countveil.report.charts.levels import risk_by_level, risk_by_levels_known
 from countveil.report.charts.loss import empirical_loss
 from countveil.report.charts.picture import Picture
-from countveil.report.charts.places import risk_map
+from countveil.report.charts.places import places_of, risk_map
 from countveil.report.charts.released_value import posterior
 from countveil.report.charts.tiles import budget_allocation, expected_error
 from countveil.report.charts.uniform_groups import uniform_groups
@@ -30,6 +30,7 @@ __all__ = [
     "expected_error",
     "frontier",
     "homogeneity_by_epsilon",
+    "places_of",
     "posterior",
     "replicates",
     "residuals",

@@ -117,8 +117,8 @@ def _map(
     joined = []
     for feature in features:
         own = copy.deepcopy(dict(feature))
-        place = (feature.get("properties") or {}).get(key, feature.get("id"))
-        own["properties"] = {"place": str(place), "value": risk.get(str(place))}
+        place = _code(feature, key)
+        own["properties"] = {"place": place, "value": risk.get(place)}
         joined.append(own)
     if not any(item["properties"]["value"] is not None for item in joined):
         raise InputError(
@@ -154,6 +154,15 @@ def _map(
     )
     projected: alt.LayerChart = theme.layered(*layers).project(type="identity", reflectY=True)
     return projected.properties(width=360, height=260)
+
+
+def places_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[str]:
+    """Return the codes of the places that shapes are of."""
+    return [_code(feature, key) for feature in _features(shapes)]
+
+
+def _code(feature: Mapping[str, Any], key: str) -> str:
+    return str((feature.get("properties") or {}).get(key, feature.get("id")))
 
 
 def _features(shapes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
