@@ -1,4 +1,4 @@
-"""Writes a population or makes a release, and prints when each stage begins and ends, as JSON lines."""
+"""Do one piece of work, and print when each of its stages begins and ends, as JSON lines."""
 
 from __future__ import annotations
 
@@ -96,11 +96,29 @@ def release(question: dict[str, Any]) -> None:
         say(checks=checks, certificate=done.manifest["estimates"]["certificate"])
 
 
+def write_reports(question: dict[str, Any]) -> None:
+    from countveil import Plan, Release, open_engine
+    from countveil.assess.realised import realised
+    from countveil.report.document import as_pdf, internal_report, public_report
+
+    say(end="start", seconds=time.perf_counter() - _BEGUN, cpu=sum(os.times()[:4]))
+    release = Release.read(question["out"])
+    with stage("public"):
+        page = public_report(release)
+    with stage("pdf"):
+        as_pdf(page)
+    with stage("internal"):
+        counts = open_engine("local").tabulate(Plan.load(question["plan"]))
+        internal_report(release, realised(release, counts))
+    say(bytes=len(page.encode()))
+
+
 def main() -> None:
     # Who asked holds the other end: when they are killed, this ends too.
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     question = json.loads(sys.argv[1])
-    {"population": write_population, "release": release}[question["do"]](question)
+    kinds = {"population": write_population, "release": release, "reports": write_reports}
+    kinds[question["do"]](question)
 
 
 if __name__ == "__main__":
