@@ -86,6 +86,11 @@ class LeastSquares:
         value, error = np.concatenate(values), np.concatenate(errors)
         return laid_out("geocode", codes, asked, value, error, chosen)
 
+    def determines(self, level: str, query: str) -> bool:
+        """Whether measurements determine any cell of a query at a level."""
+        errors = _standard_errors(self._fit(self._asked(query)), self.geography.index(level))
+        return not bool(np.isinf(errors).all())
+
     def batches(self, level: str, query: str) -> Iterator[UnitEstimates]:
         """Yield the estimates of a level as plain numbers, some whole families of units at a time."""
         asked, depth = self._asked(query), self.geography.index(level)
