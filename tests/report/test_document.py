@@ -27,6 +27,7 @@ from countveil.report import lenses
 from countveil.report.decision_sheet import decision_sheet
 from countveil.report.document import as_pdf, internal_report, public_report
 from countveil.report.internal_lenses import internal_sections
+from countveil.report.interval_lens import interval_section
 from countveil.report.what_if import what_if
 from countveil.schema.plan import Plan
 
@@ -191,6 +192,7 @@ def sections(release, found):
     others, sheet = what_if(plan), decision_sheet(release)
     yield lenses.intruder_section(release, others)
     yield lenses.error_section(plan, sheet.errors)
+    yield interval_section(release)
     yield lenses.loss_section(plan)
     yield lenses.homogeneity_section(plan)
     yield lenses.public_section(release)

@@ -7,6 +7,7 @@ from countveil.cli import (
     compare_command,
     explore_command,
     infer_command,
+    intervals_command,
     report_command,
     reproduce_command,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "compare_command",
     "explore_command",
     "infer_command",
+    "intervals_command",
     "main",
     "report_command",
     "reproduce_command",
