@@ -349,3 +349,10 @@ def test_shapes_of_places_are_drawn(released, tmp_path):
     ran = run("report", released.folder, "--shapes", tmp_path / "broken.json")
     assert ran.status == 2
     assert "cannot be read as GeoJSON" in ran.err
+
+
+def test_attributes_that_are_not_measured_leave_a_report(tiny):
+    """They tell nothing, so that there is nothing to compare the levels above with."""
+    tiny.write_text(TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'TOTAL = "1"'))
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
+    assert "unknown attribute: AGE" in public_report(Release.read(tiny.parent / "out"))
