@@ -201,3 +201,22 @@ def test_a_wrong_range_of_counts_is_refused():
 def test_the_names_are_in_infer():
     assert infer.replicates is replicates
     assert infer.cell_posterior is cell_posterior
+
+
+def test_another_release_at_the_same_path_is_another_release(tiny, monkeypatch):
+    """A path that is relative, or whose folder was replaced, names nothing for long."""
+    import shutil
+
+    monkeypatch.chdir(tiny.parent)
+    query = Plan.load(tiny).schema.query("TOTAL")
+    tiny.write_text(TINY_PLAN + ESTIMATED)
+    found = []
+    for seed in (3, 8):
+        for folder in ("out", "out-internal"):
+            shutil.rmtree(folder, ignore_errors=True)
+        release = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(seed))
+        made = replicates(release, count=20, seed=5, workers=1)
+        found.append(np.median(made.values("area", query, 0, 5), axis=0)[:, 0])
+        error = np.sqrt(release.measurements.mechanisms["area", "TOTAL"].variance)
+        assert (abs(found[-1] - release.estimates.counts("area", query)[:, 0]) < 3 * error).all()
+    assert (found[0] != found[1]).any()

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def replicates(
         )
     held = Held() if work is None else None
     folder = Path(str(work)) if held is None else held.folder
-    job = _Again(release.folder, plan, folder, seed)
+    job = _Again(release.folder.resolve(), release.manifest["release"], plan, folder, seed)
     estimates = release.estimates
     _begin(folder, {"release": release.manifest["release"], "plan": plan.digest, "seed": seed})
     workers = workers or len(os.sched_getaffinity(0))
@@ -73,6 +73,7 @@ class _Again:
     """Make one replicate after another; each is finished once its mark is there."""
 
     release: Path
+    identity: str
     plan: Plan
     folder: Path
     seed: int
@@ -81,7 +82,7 @@ class _Again:
         place = self.folder / f"{number:04d}"
         if (place / _DONE).exists():
             return
-        estimates, released = _read(self.release)
+        estimates, released = _read(self.release, self.identity)
         storage.make_folder(place, 0o700)
         rng = Seeded(self.seed * 1_000_003 + number)
         job = Job(Remeasured(released.measurements, estimates, rng), self.plan, place, rng)
@@ -101,8 +102,8 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
         )
 
 
-@cache
-def _read(folder: Path) -> tuple[Estimates, Release]:
-    """Return a release and its estimates, read once in a process."""
+@lru_cache(maxsize=1)
+def _read(folder: Path, identity: str) -> tuple[Estimates, Release]:
+    """Return a release and its estimates, read once in a process for all its replicates."""
     release = Release.read(folder)
     return release.estimates, release
