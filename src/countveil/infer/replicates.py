@@ -18,6 +18,7 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.infer.remeasured import Remeasured
 from countveil.infer.spread import Held, Replicates
+from countveil.infer.two_pass import least_squares
 from countveil.postprocess.descent import Job, descend, refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.pool import Pool
@@ -65,7 +66,8 @@ def replicates(
     with Pool(job, min(workers, count)) as pool:
         for done, _ in enumerate(pool.map(range(count), large=True)):
             progress(done + 1, count)
-    return Replicates(estimates, plan, folder, count, held)
+    unbiased = least_squares(release.measurements, plan, geography=estimates.geography)
+    return Replicates(estimates, unbiased, plan, folder, count, held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Fit:
     def of(cls, measurements: Measurements, observed: Observed, tree: Tree, query: Query) -> Fit:
         """Go up and down the tree for a query; all measurements are read once."""
         asked = Asked.of(observed, query)
-        _refuse_too_large(asked, tree)
+        refuse_too_large(asked, tree)
         passes = Passes.of(measurements, observed, tree, asked)
         upper, handed = _down(passes, *_up(passes))
         return cls(passes, tuple(upper), handed)
@@ -173,7 +173,8 @@ def _room(*shape: int) -> FloatArray:
         return np.memmap(file, np.float64, "w+", shape=shape)
 
 
-def _refuse_too_large(asked: Asked, tree: Tree) -> None:
+def refuse_too_large(asked: Asked, tree: Tree) -> None:
+    """Refuse a query whose values above the lowest level are more than can be held."""
     inner = sum(tree.units(level) for level in range(tree.depth - 1))
     numbers = 2 * inner * asked.width
     if numbers > _MOST_KEPT:
