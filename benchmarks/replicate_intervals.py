@@ -7,7 +7,9 @@ import os
 import shutil
 import sys
 import time
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -62,25 +64,17 @@ def replicated_state(options: argparse.Namespace, folder: Path) -> None:
 def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
     """Release a small place many times, replicate each release, and see which intervals hold."""
     people = options.coverage_people
-    plan = Plan.load(starter.write_demo(folder / "place", people=people, seed=_SEED))
-    counts = open_engine("local").tabulate(plan)
+    place = starter.write_demo(folder / "place", people=people, seed=_SEED)
     held: dict[tuple[str, str, str, str], list[float]] = {}
     start = time.perf_counter()
-    for seed in range(1, options.releases + 1):
-        to = folder / f"release-{seed}"
-        release = pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
-        made = infer.replicates(release, count=options.coverage_count, seed=seed)
-        for key, share in _held(made, counts).items():
-            held.setdefault(key, []).append(share)
-        for path in (to, to.with_name(f"{to.name}-internal")):
-            shutil.rmtree(path)
-        if seed % 5 == 0:
-            took = time.perf_counter() - start
-            print(
-                f"  release {seed} of {options.releases}, {took:,.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+    one = partial(_one_release, place, folder, options.coverage_count)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for done, found in enumerate(pool.map(one, range(1, options.releases + 1)), 1):
+            for key, share in found.items():
+                held.setdefault(key, []).append(share)
+            if done % 5 == 0:
+                took = time.perf_counter() - start
+                print(f"  release {done} of {options.releases}, {took:,.0f} s", file=sys.stderr)
     rows, wrong = [], []
     for (level, query, size, method), shares in sorted(held.items()):
         mean = float(np.mean(shares))
@@ -103,6 +97,24 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
     )
     if wrong:
         raise Missed("; ".join(wrong))
+
+
+def _one_release(
+    place: Path, folder: Path, count: int, seed: int
+) -> dict[tuple[str, str, str, str], float]:
+    plan, counts = _counted(place)
+    to = folder / f"release-{seed}"
+    release = pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
+    shares = _held(infer.replicates(release, count=count, seed=seed, workers=1), counts)
+    for path in (to, to.with_name(f"{to.name}-internal")):
+        shutil.rmtree(path)
+    return shares
+
+
+@cache
+def _counted(place: Path) -> tuple[Plan, Counts]:
+    plan = Plan.load(place)
+    return plan, open_engine("local").tabulate(plan)
 
 
 def _released(folder: Path, people: int) -> Path:
