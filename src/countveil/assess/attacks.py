@@ -24,7 +24,14 @@ from countveil.mechanisms.law import Mechanism
 from countveil.numerics import FloatArray, IntArray
 from countveil.schema.plan import Plan
 
-__all__ = ["among", "correct_decision", "effective_rho", "marginal_risk", "presence_by_prior"]
+__all__ = [
+    "among",
+    "correct_decision",
+    "effective_rho",
+    "is_settled",
+    "marginal_risk",
+    "presence_by_prior",
+]
 
 _ROUNDING = 1e-12
 _EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
@@ -152,12 +159,25 @@ def decisions_by_prior(
 
 
 def presence_by_prior(
-    plan: Plan, level: str, priors: Sequence[float]
+    plan: Plan, level: str, priors: Sequence[float], *, invariants: bool = False
 ) -> list[tuple[float, float, float]]:
-    """Return (prior, expected posterior, probability of a correct decision) of the presence attack."""
+    """Return (prior, expected posterior, probability of a correct decision) of the presence attack.
+
+    With `invariants` he also sees what is published as counted; where that settles it, he is certain.
+    """
+    if invariants and is_settled(plan, level):
+        return [(prior, 1.0, 1.0) for prior in priors]
     after = posteriors_by_prior(plan, level, priors)
     right = decisions_by_prior(plan, level, priors)
     return list(zip(priors, after, right, strict=True))
+
+
+def is_settled(
+    plan: Plan, level: str, *, attack: Attack = "presence", attribute: str | None = None
+) -> bool:
+    """Whether what is published as counted tells who knows everyone else in a unit, without noise."""
+    targets = targets_of(plan, attack, attribute, None)
+    return any(_determined(plan, level, target) for target in targets)
 
 
 def _level(plan: Plan, level: str | None) -> str:

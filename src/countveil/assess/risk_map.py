@@ -21,6 +21,7 @@ from numba import njit
 from countveil import storage
 from countveil.assess.error_text import WATERMARK
 from countveil.assess.intruder import Intruder
+from countveil.assess.risk import THRESHOLDS
 from countveil.errors import InputError
 from countveil.measure.measurement import Measurement, Measurements
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -29,7 +30,6 @@ from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 from countveil.tabulate.counts import Counts
 
-THRESHOLDS = (1.5, 2.0, 5.0)
 SIZES = ("1", "2", "3-4", "5-9", "10+")
 
 _FIRST_OF_SIZE = np.array([2, 3, 5, 10])
