@@ -13,7 +13,6 @@ from countveil.assess.homogeneity.released import ReleasedAttack, attack
 from countveil.assess.plan_error import as_counted
 from countveil.assess.release_error import Accuracy, accuracy
 from countveil.assess.risk_map import RiskMap, internal_map
-from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.release import Release
 from countveil.schema.workload import TOTAL
@@ -55,10 +54,11 @@ class Realised:
 def realised(
     release: Release, counts: Counts, *, progress: Progress = lambda done, units: None
 ) -> Realised:
-    """Compare a release with its counts, through every lens; the result is internal."""
+    """Compare a release with its counts, through every lens; the result is internal.
+
+    Counts of another plan are refused by the first of them.
+    """
     plan = release.plan
-    if counts.counted_as != plan.counting_digest:
-        raise InputError("the counts were tabulated for another plan; tabulate this one")
     everyone = internal_map(
         release.measurements, counts, prior=min(plan.intruder.priors), progress=progress
     )
