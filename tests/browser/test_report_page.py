@@ -84,6 +84,7 @@ def test_the_slider_shows_what_other_budgets_would_give(visit, address, released
             step = steps[number]
             expect(shown).to_contain_text(step.cost)
             assert slider.get_attribute("aria-valuetext") == shown.inner_text()
+            expect(seen.page.locator("#budget-told")).to_contain_text(step.cost)
             for column, values in (("risk", step.risks), ("error", step.errors)):
                 for place, value in enumerate(values):
                     text = seen.page.locator(f"#{column}-{place}").inner_text()

@@ -231,6 +231,15 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
         assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
 
 
+def test_it_says_where_what_is_published_as_counted_settles_it():
+    public = '[[invariants]]\nlevel = "place"\nquery = "TOTAL"\nreason = "known"\n'
+    moved = ONE_COUNT.replace("add-remove", "change-one")
+    for text, settled in ((moved, False), (moved + public, True)):
+        found, settings = answer(*asked(text)), asked(text)[1]
+        assert found.settled == settled
+        assert ("settles it" in wording.sentence(found, settings)) == settled
+
+
 def test_the_verdict_follows_the_limit():
     for amount, within in (("1/4", True), ("8", False)):
         plan, settings = asked(ONE_COUNT, amount=amount)

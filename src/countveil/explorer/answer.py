@@ -45,7 +45,10 @@ class LevelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plan would do; `decisions` has, for each prior, how often he is right where he knows."""
+    """What a plan would do; `decisions` has, for each prior, how often he is right where he knows.
+
+    All of it is of noisy values. `settled`: what is published as counted tells him by itself.
+    """
 
     cost: Cost
     epsilon: float
@@ -56,6 +59,7 @@ class Answer:
     levels: tuple[LevelAnswer, ...]
     decisions: tuple[float, ...]
     limit: float | None
+    settled: bool
 
     @property
     def judged(self) -> LevelAnswer:
@@ -117,6 +121,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         ),
         decisions=decisions,
         limit=plan.intruder.limit if settings.attack == "presence" else None,
+        settled=attacks.is_settled(plan, level, **_asked(settings)),
     )
 
 

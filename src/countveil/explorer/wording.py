@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from countveil.explorer.answer import Answer, LevelsAbove
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
-from countveil.report.page import percent
-from countveil.report.summary_words import article
+from countveil.report.words import article, percent, upwards
+
+_SETTLED = " That is from noisy values alone; what the plan publishes as counted settles it anyway."
 
 
 def sentence(answer: Answer, settings: Settings) -> str:
@@ -19,7 +19,7 @@ def sentence(answer: Answer, settings: Settings) -> str:
     return (
         f"An intruder who {_knows(answer, settings)} with probability {his.prior:g}, ends at "
         f"{his.posterior:.3g} on average{so}: {his.marginal_risk:.3g} times his prior. Where it is "
-        f"true, he says so {percent(answer.decision)} of the time."
+        f"true, he says so {percent(answer.decision)} of the time.{_SETTLED if answer.settled else ''}"
     )
 
 
@@ -73,11 +73,6 @@ def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
     else:
         lines.append(("Epsilon", f"{upwards(answer.epsilon)} at delta {float(answer.delta):g}"))
     return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
-
-
-def upwards(value: float) -> str:
-    """Show a guarantee with two decimals, rounded against us."""
-    return f"{math.ceil(value * 100) / 100:.2f}"
 
 
 def document(answer: Answer) -> dict[str, Any]:
