@@ -111,14 +111,45 @@ def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
     assert table["upper"].to_pylist() == upper.ravel().tolist()
 
 
-def test_what_measurements_do_not_determine_has_the_bias_of_replicates(tiny):
+def test_what_measurements_do_not_determine_has_no_interval(tiny):
+    """Nor has one cell of a query of which others are known; replicates alone give one if asked."""
     text = TINY_PLAN + '[budget.queries.area]\nTOTAL = "1"\n'
     made = replicates(released(tiny, text), count=25, workers=1)
-    table, basic = (
-        made.interval("area", "AGE", method=name) for name in ("bias-corrected", "basic")
+    table = made.interval("area", "AGE")
+    for name in ("bias", "standard_error", "lower", "upper"):
+        assert set(table[name].to_pylist()) == {None}
+    assert None not in made.interval("area", "AGE", method="basic")["lower"].to_pylist()
+    assert None not in made.interval("area", "TOTAL")["lower"].to_pylist()
+    parts = Parts(0.9, "bias-corrected", 25)
+    rng = np.random.default_rng(1)
+    parts.add(np.array([[40, 7], [50, 9]]), rng.integers(35, 45, (25, 2, 2)))
+    value = np.array([[41.0, np.nan], [52.0, np.nan]])
+    error = np.array([[2.0, np.inf], [2.0, np.inf]])
+    columns = parts.gathered((value, error)).columns
+    assert [end is None for end in columns["upper"].to_pylist()] == [False, True, False, True]
+    assert columns["standard_error"].to_pylist() == [2.0, None, 2.0, None]
+
+
+def test_areas_that_overlap_stand_for_themselves(tiny):
+    made = replicates(released(tiny), count=25, workers=1)
+    units = ["A1", "A4"]
+    copies = made.areas({f"copy {n}": units for n in range(12)}, "TOTAL")
+    least = made.unbiased.area(units, "TOTAL")
+    assert copies["standard_error"].to_pylist() == pytest.approx([least.standard_error[0]] * 12)
+    assert set(copies["lower"].to_pylist()) == {made.area(units, "TOTAL")["lower"][0].as_py()}
+
+
+def test_the_confidence_is_the_plan_s_unless_another_is_asked_for(tiny):
+    tiny.write_text(TINY_PLAN + ESTIMATED + "confidence = 0.5\n")
+    release = pipeline.release(Plan.load(tiny), to=tiny.parent / "half", rng=Seeded(3))
+    made = replicates(release, count=20, workers=1)
+    own, half, most = (
+        made.interval("area", "TOTAL", confidence=each) for each in (None, 0.5, 0.99)
     )
-    for name in ("bias", "standard_error"):
-        assert table[name].to_pylist() == basic[name].to_pylist()
+    assert own.equals(half)
+    assert not own.equals(most)
+    gls = infer.least_squares(release.measurements, release.plan)
+    assert gls.estimate("area", "TOTAL").equals(gls.estimate("area", "TOTAL", confidence=0.5))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -136,7 +167,7 @@ def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
     assert found["area"].to_pylist() == ["one"] * 3 + ["other"] * 3
     assert found["estimate"].to_pylist() == expected.released.ravel().tolist()
     for name, column in expected.columns.items():
-        assert np.allclose(found[name], column.ravel()), name
+        assert np.allclose(found[name], column), name
     alone = made.area(["A1", "A4"], "SEX", method=method)
     for name in ("estimate", "bias", "standard_error", "lower", "upper"):
         assert alone[name].to_pylist() == pytest.approx(found[name].to_pylist()[:3])

@@ -75,7 +75,7 @@ class Replicates:
         level: str,
         query: str,
         *,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
         """Return every unit and cell: estimate, bias, standard_error, lower and upper.
@@ -83,8 +83,9 @@ class Replicates:
         Bias-corrected: bias is what released counts differ from unbiased estimates, pooled over units
         alike. Basic: bias is what replicates differ from the release, and the ends are the release less
         where the middle of these differences lies. Percentile: where the middle of replicates lies.
+        The confidence is the plan's if not given.
         """
-        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
+        asked, parts = self._query(level, query), self._parts(confidence, method)
         for _, _, released, made in self._batches(level, asked):
             parts.add(released, made)
         unbiased = None
@@ -131,12 +132,15 @@ class Replicates:
         query: str,
         *,
         level: str | None = None,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
-        """Return the sums of some units of a level, the lowest if not said, with their intervals."""
+        """Return the sums of some units of a level, the lowest if not said, with their intervals.
+
+        Areas tell each other's bias, as units do, unless they overlap.
+        """
         level = list(self.estimates.levels)[-1] if level is None else level
-        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
+        asked, parts = self._query(level, query), self._parts(confidence, method)
         if not areas:
             raise InputError("areas: none is given; name at least one with its units")
         value: list[FloatArray] = []
@@ -151,7 +155,10 @@ class Replicates:
                 value.append(found.value)
                 error.append(found.standard_error)
         unbiased = (np.concatenate(value), np.concatenate(error)) if value else None
-        table = _table(pa.array(list(areas)), asked, parts.gathered(unbiased))
+        # Areas that share units share their noise as well, and tell nothing of each other.
+        units = [code for codes in areas.values() for code in pa.array(codes).to_pylist()]
+        alone = len(set(units)) < len(units)
+        table = _table(pa.array(list(areas)), asked, parts.gathered(unbiased, alone=alone))
         return table.rename_columns({"geocode": "area"})
 
     def area(
@@ -160,7 +167,7 @@ class Replicates:
         query: str,
         *,
         level: str | None = None,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
         """Return one area as `areas` does."""
@@ -225,6 +232,10 @@ class Replicates:
             raise InputError(f"no estimates of {level!r}; choose from {known}")
         return self.plan.schema.query(query)
 
+    def _parts(self, confidence: float | None, method: Method) -> Parts:
+        chosen = self.unbiased.confidence if confidence is None else checked(confidence)
+        return Parts(chosen, method, self.count)
+
     def _step(self, query: Query) -> int:
         return max(1, _VALUES // (self.count * query.cells))
 
@@ -232,5 +243,5 @@ class Replicates:
 def _table(names: pa.Array, query: Query, gathered: Gathered) -> pa.Table:
     table = labelled(names, query, gathered.released)
     for name, column in gathered.columns.items():
-        table = table.append_column(name, pa.array(column.reshape(-1)))
+        table = table.append_column(name, column)
     return table

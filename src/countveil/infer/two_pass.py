@@ -183,12 +183,13 @@ def least_squares(
     plan: Plan,
     *,
     geography: Geography | None = None,
-    confidence: float = CONFIDENCE,
+    confidence: float | None = None,
 ) -> LeastSquares:
     """Estimate by generalised least squares: all measurements of all levels, weighed by their noise.
 
-    Invariants hold exactly, and cells that are structural zeros of the plan are 0. Bounds, from the
-    plan's constraints or because counts are not negative, are not used: estimates stay unbiased.
+    `confidence` is the plan's if not given. Invariants hold exactly, and cells that are structural
+    zeros of the plan are 0. Bounds, from the plan's constraints or because counts are not negative, are
+    not used: estimates stay unbiased.
     """
     refuse_other_measurements(measurements.folder, plan, measurements.plan)
     if plan.one_table is not None:
@@ -202,7 +203,8 @@ def least_squares(
         _refuse_other_units(measurements, level, geography.units(level))
     observed = Observed.of(measurements, plan)
     tree = Tree.of(geography)
-    return LeastSquares(measurements, plan, geography, checked(confidence), observed, tree)
+    chosen = checked(plan.confidence or CONFIDENCE if confidence is None else confidence)
+    return LeastSquares(measurements, plan, geography, chosen, observed, tree)
 
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:
