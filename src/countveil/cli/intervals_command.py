@@ -75,7 +75,7 @@ def intervals(
 
     Example: `countveil intervals out --areas districts.csv --query RACE --to districts-race.csv`
     """
-    from countveil.infer.interval_tables import refuse_taken_names
+    from countveil.infer.taken_names import refuse_taken_names
     from countveil.release import Release, refuse_damaged
     from countveil.report import interval_files
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -101,7 +102,7 @@ class LeastSquares:
         errors = standard_errors(fit, depth)
         kind, _ = fit.asked.kinds
         if np.isinf(errors).all():
-            raise InputError(self._undetermined(asked, depth))
+            self.refuse_undetermined(query, level)
 
         def numbers(start: int, stop: int) -> UnitEstimates:
             value = fit.asked.cells(fit.part(depth, start, stop), stop - start)
@@ -131,8 +132,12 @@ class LeastSquares:
         *,
         level: str | None = None,
         confidence: float | None = None,
+        undetermined: bool = False,
     ) -> AreaEstimates:
-        """Return a query of several areas, which may overlap, with their joint covariance."""
+        """Return a query of several areas, which may overlap, with their joint covariance.
+
+        A query of which nothing is determined is refused, unless `undetermined` allows for it.
+        """
         name = self.geography.levels[-1] if level is None else level
         depth, asked = self.geography.index(name), self._asked(query)
         chosen = self.confidence if confidence is None else checked(confidence)
@@ -140,8 +145,8 @@ class LeastSquares:
             raise InputError("areas: none is given; name at least one with its units")
         units = {area: units_of(self.geography, name, codes, area) for area, codes in areas.items()}
         found = estimate_areas(self._fit(asked), units, depth, chosen, self.source)
-        if np.isinf(found.standard_error).all():
-            raise InputError(self._undetermined(asked, depth))
+        if not undetermined and np.isinf(found.standard_error).all():
+            self.refuse_undetermined(query, name)
         return found
 
     def covariance(
@@ -166,14 +171,15 @@ class LeastSquares:
             self._last.append(Fit.of(self.measurements, self._observed, self._tree, query))
         return self._last[0]
 
-    def _undetermined(self, query: Query, depth: int) -> str:
-        below = self.plan.levels[depth:]
+    def refuse_undetermined(self, query: str, level: str) -> NoReturn:
+        """Say that measurements determine nothing of a query, and what was measured."""
+        below = self.plan.levels[self.geography.index(level) :]
         names = {
             one.query.name: None for level in below for one in self._observed.observations[level]
         }
         measured = f"measured are {', '.join(names)}" if names else "nothing is measured"
-        return (
-            f"query {query.name!r}: is not determined at level {below[0]}; there and below "
+        raise InputError(
+            f"query {query!r}: is not determined at level {below[0]}; there and below "
             f"{measured}; ask for a sum of those, or at a level above"
         )
 
