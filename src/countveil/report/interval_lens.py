@@ -9,8 +9,7 @@ from countveil.infer import least_squares
 from countveil.infer.level_errors import LevelError, level_errors
 from countveil.infer.two_pass import CONFIDENCE
 from countveil.release import Release
-from countveil.report import charts
-from countveil.report.charts import words
+from countveil.report import charts, words
 from countveil.report.section import Cell, Listing, Section
 from countveil.report.summary_words import article
 from countveil.schema.plan import Plan

@@ -1,6 +1,5 @@
 """Pictures: a result in, a picture out, with its description, caption and numbers."""
 
-from countveil.report import words
 from countveil.report.charts.attack_curves import frontier, homogeneity_by_epsilon
 from countveil.report.charts.boxes import replicates
 from countveil.report.charts.budget_axis import decision_by_rho, risk_and_error, risk_by_rho
@@ -50,5 +49,4 @@ __all__ = [
     "risk_map",
     "two_hundred_intruders",
     "uniform_groups",
-    "words",
 ]
