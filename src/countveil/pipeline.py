@@ -30,6 +30,7 @@ from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
 from countveil.tabulate.engine import Engine
+from countveil.workers import Workers
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
@@ -40,7 +41,7 @@ def release(
     to: str | Path,
     rng: BitSource,
     ledger: str | Path | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     show_values: bool = False,
     above_limit: bool = False,
     workers: int | None = None,
@@ -52,22 +53,23 @@ def release(
     """
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
     if plan.one_table is not None:
-        counting = open_engine(engine, show_values=show_values)
-        return _release_table(plan, to, rng, ledger, counting, progress)
+        return _release_table(plan, to, rng, ledger, place, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    counts = open_engine(engine, show_values=show_values).tabulate(plan)
-    measure.take(counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
+    counts = place.tabulate(plan)
 
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(Path(to)))
 
-    return estimate(
-        to, plan, again=False, report=report, rng=rng, workers=workers, progress=progress
-    )
+    with place.workers(workers) as team:
+        measure.take(counts, plan, rng=rng, ledger=ledger, to=to, workers=team, progress=progress)
+        return estimate(
+            to, plan, again=False, report=report, rng=rng, workers=team, progress=progress
+        )
 
 
 def _release_table(
@@ -92,13 +94,13 @@ def estimate(
     again: bool = True,
     report: Callable[[Estimates], None] | None = None,
     rng: BitSource | None = None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     progress: Progress = silent,
 ) -> Release:
     """Post-process a release as its plan says, or another that measures the same; charge nothing.
 
     Not `again`: keep estimates that are already as the plan says. `report` is called with the
-    estimates before they are published.
+    estimates before they are published. `workers` are a number of processes, or those of an engine.
     """
     done = Release.read(folder)
     if done.plan.one_table is not None:

@@ -21,6 +21,7 @@ from countveil.schema.plan import Plan
 from countveil.tabulate import counts as counting
 from countveil.tabulate.counts import Counts
 from countveil.tabulate.private_folder import private_folder
+from countveil.workers import Processes
 
 _ROWS = 1 << 17
 _TALLY = f"{RESERVED}tally"
@@ -66,6 +67,10 @@ class LocalEngine:
                     )
             finally:
                 source.close()
+
+    def workers(self, number: int | None = None) -> Processes:
+        """Return processes of this machine: one per core, unless a number is given."""
+        return Processes(number or len(os.sched_getaffinity(0)))
 
 
 def _count(source: Source, plan: Plan, geography: Geography) -> None:

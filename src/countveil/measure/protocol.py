@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from countveil.errors import Interrupted, LedgerError, Stopped
@@ -38,7 +39,14 @@ def once(
             publish(run)
             run.close()
             run.log("finished")
-        except (OSError, MemoryError, OverflowError, KeyboardInterrupt, Stopped) as error:
+        except (
+            OSError,
+            MemoryError,
+            OverflowError,
+            BrokenExecutor,
+            KeyboardInterrupt,
+            Stopped,
+        ) as error:
             lines = [] if charge is None else charge[0].charges()
             if all(line.release != run.release for line in lines):
                 raise

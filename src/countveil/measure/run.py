@@ -13,13 +13,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from countveil import storage
 from countveil.errors import FolderError
 from countveil.measure import manifest
+from countveil.measure.parts import Parts
 
 _STATE = "run.json"
 _PARTS = "parts"
@@ -51,25 +51,10 @@ class Run:
         """Whether the manifest, written last, is there."""
         return (self.folder / manifest.NAME).exists()
 
-    def part(self, level: str, number: int) -> Path | None:
-        """Return a finished part; its name holds its hash, so renaming it recorded both at once."""
-        found = sorted((self.internal / _PARTS).glob(f"{level}.{number:06d}.*.parquet"))
-        if not found:
-            return None
-        if len(found) > 1 or storage.sha256(found[0]) != found[0].name.split(".")[2]:
-            raise FolderError(
-                f"{found[0]}: changed since it was drawn; restore the internal folder, or release "
-                f"into a new folder (charged again)"
-            )
-        return found[0]
-
-    def add_part(self, level: str, number: int, data: bytes) -> Path:
-        """Keep a part for good: from here on these draws are the draws."""
-        # Level names hold no point, so the pattern of one level never finds another's parts.
-        name = f"{level}.{number:06d}.{sha256(data).hexdigest()}.parquet"
-        path = self.internal / _PARTS / name
-        storage.write_bytes(path, data)
-        return path
+    @property
+    def parts(self) -> Parts:
+        """What was drawn so far."""
+        return Parts(self.internal / _PARTS)
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the run log; facts never hold a count."""
@@ -81,8 +66,7 @@ class Run:
         """Mark the run finished for good, then delete the parts its release now holds."""
         state = _read_state(self.folder)
         storage.write_json(self.internal / _STATE, {**(state or {}), "finished": "yes"})
-        for path in (self.internal / _PARTS).glob("*.parquet"):
-            path.unlink()
+        self.parts.clear()
 
     def discard(self) -> None:
         """Take back a new run that was never charged."""

@@ -51,6 +51,10 @@ class Geography:
         codes = self.codes[self.index(level)]
         return codes.slice(start, (len(codes) if stop is None else stop) - start)
 
+    def own_geocodes(self, level: str, start: int, stop: int) -> pa.StringArray:
+        """Return a copy of codes; a slice would be sent to a worker with all of its array."""
+        return self.geocodes(level, start, stop).take(pa.array(np.arange(stop - start)))
+
     def ancestors(self, level: str, above: str) -> IntArray:
         """Return the number, at a level above, of the unit that holds each unit of a level."""
         first, last = self.index(above), self.index(level)
