@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,48 @@ def tiny(tmp_path: Path) -> Path:
     (tmp_path / "places.csv").write_text(TINY_PLACES)
     write_people(tmp_path / "people.csv")
     return tmp_path / "plan.toml"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests with `spark` in their name to one process: it starts the cluster once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneForSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if "spark" in nodeid else nodeid
+
+    return OneForSpark(config, log)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Spark cluster on loopback: a master and two workers, processes of their own."""
+    from benchmarks.cluster import running
+
+    with running(tmp_path_factory.mktemp("cluster") / "spark") as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def spark_session(cluster: Any) -> Iterator[Any]:
+    """The session of this process, on that cluster."""
+    from countveil.engines.spark.session import open_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.environment.items():
+            patch.setenv(name, value)
+        session = open_session()
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine that is ready to be opened."""
+    if request.param == "spark":
+        request.getfixturevalue("spark_session")
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

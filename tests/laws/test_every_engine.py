@@ -18,7 +18,8 @@ from countveil.schema.plan import Plan
 from countveil.starter import write_start
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+every_engine = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 
 def dense(counts, level: str) -> np.ndarray:
@@ -115,9 +116,32 @@ def as_renamed(folder: Path) -> str:
     return 'path = "renamed.csv"\ncolumns = { area = "GEO ID", AGE = \'a"ge\' }'
 
 
-@every_engine
+def as_folder(folder: Path) -> str:
+    (folder / "all.parquet").mkdir()
+    table = pa.csv.read_csv(folder / "people.csv")
+    pq.write_table(table.slice(0, 3), folder / "all.parquet" / "part-0.parquet")
+    pq.write_table(table.slice(3), folder / "all.parquet" / "part-1.parquet")
+    return 'path = "all.parquet"'
+
+
+def as_view(folder: Path) -> str:
+    from countveil.engines.spark.session import open_session
+
+    frame = open_session().createDataFrame(pa.csv.read_csv(folder / "people.csv"))
+    frame.createOrReplaceTempView("everyone")
+    return 'query = "SELECT area, AGE, SEX FROM everyone -- all of them"'
+
+
+SOURCES = {
+    "local": [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed],
+    "spark": [as_parquet, as_folder, as_view, as_counts, as_semicolons, as_renamed],
+}
+
+
 @pytest.mark.parametrize(
-    "source", [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed]
+    ("engine", "source"),
+    [(engine, source) for engine, sources in SOURCES.items() for source in sources],
+    indirect=["engine"],
 )
 def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
     line = source(tiny.parent)
@@ -181,7 +205,7 @@ def test_a_path_names_one_file_and_nothing_in_it_is_a_value(engine, tiny, name):
         assert (dense(counts, level) == expected).all()
 
 
-@every_engine
+@only_local
 def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -194,7 +218,7 @@ def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, 
     assert Path.cwd() == elsewhere
 
 
-@every_engine
+@only_local
 def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
     with duckdb.connect(str(tiny.parent / "d.duckdb")) as connection:
         source = tiny.parent / "people.csv"
@@ -330,7 +354,7 @@ def test_files_that_are_no_records(engine, tiny, content, name, message):
     assert SENTINEL not in str(caught.value)
 
 
-@every_engine
+@only_local
 def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     def refuse(line: str, message: str) -> None:
         tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
@@ -360,6 +384,35 @@ def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     assert not (tiny.parent / "x.csv").exists()
 
 
+def test_sources_that_spark_does_not_read(spark_session, tiny):
+    def refuse(line: str, message: str) -> None:
+        tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+        with pytest.raises(InputError) as caught:
+            open_engine("spark").tabulate(Plan.load(tiny))
+        assert message in str(caught.value)
+        assert SENTINEL not in str(caught.value)
+
+    refuse('path = "none.csv"', "no such file")
+    refuse('path = "."', "is a folder")
+    refuse('path = "hdfs://somewhere/people.csv"', "is not named as Parquet")
+    refuse('query = "DROP TABLE x"', "cannot be run")
+    refuse('query = "SELECT 1; SELECT 2"', "cannot be run")
+    refuse('query = "INSERT INTO x SELECT 1"', "cannot be run")
+    refuse('query = "SELECT 1) x; DROP TABLE y --"', "cannot be run")
+    refuse('query = "SELECT * FROM nowhere"', "nowhere")
+    refuse('database = "people.csv"\nquery = "SELECT 1"', "which Spark does not read")
+    refuse('path = "people.csv"\ncolumns = { Q = "x" }', "records.columns.Q: no level or attribute")
+    refuse(
+        "query = \"SELECT 1 AS area, 'old' AS AGE, 'f' AS SEX\"",
+        "codes are text so that leading zeros",
+    )
+    refuse(
+        f"query = \"SELECT 'A1' AS area, 'old' AS AGE, '{SENTINEL}' AS SEX\"",
+        "some rows: column SEX: not a declared category",
+    )
+    refuse('query = "SELECT 1 AS __countveil_x"', "are reserved")
+
+
 @every_engine
 def test_an_unreadable_file_is_refused(engine, tiny):
     if os.getuid() == 0:
@@ -384,5 +437,5 @@ def test_a_plan_without_records_is_refused(engine, tiny):
 
 
 def test_unknown_engines_list_the_known_ones():
-    with pytest.raises(InputError, match="no engine 'cloud'; choose from local"):
+    with pytest.raises(InputError, match="no engine 'cloud'; choose from local, spark"):
         open_engine("cloud")

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from countveil.engines import diagnosis
-from countveil.engines.source import RESERVED, Source, open_source
+from countveil.engines import diagnosis, rules
+from countveil.engines.rules import RESERVED
+from countveil.engines.source import Source, open_source
 from countveil.errors import PlanError
 from countveil.numerics import IntArray
 from countveil.schema.geography import Geography
@@ -60,7 +61,7 @@ class LocalEngine:
                     ):
                         diagnosis.explain(source, plan)
                     if not source.one(f"SELECT count(*) FROM {_TALLY}"):
-                        diagnosis.refuse_empty(source, plan)
+                        raise rules.no_rows(source.label, plan)
                     entries = _sorted_tally(source)
                     return counting.build(
                         geography, plan.schema.cells, entries, plan.counting_digest

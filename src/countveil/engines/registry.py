@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from countveil.errors import InputError
+from importlib.util import find_spec
+
+from countveil.errors import InputError, MissingExtra
 from countveil.tabulate.engine import Engine
 
-ENGINES = ("local",)
+ENGINES = ("local", "spark")
 
 
 def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:
@@ -14,4 +16,10 @@ def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:
         from countveil.engines.local import LocalEngine
 
         return LocalEngine(show_values=show_values)
+    if name == "spark":
+        if find_spec("pyspark") is None:
+            raise MissingExtra("the spark engine needs pyspark: pip install 'countveil[spark]'")
+        from countveil.engines.spark import SparkEngine
+
+        return SparkEngine(show_values=show_values)
     raise InputError(f"no engine {name!r}; choose from {', '.join(ENGINES)}")
