@@ -26,6 +26,7 @@ class Cluster:
     """Processes and their folder; `environment` makes a driver find it, as spark-submit would."""
 
     folder: Path
+    settings: dict[str, str]
     master: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -101,11 +102,13 @@ class Cluster:
 
 
 @contextmanager
-def running(folder: Path, workers: int = 2) -> Iterator[Cluster]:
+def running(
+    folder: Path, workers: int = 2, settings: dict[str, str] | None = None
+) -> Iterator[Cluster]:
     """Yield a cluster that is gone afterwards, with all that it wrote."""
-    for name in ("conf", "spill", "work", "logs"):
+    for name in ("conf", "spill", "work", "logs", "events"):
         (folder / name).mkdir(parents=True, mode=0o700)
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, settings or {})
     _configure(cluster, "")
     try:
         cluster._start("master", ["master.Master", "--host", "127.0.0.1"])
@@ -151,6 +154,7 @@ def _configure(cluster: Cluster, master: str) -> None:
         "spark.cores.max": "2",
         "spark.sql.shuffle.partitions": "4",
         **({"spark.master": master} if master else {}),
+        **cluster.settings,
     }
     path.touch(0o600)
     path.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))

@@ -110,7 +110,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Spark cluster on loopback: a master and two workers, processes of their own."""
     from benchmarks.cluster import running
 
-    with running(tmp_path_factory.mktemp("cluster") / "spark") as up:
+    folder = tmp_path_factory.mktemp("cluster") / "spark"
+    # The event log is on so that a test can look for counts in it.
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.countveil.accept": "spark.eventLog.enabled",
+    }
+    with running(folder, settings=settings) as up:
         yield up
 
 

@@ -52,6 +52,7 @@ def open_session() -> SparkSession:
         return active
     # PySpark looks for the executors' Python in the environment only.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    before = os.umask(0o077)  # what the driver's virtual machine spills is for its owner only
     try:
         # A configuration knows spark-defaults.conf only once the virtual machine runs.
         SparkContext._ensure_initialized()
@@ -77,6 +78,8 @@ def open_session() -> SparkSession:
         raise InputError(
             f"Spark did not start ({_reason(error)}); see spark-defaults.conf and the master it names"
         ) from error
+    finally:
+        os.umask(before)
 
 
 def refuse_exposed(session: SparkSession) -> None:
