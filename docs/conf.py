@@ -31,6 +31,10 @@ autodoc_type_aliases = {
 python_maximum_signature_line_length = 88
 
 html_theme = "furo"
+html_theme_options = {
+    name: {"code-font-size": "var(--font-size--small--2)"}  # room for long lines
+    for name in ("light_css_variables", "dark_css_variables")
+}
 html_title = f"countveil {release}"
 html_show_sourcelink = False
 html_copy_source = False

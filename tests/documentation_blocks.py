@@ -11,12 +11,13 @@ import io
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
+from countveil import cli
 from countveil.starter import write_start
 
 ROOT = Path(__file__).parent.parent
@@ -64,15 +65,19 @@ def run_line(line: str) -> str:
     """Run one `$ countveil …` line; `# exit 2` at its end expects that status."""
     command, _, comment = line.removeprefix("$ ").partition("#")
     expected = re.search(r"exit (\d+)", comment)
-    done = subprocess.run(
-        [sys.executable, "-m", "countveil", *shlex.split(command)[1:]],
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == (int(expected.group(1)) if expected else 0), f"{line}\n{done.stderr}"
-    return done.stdout + (done.stderr if expected else "")
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with (
+        mock.patch.object(sys, "argv", ["countveil", *shlex.split(command)[1:]]),
+        mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    assert status == (int(expected.group(1)) if expected else 0), f"{line}\n{err.getvalue()}"
+    return out.getvalue() + (err.getvalue() if expected else "")
 
 
 def tidy(text: str) -> str:

@@ -1,9 +1,11 @@
 """README and documentation: built without a warning, and every example runs."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
+from html import escape
 from importlib import resources
 
 import pytest
@@ -43,10 +45,27 @@ def test_the_tutorial_shows_the_plan_that_init_writes():
 
 def test_every_public_name_is_in_the_reference():
     import countveil
+    from countveil.report import charts
 
     text = (ROOT / "docs" / "reference.md").read_text()
-    for name in countveil.__all__:
-        assert name in text, f"{name} is not in docs/reference.md"
+    names = [f"countveil.{name}" for name in countveil.__all__]
+    names += [f"countveil.report.charts.{name}" for name in charts.__all__]
+    for name in names:
+        assert re.search(rf"{re.escape(name)}\b", text), f"{name} is not in docs/reference.md"
+
+
+def test_the_picture_is_drawn_and_described_by_us():
+    drawn = runpy.run_path(str(ROOT / "docs" / "draw_picture.py"))["picture"]()
+    assert escape(drawn.alt) in (ROOT / "docs" / "_static" / "risk-by-rho.svg").read_text()
+    for page in ("README.md", "docs/index.md"):
+        assert f"![{drawn.alt}](" in (ROOT / page).read_text(), "run python docs/draw_picture.py"
+
+
+def test_relative_links_of_the_readme_lead_somewhere():
+    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(targets) > 5
+    for target in targets:
+        assert (ROOT / target).exists(), target
 
 
 def test_no_file_names_a_machine_path():

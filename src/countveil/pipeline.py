@@ -22,13 +22,16 @@ from countveil.errors import (
     RiskAboveLimit,
     Stopped,
 )
+from countveil.infer import least_squares
 from countveil.measure.boundary import Progress, silent
 from countveil.measure.run import LOCK, internal_of
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
+from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
+from countveil.schema.workload import TOTAL
 from countveil.tabulate.engine import Engine
 from countveil.workers import Workers
 
@@ -134,10 +137,30 @@ def estimate(
         _forget_errors(internal)
         if report is not None:
             report(estimates)
-        done = write_estimates(done, plan, estimates)
+        done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
         del estimates  # it maps the files that go now
         shutil.rmtree(work)
     return done
+
+
+def _errors(done: Release, plan: Plan) -> Errors | str | None:
+    """Return the errors of all counts by least squares, or why there are none."""
+    if not plan.confidence:
+        return None
+    cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
+    try:
+        found = least_squares(done.measurements, plan, geography=done.geography)
+        known = {level for level in plan.levels if found.determines(level, cells)}
+    except InputError as error:  # more than it can do: the estimates stand without errors
+        return str(error)
+
+    def batches(level: str) -> Iterator[Unbiased] | None:
+        if level not in known:
+            return None
+        parts = found.batches(level, cells)
+        return ((part.start, part.stop, part.value, part.standard_error) for part in parts)
+
+    return Errors(plan.confidence, batches)
 
 
 def _forget_errors(internal: Path) -> None:

@@ -111,26 +111,53 @@ def correct_decision(
     return Risk("correct decision", max(chances))
 
 
-def presence_by_prior(
-    plan: Plan, level: str, priors: Sequence[float]
-) -> list[tuple[float, float, float]]:
-    """Return (prior, expected posterior, probability of a correct decision) of the presence attack.
+def posteriors_by_prior(
+    plan: Plan,
+    level: str,
+    priors: Sequence[float],
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+) -> list[float]:
+    """Return the expected posterior of an attack for each prior, for the worst target.
 
     What is published as counted is left out. The law of evidence does not depend on the prior, so it is
     made once for each kind of target.
     """
-    rows, targets = plan.rows_per_person, targets_of(plan, "presence", None, None)
-    kinds = []
-    for laws in _distinct_laws(plan, level, targets):
-        points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], rows)
-        kinds.append((points, weights, lattice_loss(laws, rows)))
-    found = []
-    for prior in priors:
-        who = Intruder(prior=prior, rows=rows)
-        after = [float(weights @ sigmoid(who.log_odds + points)) for points, weights, _ in kinds]
-        right = [_says_yes(loss, who.log_odds, 0.5) for _, _, loss in kinds]
-        found.append((prior, max(after), max(right)))
-    return found
+    rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
+    kinds = [
+        joint_loss([law for law, cells in laws for _ in range(cells)], rows)
+        for laws in _distinct_laws(plan, level, targets)
+    ]
+    odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
+    return [
+        max(float(weights @ sigmoid(log_odds + points)) for points, weights in kinds)
+        for log_odds in odds
+    ]
+
+
+def decisions_by_prior(
+    plan: Plan,
+    level: str,
+    priors: Sequence[float],
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+) -> list[float]:
+    """Return the probability of a correct decision for each prior, as `correct_decision` does."""
+    rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
+    kinds = [lattice_loss(laws, rows) for laws in _distinct_laws(plan, level, targets)]
+    odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
+    return [max(_says_yes(loss, log_odds, 0.5) for loss in kinds) for log_odds in odds]
+
+
+def presence_by_prior(
+    plan: Plan, level: str, priors: Sequence[float]
+) -> list[tuple[float, float, float]]:
+    """Return (prior, expected posterior, probability of a correct decision) of the presence attack."""
+    after = posteriors_by_prior(plan, level, priors)
+    right = decisions_by_prior(plan, level, priors)
+    return list(zip(priors, after, right, strict=True))
 
 
 def _level(plan: Plan, level: str | None) -> str:
@@ -147,9 +174,14 @@ def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
 
 
 def _places(plan: Plan, level: str, target: Target) -> list[tuple[Mechanism, int]]:
-    """Return the noise of every query that tells the hypotheses apart, and in how many cells."""
-    told = [(item, target.told_apart(item.query)) for item in plan.at(level)]
-    return [(mechanism_for(item), cells) for item, cells in told if cells]
+    """Return each noise of the queries that tell the hypotheses apart, and in how many cells."""
+    found: dict[Mechanism, int] = {}
+    for item in plan.at(level):
+        cells = target.told_apart(item.query)
+        if cells:
+            noise = mechanism_for(item)
+            found[noise] = found.get(noise, 0) + cells
+    return list(found.items())
 
 
 def _distinct_laws(

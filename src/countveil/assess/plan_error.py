@@ -55,9 +55,11 @@ class ExpectedError:
         return None if self.standard_error is None else math.sqrt(2 / math.pi) * self.standard_error
 
 
-def expected_error(plan: Plan) -> tuple[ExpectedError, ...]:
-    """Return the error of TOTAL and of every measured query, for every measured level."""
-    return tuple(item for level in plan.levels if plan.at(level) for item in _at(plan, level))
+def expected_error(plan: Plan, queries: Sequence[str] | None = None) -> tuple[ExpectedError, ...]:
+    """Return the error of TOTAL and of every measured query, or of those named, for every level."""
+    return tuple(
+        item for level in plan.levels if plan.at(level) for item in _at(plan, level, queries)
+    )
 
 
 def mean_absolute_noise(noise: Mechanism) -> float:
@@ -74,12 +76,14 @@ def mean_absolute_noise(noise: Mechanism) -> float:
     return 2 * half
 
 
-def _at(plan: Plan, level: str) -> Iterator[ExpectedError]:
+def _at(plan: Plan, level: str, queries: Sequence[str] | None) -> Iterator[ExpectedError]:
     noises = {item.query.name: mechanism_for(item) for item in plan.at(level)}
     measured = [item.query for item in plan.at(level)]
     variances = [noises[query.name].variance for query in measured]
     strategy = _Strategy.of(plan.schema, measured, variances)
     for query in dict.fromkeys([plan.schema.query(TOTAL), *measured]):
+        if queries is not None and query.name not in queries:
+            continue
         noise = noises.get(query.name)
         errors = strategy.standard_errors(query)
         yield ExpectedError(

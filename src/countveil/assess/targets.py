@@ -87,7 +87,7 @@ def signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
 def _kinds(plan: Plan) -> IntArray:
     """Return the kind of each cell along each axis: cells of one kind look the same to every query."""
     shape = plan.schema.shape
-    where = np.indices(shape).reshape(len(shape), -1)
+    where = np.indices(shape).reshape(len(shape), plan.schema.cells)
     found = np.zeros_like(where)
     for axis, attribute in enumerate(plan.schema.attributes):
         number: dict[tuple[int, ...], int] = {}

@@ -74,7 +74,7 @@ def report(
         showing.print_json({"report": names[0], "bytes": len(files[".html"]), "written": names})
     else:
         for path in written:
-            print(path)
+            print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _internal(out: Path, plan: Path | None, show_values: bool, **given: Any) -> str:

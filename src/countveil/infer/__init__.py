@@ -1,5 +1,6 @@
-"""INFER: what a release says of the rates behind the counts, beside public information (paper 003)."""
+"""INFER: what a release says of the counts, and of the rates behind them (paper 003)."""
 
+from countveil.infer.areas import AreaEstimate, AreaEstimates
 from countveil.infer.beta_binomial import BetaBinomial
 from countveil.infer.case_rates import CaseRates
 from countveil.infer.death_rates import DeathRates
@@ -7,25 +8,38 @@ from countveil.infer.gamma_poisson import GammaPoisson
 from countveil.infer.methods import posterior
 from countveil.infer.mixture import Mixture
 from countveil.infer.model import Model
+from countveil.infer.one_cell import CellPosterior, cell_posterior
 from countveil.infer.one_sided import Power, RateTest, test_at_most
 from countveil.infer.public_facts import PublicFacts
+from countveil.infer.replicates import replicates
 from countveil.infer.result import Posterior
 from countveil.infer.shares import DirichletMultinomialShares
 from countveil.infer.small_areas import SmallAreaRates
+from countveil.infer.spread import Replicates
+from countveil.infer.two_pass import LeastSquares, UnitEstimates, least_squares
 
 __all__ = [
+    "AreaEstimate",
+    "AreaEstimates",
     "BetaBinomial",
     "CaseRates",
+    "CellPosterior",
     "DeathRates",
     "DirichletMultinomialShares",
     "GammaPoisson",
+    "LeastSquares",
     "Mixture",
     "Model",
     "Posterior",
     "Power",
     "PublicFacts",
     "RateTest",
+    "Replicates",
     "SmallAreaRates",
+    "UnitEstimates",
+    "cell_posterior",
+    "least_squares",
     "posterior",
+    "replicates",
     "test_at_most",
 ]

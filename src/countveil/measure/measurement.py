@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,28 @@ class Measurement:
     geocodes: pa.StringArray
     values: IntArray
     mechanism: Mechanism
+
+
+class Measured(Protocol):
+    """Noisy values of every unit and query, with their laws, and the counts declared public."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was measured."""
+        ...
+
+    @property
+    def mechanisms(self) -> dict[tuple[str, str], Mechanism]:
+        """The noise of each level and query."""
+        ...
+
+    def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the values of units start … stop - 1, all queries of the level side by side."""
+        ...
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import InfeasibleError, InputError
-from countveil.measure.measurement import Measurements
+from countveil.measure.measurement import Measured
 from countveil.numerics import IntArray
 from countveil.postprocess.bounds import (
     UNBOUNDED,
@@ -84,7 +84,7 @@ class LevelFacts:
 
 
 def read_facts(
-    plan: Plan, geography: Geography, measurements: Measurements | None
+    plan: Plan, geography: Geography, measurements: Measured | None
 ) -> dict[str, LevelFacts]:
     """Return the public facts of every measured level; refuse facts that contradict each other.
 
@@ -158,7 +158,7 @@ def _add(
 def _own_bounds(
     plan: Plan,
     geography: Geography,
-    measurements: Measurements | None,
+    measurements: Measured | None,
     level: str,
     query: Query,
 ) -> list[Bounds]:
@@ -259,7 +259,7 @@ def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, L
             )
 
 
-def broken_facts(estimates: Estimates, measurements: Measurements) -> str:
+def broken_facts(estimates: Estimates, measurements: Measured) -> str:
     """Name a public fact that estimates break; an empty text where they keep them all."""
     plan, geography = estimates.plan, estimates.geography
     facts = read_facts(plan, geography, measurements)

@@ -21,7 +21,7 @@ from countveil.errors import InputError
 from countveil.histograms import Histograms, narrowed, roll_up, store
 from countveil.measure import manifest
 from countveil.measure.boundary import Progress, silent
-from countveil.measure.measurement import FOLDER, Measurements
+from countveil.measure.measurement import FOLDER, Measured, Measurements
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.constraints import LevelFacts, read_facts
@@ -60,7 +60,7 @@ class Task:
 class Job:
     """What every task of a descent shares; it travels to the workers once."""
 
-    measurements: Measurements
+    measurements: Measured
     plan: Plan
     work: Path
     rng: BitSource | None
@@ -154,14 +154,22 @@ def top_down(
                 rng=rng,
                 progress=progress,
             )
-    visited = plan.measured_levels
     geography = plan.geography() if geography is None else geography
     place = Workplace(Path(work))
     place.begin(_identity(measurements, plan, geography))
-    facts = read_facts(plan, geography, measurements)
     # Workers stand in folders of their own: what travels to them names its files in full.
     measured = dataclasses.replace(measurements, folder=measurements.folder.absolute())
     job = Job(measured, plan, place.folder.absolute(), rng)
+    return descend(job, geography, workers=workers, progress=progress)
+
+
+def descend(
+    job: Job, geography: Geography, *, workers: int | Workers = 1, progress: Progress = silent
+) -> Estimates:
+    """Solve the families of every level, from the top, going on where the job's workplace stopped."""
+    plan, place = job.plan, Workplace(job.work)
+    visited = plan.measured_levels
+    facts = read_facts(plan, geography, job.measurements)
     levels: dict[str, Histograms] = {}
     certificates = []
     # Families are small: more threads for one of them cost more than they bring.
@@ -171,7 +179,7 @@ def top_down(
             done = place.finished(level)
             totals = None
             if looks_below(plan, level):
-                totals = measured_totals(measurements, plan, geography, visited, level)
+                totals = measured_totals(job.measurements, plan, geography, visited, level)
             cut = _Cut.of(plan, geography, facts[level], totals, above, level)
             left = range(len(done), len(cut.ranges))
             large = geography.units(level) >= _MANY and len(left) > 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from countveil.measure.measurement import Measurements
+from countveil.measure.measurement import Measured
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.gram import Squares
 from countveil.schema.workload import Query
@@ -30,7 +30,7 @@ class Observations:
     weights: FloatArray
 
     @classmethod
-    def of(cls, measurements: Measurements, level: str) -> Observations:
+    def of(cls, measurements: Measured, level: str) -> Observations:
         """Return what is measured at a level; weights are one over the variance of the noise."""
         queries = [item.query for item in measurements.plan.at(level)]
         laws = [measurements.mechanisms[level, query.name] for query in queries]

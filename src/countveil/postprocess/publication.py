@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import VerificationError
 from countveil.histograms import Entries, store
-from countveil.numerics import IntArray
+from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess import microdata, table_files
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.columns import FORMAT, GROUP, categories, coded, unit_codes
+from countveil.postprocess.error_columns import COLUMNS, Errors, without_errors
 from countveil.postprocess.estimates import Estimates
 from countveil.schema.attributes import Attribute, listed
 from countveil.schema.geography import Geography
@@ -27,14 +28,17 @@ from countveil.schema.workload import Schema
 FOLDER = "estimates"
 
 
-def publish(estimates: Estimates, folder: Path) -> list[str]:
-    """Write estimates, tables and microdata into a release folder; return the names of the files."""
+def publish(estimates: Estimates, folder: Path, errors: Errors | None = None) -> list[str]:
+    """Write estimates, tables and microdata into a release folder; return the names of the files.
+
+    With `errors` each estimate has its standard error and an interval beside it.
+    """
     clear(folder)
     storage.make_folder(folder / FOLDER)
     names = []
     for level in estimates.levels:
         names.append(f"{FOLDER}/{level}.parquet")
-        _write_level(estimates, level, folder / names[-1])
+        _write_level(estimates, level, folder / names[-1], errors)
     names += table_files.write_tables(estimates, folder)
     if estimates.plan.microdata:
         names.append(microdata.write_microdata(estimates, folder))
@@ -74,26 +78,47 @@ def clear(folder: Path) -> None:
     (folder / microdata.NAME).unlink(missing_ok=True)
 
 
-def _layout(schema: Schema) -> pa.Schema:
+def _layout(schema: Schema, *, errors: bool) -> pa.Schema:
     names = ["geocode", *(attribute.name for attribute in schema.attributes)]
     estimate = pa.field("estimate", pa.int32(), nullable=False)
-    return pa.schema([*map(coded, names), estimate])
+    return pa.schema([*map(coded, names), estimate, *(COLUMNS if errors else ())])
 
 
-def _write_level(estimates: Estimates, level: str, path: Path) -> None:
+def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | None) -> None:
     """Write the cells of a level that are not zero, by unit and then by cell."""
-    schema, histograms = estimates.plan.schema, estimates.levels[level]
-    layout = _layout(schema)
+    schema = estimates.plan.schema
+    layout = _layout(schema, errors=errors is not None)
     with (
         storage.replacing(path) as temporary,
         pq.ParquetWriter(temporary, layout, **FORMAT) as writer,
     ):
-        for start, stop in histograms.batches(GROUP):
-            unit, cell, count = histograms.entries(start, stop)
-            codes = unit_codes(estimates.geography, level, unit + start)
-            columns = [codes, *categories(schema, cell), count.astype(np.int32)]
+        for unit, cell, count, more in _rows(estimates, level, errors):
+            codes = unit_codes(estimates.geography, level, unit)
+            columns = [codes, *categories(schema, cell), count.astype(np.int32), *more]
             if len(cell):
                 writer.write_table(pa.table(columns, schema=layout))
+
+
+def _rows(
+    estimates: Estimates, level: str, errors: Errors | None
+) -> Iterator[tuple[IntArray, IntArray, IntArray, list[pa.Array]]]:
+    """Yield units, cells, counts and the columns of errors, a row group at a time."""
+    histograms = estimates.levels[level]
+    found = None if errors is None else errors.batches(level)
+    if errors is None or found is None:
+        for start, stop in histograms.batches(GROUP):
+            unit, cell, count = histograms.entries(start, stop)
+            more = [] if errors is None else without_errors(len(cell))
+            yield unit + start, cell, count, more
+        return
+    waiting: list[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]] = []
+    for start, stop, value, error in found:
+        unit, cell, count = histograms.entries(start, stop)
+        waiting.append((unit + start, cell, count, value[unit, cell], error[unit, cell]))
+        if sum(len(part[1]) for part in waiting) >= GROUP or stop == histograms.units:
+            units, cells, counts, values, each = map(np.concatenate, zip(*waiting, strict=True))
+            yield units, cells, counts, errors.columns(values, each)
+            waiting.clear()
 
 
 def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> Iterator[Entries]:
@@ -101,11 +126,12 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
     last = -1
     try:
         with pq.ParquetFile(path) as file:
-            if not file.schema_arrow.equals(_layout(schema)):
+            known = [_layout(schema, errors=errors) for errors in (True, False)]
+            if not any(file.schema_arrow.equals(layout) for layout in known):
                 raise VerificationError(
                     f"{path}: has other columns than the plan; they must be geocode, "
                     f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
-                    f"estimate as int32, none of them null"
+                    f"estimate as int32, none of them null, then standard_error, lower and upper"
                 )
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group).unify_dictionaries().combine_chunks()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from countveil.measure.measurement import Measurements
+from countveil.measure.measurement import Measured
 from countveil.numerics import FloatArray
 from countveil.postprocess.certificate import Certificate, natural_residual
 from countveil.postprocess.least_squares import Observations
@@ -37,7 +37,7 @@ def looks_below(plan: Plan, level: str) -> bool:
 
 
 def measured_totals(
-    measurements: Measurements, plan: Plan, geography: Geography, visited: Sequence[str], level: str
+    measurements: Measured, plan: Plan, geography: Geography, visited: Sequence[str], level: str
 ) -> MeasuredTotals | None:
     """Return what a level and those below it, as far as they look below, measured of its totals.
 
@@ -63,7 +63,7 @@ def measured_totals(
 
 
 def _own(
-    measurements: Measurements, plan: Plan, geography: Geography, level: str
+    measurements: Measured, plan: Plan, geography: Geography, level: str
 ) -> MeasuredTotals | None:
     """Combine the sums of a level's queries that count everyone; None if there is none."""
     observed = Observations.of(measurements, level)

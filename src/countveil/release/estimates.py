@@ -10,6 +10,7 @@ from typing import Any
 from countveil import storage
 from countveil.measure import manifest
 from countveil.postprocess.descent import refuse_other_measurements
+from countveil.postprocess.error_columns import Errors
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import clear, publish
 from countveil.release.attachment import REPORTS, remove_reports
@@ -20,10 +21,17 @@ from countveil.schema.plan import CONSTRAINTS, Plan
 _LATER = ("estimates/", "tables/", f"{CONSTRAINTS}/", "microdata", *REPORTS)
 
 
-def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -> Release:
+def write_estimates(
+    release: Release,
+    plan: Plan,
+    estimates: Estimates | None,
+    *,
+    errors: Errors | str | None = None,
+) -> Release:
     """Write estimates, tables and public files into a release, in place of any it had.
 
-    With no estimates those it had are taken out; the plan then asks for none.
+    With no estimates those it had are taken out; the plan then asks for none. `errors` gives each count
+    its standard error and interval, or says why there are none.
     """
     folder = release.folder
     refuse_other_measurements(folder, plan, release.plan)
@@ -38,7 +46,7 @@ def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -
     if estimates is None:
         clear(folder)
     else:
-        names = publish(estimates, folder)
+        names = publish(estimates, folder, errors if isinstance(errors, Errors) else None)
     for name, content in public.items():
         storage.make_folder((folder / name).parent)
         storage.write_bytes(folder / name, content)
@@ -50,10 +58,18 @@ def write_estimates(release: Release, plan: Plan, estimates: Estimates | None) -
             "certificate": [asdict(item) for item in estimates.certificate],
             "tables": [table.name for table in plan.tables],
             "microdata": plan.microdata,
+            "errors": _stated(errors),
         }
     _write_manifest(release, plan, {**measured, **manifest.list_files(folder, names)}, facts)
     storage.keep_only(folder / CONSTRAINTS, [Path(name).name for name in public])
     return Release.read(folder)
+
+
+def _stated(errors: Errors | str | None) -> dict[str, Any]:
+    """Return what the manifest says of errors: their confidence, or why there are none."""
+    if isinstance(errors, Errors):
+        return {"confidence": errors.confidence}
+    return {"none": errors or "the plan asks for none"}
 
 
 def is_current(release: Release, plan: Plan) -> bool:

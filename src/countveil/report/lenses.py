@@ -64,7 +64,7 @@ def intruder_section(
 def error_section(plan: Plan, errors: tuple[ExpectedError, ...]) -> Section:
     """Say how far off a count is expected to be, from the plan alone."""
     measured = [item for item in errors if item.query == "TOTAL" and not item.as_counted]
-    sentences = ["How far off a count is expected to be follows from the plan alone."]
+    sentences = ["The plan alone says how far off a count will be."]
     sentences += [
         f"The noise of a {item.level}'s total is off by {words.number(item.absolute_error)} people on "
         f"average, either way."

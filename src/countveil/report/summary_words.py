@@ -31,7 +31,7 @@ def added(item: AttackRisk) -> tuple[float | None, float | None]:
     own, above, counted = item.effective_rho, item.with_levels_above, item.with_invariants
     if own is None or above is None or counted is None:
         return None, None
-    return (above - own) / own, (counted - above) / own
+    return max(0.0, above - own) / own, max(0.0, counted - above) / own
 
 
 def _levels_above(first: AttackRisk) -> str:

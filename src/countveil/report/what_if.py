@@ -67,8 +67,7 @@ def what_if(plan: Plan) -> WhatIf:
         found = presence_by_prior(other, other.judged_level, priors)
         totals = {
             item.level: 0.0 if item.as_counted else item.standard_deviation or item.standard_error
-            for item in expected_error(other)
-            if item.query == "TOTAL"
+            for item in expected_error(other, queries=("TOTAL",))
         }
         steps.append(
             Step(

@@ -38,6 +38,7 @@ from countveil.schema.workload import Neighbors, Schema
 GEOGRAPHY = "geography.parquet"
 CONSTRAINTS = "constraints"
 LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
+_TAKEN = ("geocode", "estimate", "standard_error", "lower", "upper")  # columns of estimates
 
 _PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
 
@@ -63,6 +64,7 @@ class Plan:
     passes: Mapping[str, Passes]
     tables: tuple[Table, ...]
     microdata: bool
+    confidence: float
     delta: Fraction
     rows_per_person: int
     records: RecordsSection | None
@@ -245,7 +247,7 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         if level in checked.attributes:
             raise PlanError(f"attributes.{level}: the name is taken by a level; choose another")
     for attribute in checked.attributes:
-        if checked.postprocess.method != "none" and attribute.lower() in ("geocode", "estimate"):
+        if checked.postprocess.method != "none" and attribute.lower() in _TAKEN:
             raise PlanError(
                 f"attributes.{attribute}: the name is taken by a column of the estimates; choose "
                 f"another"
@@ -293,6 +295,7 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         passes=read_passes(checked, schema, levels),
         tables=read_tables(checked, schema),
         microdata=checked.postprocess.microdata,
+        confidence=checked.postprocess.confidence,
         delta=delta,
         rows_per_person=rows,
         records=checked.records,

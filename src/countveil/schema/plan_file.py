@@ -182,6 +182,11 @@ class PostprocessSection(_Section):
         default_factory=list,
         description="Tables to write: queries, and P1 to P5 or H1 where the schema has them.",
     )
+    confidence: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9,
+        description="Of the interval that estimates carry beside their standard error; 0 leaves both "
+        "out.",
+    )
     microdata: bool = Field(
         False, description="Write synthetic microdata, one row a person, that tabulate the same."
     )

@@ -93,7 +93,13 @@ class Picture:
     def html_table(self) -> str:
         """Return the plotted numbers as an HTML table with a caption and headings."""
         names = [escape(name.replace("_", " ")) for name in self.table.column_names]
-        head = "".join(f'<th scope="col">{name}</th>' for name in names)
+        sides = [
+            "" if pa.types.is_string(kind) else ' class="number"'
+            for kind in self.table.schema.types
+        ]
+        head = "".join(
+            f'<th scope="col"{side}>{name}</th>' for name, side in zip(names, sides, strict=True)
+        )
         rows = []
         for row in self.table.to_pylist():
             first, *rest = map(_cell, row.values())

@@ -36,7 +36,8 @@ CONFIG: dict[str, Any] = {
     "aria": False,  # the picture as a whole has a description
     "background": "#ffffff",
     "font": FONT,
-    "padding": 8,
+    # Names are measured in one font, and a reader may have a wider one.
+    "padding": {"left": 18, "right": 12, "top": 8, "bottom": 8},
     "view": {"stroke": None},
     "axis": {
         "labelColor": INK,

@@ -1,0 +1,35 @@
+"""Draw the picture of README and front page, from the plan that `countveil init` writes.
+
+Run `python docs/draw_picture.py`; it prints the description that stands beside the picture.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+
+from countveil import Plan
+from countveil.report import charts
+from countveil.report.what_if import what_if
+
+FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
+
+
+def picture() -> charts.Picture:
+    """Return marginal risk against rho, for the starter plan and up to four times its budget."""
+    plan = Plan.parse(resources.files("countveil").joinpath("starter.toml").read_text("utf-8"))
+    every = what_if(plan)
+    near = replace(every, steps=tuple(step for step in every.steps if Fraction(step.amount) <= 4))
+    return charts.risk_by_rho(
+        [step.amount for step in near.steps],
+        near.by_intruder("marginal risk", plan.rows_per_person),
+        chosen=near.chosen.amount,
+        delta=plan.delta,
+        limit=plan.intruder.limit,
+    )
+
+
+if __name__ == "__main__":
+    drawn = picture()
+    FILE.write_text(drawn.svg() + "\n", "utf-8")
+    print(drawn.alt)

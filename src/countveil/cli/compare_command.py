@@ -1,0 +1,43 @@
+"""`countveil compare`: two plans, or two releases, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from countveil.cli import showing
+from countveil.cli.application import command
+from countveil.cli.commands import AsJson
+
+if TYPE_CHECKING:
+    from countveil.release import Release
+    from countveil.schema.plan import Plan
+
+
+@command
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A plan file or a release folder.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how two plans or releases differ: settings, cost, risk and error. No record is read.
+
+    Example: `countveil compare plan.toml larger.toml`, or `countveil compare out-may out-june`
+    """
+    from countveil.assess.comparison import compare as compared
+    from countveil.report.compare_terminal import comparison_document, comparison_view
+
+    found = compared(_opened(first), _opened(second))
+    if as_json:
+        showing.print_json(comparison_document(found))
+    else:
+        showing.console().print(comparison_view(found))
+
+
+def _opened(path: Path) -> Plan | Release:
+    from countveil.release import Release
+    from countveil.schema.plan import Plan
+
+    return Release.read(path) if path.is_dir() else Plan.load(path)

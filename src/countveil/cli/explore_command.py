@@ -1,0 +1,48 @@
+"""`countveil explore`: a local page where risk, error and cost move with the settings of a plan."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from countveil.cli.application import command
+from countveil.errors import MissingExtra, Stopped
+
+
+@command
+def explore(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLAN]", help="A plan file; the starter plan if not given."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+) -> None:
+    """Serve a page on this machine where a plan's settings move and the answer with them.
+
+    It reads plan files only: no record, no ledger, no release. Ctrl-C ends it.
+
+    Example: `countveil explore plan.toml`
+    """
+    try:
+        from countveil.explorer.server import Explorer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+            raise
+        raise MissingExtra(
+            "the explorer needs starlette and uvicorn: pip install 'countveil[explore]'"
+        ) from None
+    explorer = Explorer.start(plan, port=port)
+    with suppress(KeyboardInterrupt, Stopped):
+        print(f"The explorer is at {explorer.address}\nCtrl-C ends it.", flush=True)
+        if browser:
+            import webbrowser
+
+            webbrowser.open(explorer.address)
+        explorer.run()
+    print("The explorer has ended.")

@@ -1,0 +1,180 @@
+"""A changed plan as text: the file that was opened, with its comments, and other values in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from countveil.errors import InputError, PlanError
+from countveil.schema import plan_file
+from countveil.schema.plan import Plan
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}|[^\s#,\[\]{}"']+)"""
+_HEADER = re.compile(r"\s*\[")
+_KEYS = (("release", "neighbors"), ("intruder", "priors"), ("intruder", "level"))
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One value of one table; None takes the key out, `instead_of` renames another to it."""
+
+    table: str
+    key: str
+    value: Any
+    instead_of: str | None = None
+
+
+def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
+    """Return the text of a plan with what was changed, and whether its comments are still there.
+
+    Values are replaced line by line. What that gives is read again: if it is not the changed plan, as
+    may happen with an unusual layout, all of it is written anew.
+    """
+    edits = list(_edits(plan.document, changed.document))
+    lines = text.splitlines()
+    for edit in edits:
+        lines = _edited(lines, edit)
+    kept = "\n".join(lines) + "\n" if edits else text
+    if _says(kept, changed):
+        return kept, True
+    anew = written(_edited_document(tomllib.loads(text), edits))
+    if not _says(anew, changed):
+        raise InputError(
+            f"{plan.name}: its layout is not understood well enough to change it here; change it in an "
+            f"editor"
+        )
+    return anew, False
+
+
+def written(document: Mapping[str, Any]) -> str:
+    """Return a document as TOML: tables with headers, arrays of tables, all else on one line."""
+    return "\n".join(_tables(document, ())).strip("\n") + "\n"
+
+
+def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
+    """Yield what differs among the values that settings change."""
+    for table, key in _KEYS:
+        value = new.get(table, {}).get(key)
+        if value != own.get(table, {}).get(key):
+            yield Edit(table, key, value)
+    before, after = own["budget"], new["budget"]
+    currency = "rho" if "rho" in after else "epsilon"
+    if any(before.get(key) != after.get(key) for key in ("rho", "epsilon")):
+        other = "epsilon" if currency == "rho" else "rho"
+        yield Edit("budget", currency, after[currency], instead_of=other)
+    if "delta" in before and "delta" not in after:
+        yield Edit("budget", "delta", None)
+    if before["levels"] != after["levels"]:
+        yield Edit("budget", "levels", dict(after["levels"]))
+
+
+def _says(text: str, changed: Plan) -> bool:
+    try:
+        found, _ = plan_file.parse(text, changed.name)
+    except PlanError:
+        return False
+    return found == changed.document
+
+
+def _edited(lines: list[str], edit: Edit) -> list[str]:
+    """Return the lines with one value replaced, put in or taken out."""
+    nested = _section(lines, f"{edit.table}.{edit.key}")
+    if isinstance(edit.value, dict) and nested is not None:
+        for key, value in edit.value.items():
+            lines = _edited(lines, Edit(f"{edit.table}.{edit.key}", key, value))
+        return lines
+    section = _section(lines, edit.table)
+    if section is not None:
+        for key in (edit.key, edit.instead_of):
+            for number in range(*section) if key is not None else ():
+                found = re.fullmatch(
+                    rf"""(\s*)["']?{key}["']?\s*=\s*{_VALUE}(\s*)(#.*)?""", lines[number]
+                )
+                if found:
+                    new = [] if edit.value is None else [_line(edit, found)]
+                    return [*lines[:number], *new, *lines[number + 1 :]]
+    if edit.value is None:
+        return lines
+    if isinstance(edit.value, dict):
+        body = [f"{_key(key)} = {_value(value)}" for key, value in edit.value.items()]
+        return [*lines, "", f"[{edit.table}.{edit.key}]", *body]
+    own = f"{_key(edit.key)} = {_value(edit.value)}"
+    if section is None:
+        return [*lines, "", f"[{edit.table}]", own]
+    return [*lines[: section[0]], own, *lines[section[0] :]]
+
+
+def _line(edit: Edit, found: re.Match[str]) -> str:
+    """Return a line with another value; a comment stays where it was, if there is room."""
+    indent, comment = found[1], found[4] or ""
+    line = f"{indent}{_key(edit.key)} = {_value(edit.value)}"
+    return line + " " * max(1, found.start(4) - len(line)) + comment if comment else line
+
+
+def _section(lines: Sequence[str], table: str) -> tuple[int, int] | None:
+    """Return where the lines of a table begin and end."""
+    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?")
+    for first, line in enumerate(lines):
+        if header.fullmatch(line):
+            rest = range(first + 1, len(lines))
+            return first + 1, next((n for n in rest if _HEADER.match(lines[n])), len(lines))
+    return None
+
+
+def _edited_document(own: dict[str, Any], edits: Sequence[Edit]) -> dict[str, Any]:
+    for edit in edits:
+        table = own.setdefault(edit.table, {})
+        table.pop(edit.instead_of, None)
+        table.pop(edit.key, None)
+        if edit.value is not None:
+            table[edit.key] = edit.value
+    return own
+
+
+def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a table: its own values first, then the tables within it."""
+    for key, value in table.items():
+        if not isinstance(value, dict) and not _is_array_of_tables(value):
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in table.items():
+        where = (*path, key)
+        name = ".".join(map(_key, where))
+        if isinstance(value, dict):
+            yield from ("", f"[{name}]")
+            yield from _tables(value, where)
+        elif _is_array_of_tables(value):
+            for item in value:
+                yield from ("", f"[[{name}]]")
+                yield from (f"{_key(inner)} = {_value(each)}" for inner, each in item.items())
+
+
+def _is_array_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
+    if not isinstance(value, int | float):
+        raise InputError(f"a plan holds no {type(value).__name__}; write it as text")
+    return repr(value)
+
+
+def _text(value: str) -> str:
+    # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,144 @@
+"""One run of the explorer: the plans it has opened, and what it was asked of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from countveil.errors import InputError
+from countveil.explorer import pictures, plan_text
+from countveil.explorer.plan_folder import PlanFolder, plain
+from countveil.explorer.settings import Settings, changed
+from countveil.report.page import drawing
+from countveil.schema.plan import Plan
+
+if TYPE_CHECKING:
+    from countveil.explorer.answer import Answer
+
+_MOST_PLANS = 32
+_MOST_PICTURES = 64
+_STARTER = "starter.toml"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A plan as it was opened: its file name, its text, and what it says."""
+
+    name: str
+    text: str
+    plan: Plan
+
+    @property
+    def identity(self) -> str:
+        """What the page calls it."""
+        return hashlib.sha256(f"{self.name}\n{self.text}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture as the page shows it."""
+
+    svg: str
+    caption: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """The plans of a folder that were opened, and pictures of them; the last of both are kept."""
+
+    folder: PlanFolder
+    _plans: OrderedDict[str, Opened] = field(default_factory=OrderedDict)
+    _pictures: OrderedDict[tuple[str, str, str], Drawn] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+    _drawing: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def start(cls, plan: Path | None) -> tuple[Session, Opened]:
+        """Open a plan and the folder it is in; without one, the starter plan and this folder."""
+        if plan is None:
+            from importlib import resources
+
+            text = resources.files("countveil").joinpath("starter.toml").read_text("utf-8")
+            session = cls(PlanFolder(Path.cwd()))
+            return session, session.open_text(_STARTER, text)
+        Plan.load(plan)  # says what is wrong with its path
+        session = cls(PlanFolder(plan.absolute().parent))
+        return session, session._keep(plan.name, plan.read_text("utf-8"))
+
+    def open_file(self, name: str) -> Opened:
+        """Open a plan of the folder."""
+        return self._keep(name, self.folder.read(name))
+
+    def open_text(self, name: str, text: str) -> Opened:
+        """Open a plan that was sent; its paths are those of the folder."""
+        return self._keep(plain(name), text)
+
+    def opened(self, identity: str) -> Opened:
+        """Return a plan that was opened before."""
+        with self._lock:
+            found = self._plans.get(identity)
+        if found is None:
+            raise InputError("this plan is not open any more; open it again")
+        return found
+
+    def save(self, opened: Opened, settings: Settings, name: str, *, replace: bool) -> bool:
+        """Write the plan with its settings into the folder; return whether its comments were kept."""
+        text, commented = plan_text.rewritten(
+            opened.text, opened.plan, changed(opened.plan, settings)
+        )
+        self.folder.write(name, text, replace=replace)
+        return commented
+
+    def drawn(self, opened: Opened, settings: Settings, name: str) -> Drawn:
+        """Return a picture; one that would be the same is not drawn again."""
+        if name not in pictures.offered(settings):
+            listed = ", ".join(pictures.offered(settings))
+            raise InputError(f"no picture {name!r} here; choose from {listed}")
+        changed(opened.plan, settings)  # refuses settings that are not a plan
+        key = (opened.identity, name, pictures.fingerprint(name, settings))
+        with self._drawing:  # the renderer draws one at a time
+            if key not in self._pictures:
+                self._pictures[key] = _draw(opened, settings, name)
+                while len(self._pictures) > _MOST_PICTURES:
+                    self._pictures.popitem(last=False)
+            return self._pictures[key]
+
+    def _keep(self, name: str, text: str) -> Opened:
+        plan = Plan.parse(text, folder=self.folder.path, name=name)
+        Settings.of(plan)  # refuses a plan that has nothing to move
+        found = Opened(name, text, plan)
+        with self._lock:
+            kept = self._plans.setdefault(found.identity, found)
+            self._plans.move_to_end(found.identity)
+            while len(self._plans) > _MOST_PLANS:
+                self._plans.popitem(last=False)
+        return kept
+
+
+@lru_cache(maxsize=64)
+def answered(opened: Opened, settings: Settings) -> Answer:
+    """Return the numbers of a plan with these settings."""
+    from countveil.explorer.answer import answer
+
+    return answer(changed(opened.plan, settings), settings)
+
+
+@lru_cache(maxsize=64)
+def answered_above(opened: Opened, settings: Settings) -> tuple[float, float]:
+    """Return what the levels above amount to, and the risk with them."""
+    from countveil.explorer.answer import with_levels_above
+
+    return with_levels_above(changed(opened.plan, settings), settings)
+
+
+def _draw(opened: Opened, settings: Settings, name: str) -> Drawn:
+    from countveil.explorer.drawing import draw
+
+    picture = draw(name, opened.plan, settings)
+    return Drawn(drawing(picture), picture.caption, picture.html_table())

@@ -1,0 +1,147 @@
+"""What a reader of the page has set, and the plan that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from countveil.errors import InputError
+from countveil.numerics import exact
+from countveil.privacy.costs import PureDP
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Neighbors
+
+Noise = Literal["discrete Gaussian", "discrete Laplace"]
+Attack = Literal["presence", "unknown attribute", "whole record"]
+
+CURRENCY: dict[Noise, str] = {"discrete Gaussian": "rho", "discrete Laplace": "epsilon"}
+MOST_PRIORS = 8  # as many as a picture tells apart
+_MOST_SIBLINGS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Budget, split, neighbours, and the intruder: all as text where they are exact.
+
+    `weights` are shares before they are made to sum to 1. `siblings` says how many units lie beside
+    each, where the intruder sees the levels above; None where he does not.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    mechanism: Noise
+    amount: str
+    weights: tuple[tuple[str, str], ...]
+    neighbors: Neighbors
+    prior: str
+    level: str
+    attack: Attack = "presence"
+    attribute: str | None = None
+    siblings: int | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> Settings:
+        """Return what a plan says by itself."""
+        if plan.one_table is not None:
+            raise InputError(
+                f"{plan.name}: draws one table beside public information, which has no split and no "
+                f"noise to move; see it with `countveil assess {plan.name} --lens public`"
+            )
+        pure = isinstance(plan.cost, PureDP)
+        amount = plan.cost.epsilon if isinstance(plan.cost, PureDP) else plan.cost.rho
+        return cls(
+            mechanism="discrete Laplace" if pure else "discrete Gaussian",
+            amount=str(amount),
+            weights=tuple((level, str(share)) for level, share in shares_of(plan).items()),
+            neighbors=plan.neighbors,
+            prior=repr(plan.intruder.priors[0]),
+            level=plan.judged_level,
+        )
+
+    @classmethod
+    def read(cls, document: Any) -> Settings:
+        """Return settings as the page sends them; refuse what it would not send."""
+        try:
+            found = _ADAPTER.validate_python(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "settings"
+            message = first["msg"][0].lower() + first["msg"][1:]
+            raise InputError(f"settings: {where}: {message}") from None
+        if found.siblings is not None and not 0 <= found.siblings <= _MOST_SIBLINGS:
+            raise InputError(
+                f"units beside his: {found.siblings:,} is not allowed; give from 0 to "
+                f"{_MOST_SIBLINGS:,}"
+            )
+        if (found.attribute is not None) != (found.attack == "unknown attribute"):
+            raise InputError("settings: attribute: goes with the attack on an unknown attribute")
+        return found
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        """The weights over their sum, exactly."""
+        weights = {level: exact(text, f"weight of {level}") for level, text in self.weights}
+        for level, weight in weights.items():
+            if weight < 0:
+                raise InputError(f"weight of {level}: {weight} is not allowed; it is 0 or more")
+        total = sum(weights.values(), Fraction(0))
+        if total == 0:
+            raise InputError("weights: all levels have 0; give at least one of them more")
+        return {level: weight / total for level, weight in weights.items()}
+
+    @property
+    def prior_value(self) -> float:
+        """The prior as a number."""
+        return float(exact(self.prior, "prior"))
+
+
+_ADAPTER = TypeAdapter(Settings)
+
+
+def shares_of(plan: Plan) -> dict[str, Fraction]:
+    """Return the share of each level as the plan states it."""
+    stated: Mapping[str, Any] = plan.document["budget"]["levels"]
+    return {level: exact(stated[level]) for level in plan.levels}
+
+
+def changed(plan: Plan, settings: Settings) -> Plan:
+    """Return the plan with these settings; what they leave as it is stays as it is written."""
+    own = Settings.of(plan)
+    document = dict(plan.document)
+    if settings.neighbors != own.neighbors:
+        document["release"] = {**document["release"], "neighbors": settings.neighbors}
+    budget = document["budget"] = dict(document["budget"])
+    if _budget_differs(settings, own):
+        for key in ("rho", "epsilon"):
+            budget.pop(key, None)
+        if settings.mechanism == "discrete Laplace":
+            budget.pop("delta", None)  # beside epsilon it would calibrate a rho
+        budget[CURRENCY[settings.mechanism]] = settings.amount
+    if dict(settings.weights).keys() != dict(own.weights).keys():
+        raise InputError(f"weights: give one for each of {', '.join(plan.levels)}")
+    shares = settings.shares
+    if shares != own.shares:
+        budget["levels"] = {level: str(shares[level]) for level in plan.levels}
+    intruder = dict(document.get("intruder", {}))
+    if settings.prior_value not in plan.intruder.priors:
+        intruder["priors"] = [*plan.intruder.priors, settings.prior_value]
+    lowest = [level for level in plan.levels if shares[level] > 0][-1]
+    if settings.level != (plan.intruder.level or lowest):
+        intruder["level"] = settings.level
+    if intruder != document.get("intruder", {}):
+        document["intruder"] = intruder
+    return Plan.of(document, folder=plan.folder, name=plan.name)
+
+
+def _budget_differs(settings: Settings, own: Settings) -> bool:
+    """Whether another amount or currency is asked for; text that says the same is no change."""
+    if settings.mechanism != own.mechanism:
+        return True
+    try:
+        return exact(settings.amount) != exact(own.amount)
+    except InputError:
+        return True  # and the plan will say what is wrong with it

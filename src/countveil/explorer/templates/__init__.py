@@ -1,0 +1,1 @@
+"""The explorer's page, its style and its script."""

@@ -1,0 +1,221 @@
+"use strict";
+(function () {
+  const session = JSON.parse(document.getElementById("session").textContent);
+  const first = session.settings;
+  const form = document.getElementById("controls");
+  const at = function (id) { return document.getElementById(id); };
+  const weights = Array.from(document.querySelectorAll(".weight"));
+  const figures = Array.from(document.querySelectorAll("[data-picture]"));
+  const moved = new Map();
+  let last = null, wanted = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
+
+  // Settings: what stands in the form; a weight that was not moved keeps its exact fraction.
+  function settings() {
+    const attack = at("attack"), chosen = attack.options[attack.selectedIndex];
+    const attribute = chosen.hasAttribute("data-attribute") ? chosen.value : null;
+    return {
+      mechanism: at("mechanism").value,
+      amount: at("amount").value.trim(),
+      weights: first.weights.map(function (pair) { return [pair[0], moved.get(pair[0]) || pair[1]]; }),
+      neighbors: form.elements.neighbors.value,
+      prior: at("prior").value.trim(),
+      level: at("level").value,
+      attack: attribute === null ? chosen.value : "unknown attribute",
+      attribute: attribute,
+      siblings: at("sees-above").checked ? Number(at("siblings").value) : null,
+    };
+  }
+
+  function value(text) {
+    const parts = text.split("/").map(Number);
+    return parts.length === 2 ? parts[0] / parts[1] : parts[0];
+  }
+  function digits(number) { return String(Number(number.toPrecision(3))); }
+  function percent(share) { return (100 * share).toFixed(1) + " %"; }
+
+  async function ask(path, body) {
+    let response;
+    try {
+      response = await fetch(session.base + path, {
+        method: "POST", credentials: "same-origin", cache: "no-store",
+        headers: { "Content-Type": "application/json", "X-Countveil-Key": session.key },
+        body: JSON.stringify(body),
+      });
+    } catch (error) {
+      throw new Error("The explorer has ended. Run `countveil explore` again, and open the address it shows.");
+    }
+    if (!response.ok) throw new Error("The explorer could not answer: " + await response.text());
+    const found = await response.json();
+    if ("refused" in found) throw new Error(found.refused);
+    return found;
+  }
+  function askPlan(path, body) { return ask("/plans/" + session.plan + path, body); }
+
+  // Numbers: one call at a time, always for the last settings.
+  async function update() {
+    if (busy) { again = true; return; }
+    busy = true;
+    do {
+      again = false;
+      const asked = settings();
+      try {
+        show(await askPlan("/numbers", asked));
+        last = asked;
+        if (!again && asked.siblings !== null) await showAbove(asked);
+      } catch (error) {
+        if (!again) refuse(error.message);
+      }
+    } while (again);
+    busy = false;
+    settle();
+  }
+
+  function show(found) {
+    at("message").hidden = true;
+    document.body.classList.remove("old");
+    at("sentence").textContent = found.sentence;
+    at("verdict").hidden = found.verdict === null;
+    if (found.verdict !== null) {
+      at("verdict").textContent = found.verdict.text;
+      at("verdict").className = "verdict " + (found.verdict.within ? "within" : "beyond");
+    }
+    at("above").hidden = true;
+    at("short").textContent = found.short;
+    at("cost").replaceChildren.apply(at("cost"), found.cost.map(function (line) {
+      const row = document.createElement("div");
+      ["dt", "dd"].forEach(function (tag, i) {
+        row.appendChild(document.createElement(tag)).textContent = line[i];
+      });
+      return row;
+    }));
+    at("numbers").innerHTML = found.html;
+    weights.forEach(function (input, i) {
+      const share = found.shares[input.dataset.level] || "0";
+      at("share-" + i).textContent = percent(value(share));
+      input.setAttribute("aria-valuetext", percent(value(share)) + " of the budget");
+    });
+    wanted = found.pictures;
+    figures.forEach(function (figure) {
+      figure.hidden = !(figure.dataset.picture in wanted);
+      figure.setAttribute("aria-busy", wanted[figure.dataset.picture] !== figure.dataset.shown);
+    });
+  }
+
+  async function showAbove(asked) {
+    const found = await askPlan("/above", asked).catch(function (error) { return { sentence: error.message }; });
+    at("above").textContent = found.sentence;
+    at("above").hidden = false;
+  }
+
+  function refuse(message) {
+    const kept = at("sentence").textContent !== "Computing…";
+    at("message").textContent = message + (kept ? "\nBelow is still the last answer." : "");
+    at("message").hidden = false;
+    document.body.classList.toggle("old", kept);
+  }
+
+  // Pictures: once nothing moves, those in view that have changed, one after the other; then the rest.
+  function settle() {
+    timers.forEach(clearTimeout);
+    calm = 0;
+    timers = [200, 1000].map(function (wait, i) {
+      return setTimeout(function () { calm = i + 1; paint(); }, wait);
+    });
+  }
+  async function paint() {
+    if (painting) return;
+    painting = true;
+    let figure;
+    while (!busy && calm > 0 && (figure = figures.find(isStale))) {
+      const name = figure.dataset.picture, key = wanted[name];
+      try {
+        const found = await askPlan("/pictures/" + name, last);
+        if (found.key !== wanted[name]) continue;
+        figure.querySelector(".drawn").innerHTML = found.svg;
+        figure.querySelector("figcaption").textContent = found.caption;
+        figure.querySelector(".table").innerHTML = found.table;
+      } catch (error) {
+        figure.querySelector(".drawn").textContent = error.message;
+      }
+      figure.setAttribute("aria-busy", "false");
+      figure.dataset.shown = key;
+    }
+    painting = false;
+  }
+  function isStale(figure) {
+    const name = figure.dataset.picture;
+    return name in wanted && (calm === 2 || calm === 1 && seen.has(figure)) && wanted[name] !== figure.dataset.shown;
+  }
+  const watcher = new IntersectionObserver(function (entries) {
+    entries.forEach(function (entry) {
+      if (entry.isIntersecting) seen.add(entry.target); else seen.delete(entry.target);
+    });
+    paint();
+  }, { rootMargin: "300px" });
+  figures.forEach(function (figure) { watcher.observe(figure); });
+  new IntersectionObserver(function (entries) {
+    at("short").hidden = entries[0].isIntersecting || at("short").textContent === "";
+  }).observe(at("answer"));
+
+  // Controls: sliders and boxes say the same.
+  function placeSliders() {
+    const amount = value(at("amount").value), prior = value(at("prior").value);
+    if (amount > 0) at("amount-slider").value = Math.log10(amount);
+    if (prior > 0 && prior < 1) at("prior-slider").value = prior;
+    tell();
+  }
+  function tell() {
+    at("currency").textContent = session.currency[at("mechanism").value];
+    at("amount-slider").setAttribute("aria-valuetext", at("currency").textContent + " " + at("amount").value);
+    at("prior-slider").setAttribute("aria-valuetext", at("prior").value);
+    at("siblings").disabled = !at("sees-above").checked;
+  }
+  at("amount-slider").addEventListener("input", function () {
+    at("amount").value = digits(Math.pow(10, Number(at("amount-slider").value)));
+  });
+  at("prior-slider").addEventListener("input", function () {
+    at("prior").value = digits(Number(at("prior-slider").value));
+  });
+  ["amount", "prior"].forEach(function (id) { at(id).addEventListener("input", placeSliders); });
+  at("mechanism").addEventListener("input", function () {
+    // An epsilon and the rho that it implies, epsilon²/2.
+    const amount = value(at("amount").value), pure = at("mechanism").value === "discrete Laplace";
+    if (amount > 0) at("amount").value = digits(pure ? Math.sqrt(2 * amount) : amount * amount / 2);
+    placeSliders();
+  });
+  weights.forEach(function (input) {
+    input.addEventListener("input", function () { moved.set(input.dataset.level, input.value + "/100"); });
+  });
+  form.addEventListener("input", function (event) {
+    if (event.target.closest("fieldset").querySelector("#save")) return;
+    tell();
+    update();
+  });
+  form.addEventListener("submit", function (event) { event.preventDefault(); });
+  form.addEventListener("reset", function () {
+    moved.clear();
+    setTimeout(function () { placeSliders(); update(); });
+  });
+
+  // Files.
+  function say(text) { at("file-status").textContent = text; }
+  at("save").addEventListener("click", async function () {
+    try {
+      const body = { settings: settings(), name: at("save-name").value, replace: at("replace").checked };
+      say((await askPlan("/save", body)).message);
+    } catch (error) { say(error.message); }
+  });
+  async function open(body) {
+    try {
+      location.assign(session.base + "/?plan=" + (await ask("/open", body)).plan);
+    } catch (error) { say(error.message); }
+  }
+  at("open").addEventListener("click", function () { open({ name: at("open-name").value }); });
+  at("upload").addEventListener("change", async function () {
+    const file = at("upload").files[0];
+    if (file) open({ name: file.name, text: await file.text() });
+  });
+
+  placeSliders();
+  update();
+})();

@@ -1,0 +1,108 @@
+"""The answer in words: each sentence is made from the number it tells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from countveil.explorer.answer import Answer
+from countveil.explorer.settings import Settings
+from countveil.privacy.costs import PureDP
+from countveil.report.page import percent
+from countveil.report.summary_words import article
+
+
+def sentence(answer: Answer, settings: Settings) -> str:
+    """Return what the intruder of the page ends at, in one sentence."""
+    his = answer.his
+    return (
+        f"An intruder who {_knows(answer, settings)} with probability {his.prior:g}, ends at "
+        f"{his.posterior:.3g} on average: {his.marginal_risk:.3g} times his prior. Where it is true, "
+        f"he says so {percent(answer.decision)} of the time."
+    )
+
+
+def _knows(answer: Answer, settings: Settings) -> str:
+    everyone = f"knows everyone else in {article(answer.level)}"
+    if settings.attack == "presence":
+        return f"{everyone}, and believes that a person is counted there"
+    if settings.attack == "unknown attribute":
+        known = f"all of a person but {settings.attribute}"
+        return f"{everyone} and {known}, and believes in the true category"
+    return (
+        f"{everyone} and that a person is counted there, and believes in the person's true record"
+    )
+
+
+def short(answer: Answer, settings: Settings) -> str:
+    """Return the answer in a line that stays in sight."""
+    found = verdict(answer)
+    limit = "" if found is None else (" · within the limit" if found[0] else " · above the limit")
+    risk = f"{answer.his.marginal_risk:.3g} × prior {answer.his.prior:g} at {answer.level}"
+    return f"{risk}{limit} · {answer.cost}"
+
+
+def verdict(answer: Answer) -> tuple[bool, str] | None:
+    """Return whether the plan keeps its own limit, and that in words; None without a limit."""
+    if answer.limit is None:
+        return None
+    worst = max(answer.judged.risks, key=lambda risk: risk.marginal_risk)
+    within = worst.marginal_risk <= answer.limit
+    place = f"{worst.marginal_risk:.3g} at {answer.level}, with prior {worst.prior:g}"
+    if within:
+        return True, f"Within the plan's limit of {answer.limit:g}: the largest risk is {place}."
+    return False, f"Above the plan's limit of {answer.limit:g}: the largest risk is {place}."
+
+
+def above_sentence(rho: float, risk: float, settings: Settings) -> str:
+    """Return what the levels above add."""
+    return (
+        f"If he also sees the levels above, with {settings.siblings:,} units beside each of his: "
+        f"{risk:.3g} times his prior, as from one count with rho {rho:.3g}."
+    )
+
+
+def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
+    """Return what is spent, exactly, and what it stands for."""
+    lines = [("Cost", str(answer.cost))]
+    if isinstance(answer.cost, PureDP):
+        lines.append(("As rho", f"{float(answer.cost.rho):.4g}"))
+    else:
+        lines.append(("Epsilon", f"{upwards(answer.epsilon)} at delta {float(answer.delta):g}"))
+    return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
+
+
+def upwards(value: float) -> str:
+    """Show a guarantee with two decimals, rounded against us."""
+    return f"{math.ceil(value * 100) / 100:.2f}"
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """Return the numbers as JSON holds them."""
+    return {
+        "cost": str(answer.cost),
+        "epsilon": answer.epsilon,
+        "delta": str(answer.delta),
+        "level": answer.level,
+        "prior": answer.prior,
+        "levels": [
+            {
+                "level": item.level,
+                "share": str(item.share),
+                "risks": [
+                    {
+                        "prior": risk.prior,
+                        "posterior": risk.posterior,
+                        "marginal_risk": risk.marginal_risk,
+                    }
+                    for risk in item.risks
+                ],
+                "standard_deviation": item.error.standard_deviation,
+                "standard_error": item.error.standard_error,
+                "as_counted": item.error.as_counted,
+            }
+            for item in answer.levels
+        ],
+        "correct_decision": dict(zip(map(str, answer.priors), answer.decisions, strict=True)),
+        "limit": answer.limit,
+    }

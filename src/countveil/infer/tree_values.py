@@ -1,0 +1,190 @@
+"""The estimates of a query in the whole tree: kept above the lowest level, streamed at it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.errors import InputError
+from countveil.infer.observed_levels import Observed
+from countveil.infer.subspaces import Asked
+from countveil.infer.tree_passes import Passes, Upward, Values
+from countveil.infer.tree_recursion import covariances, times
+from countveil.infer.tree_shape import Tree
+from countveil.infer.working_ahead import ahead
+from countveil.measure.measurement import Measurements
+from countveil.numerics import FloatArray
+from countveil.schema.workload import Query
+
+_NOTHING = 1e-9
+_MOST_KEPT = 2**31  # numbers of the levels above the lowest, in memory or in temporary files
+_IN_MEMORY = 2**25  # numbers of one array that need no file
+_MOST_COVARIANCES = 2**27
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fit:
+    """Estimates of a query at every level: of the lowest one only what is handed down to it.
+
+    `upper` holds the estimates of each level but the lowest; `handed` what each unit of the last of
+    them hands to its children.
+    """
+
+    passes: Passes
+    upper: tuple[Values, ...]
+    handed: Values
+
+    @classmethod
+    def of(cls, measurements: Measurements, observed: Observed, tree: Tree, query: Query) -> Fit:
+        """Go up and down the tree for a query; all measurements are read once."""
+        asked = Asked.of(observed, query)
+        _refuse_too_large(asked, tree)
+        passes = Passes.of(measurements, observed, tree, asked)
+        upper, handed = _down(passes, *_up(passes))
+        return cls(passes, tuple(upper), handed)
+
+    @property
+    def asked(self) -> Asked:
+        """The query, taken apart."""
+        return self.passes.asked
+
+    @property
+    def tree(self) -> Tree:
+        """The tree it was estimated in."""
+        return self.passes.tree
+
+    def part(self, level: int, start: int, stop: int) -> Values:
+        """Return the estimates of a run of a level, units start … stop - 1."""
+        if level < len(self.upper):
+            return [values[start:stop] for values in self.upper[level]]
+        result = []
+        for number, upward in enumerate(self.passes.upward(level, None, start, stop)):
+            above = (self.upper[-1][number], self.handed[number]) if self.upper else None
+            result.append(self.passes.downward(number, level, start, stop, upward, above))
+        return result
+
+    def covariances(self, level: int) -> list[FloatArray]:
+        """Return, of each subspace, the covariance at each place of a level: places × size × size."""
+        return [
+            next(islice(covariances(self.tree, rungs), level, None)) for rungs in self.passes.rungs
+        ]
+
+    def determined(self, level: int) -> NDArray[np.bool_]:
+        """Return which kinds of cells are determined by what is observed at a level and below."""
+        return self._inside([rungs[level].undetermined for rungs in self.passes.rungs])
+
+    def exact(self, level: int) -> NDArray[np.bool_]:
+        """Return which kinds of cells are fixed by what is exact at a level and below."""
+        return self._inside([rungs[level].inexact for rungs in self.passes.rungs])
+
+    def _inside(self, outside: Sequence[Callable[[FloatArray], FloatArray]]) -> NDArray[np.bool_]:
+        kind, grams = self.asked.kinds
+        kinds = int(kind.max(initial=0)) + 1
+        left, whole = np.zeros(kinds), np.zeros(kinds)
+        for measure, gram in zip(outside, grams, strict=True):
+            left += measure(gram)
+            whole += np.einsum("kii->k", gram)
+        return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
+
+
+def _up(passes: Passes) -> tuple[list[Upward], list[Upward]]:
+    """Return, of all levels but the lowest, estimates on the way up and the sums of children's."""
+    lowest = passes.tree.depth - 1
+    kept: list[Upward] = []
+    sums: list[Upward] = []
+    for level in range(lowest, -1, -1):
+        below = sums[0] if sums else None
+        if level:
+            sums.insert(0, _rooms(passes, level, passes.tree.units(level - 1)))
+        if level < lowest:
+            kept.insert(0, _rooms(passes, level, passes.tree.units(level)))
+        runs = passes.runs(level)
+        upward = partial(passes.upward, level, below)
+        for (start, stop), part in zip(runs, ahead(upward, runs), strict=True):
+            if level < lowest:
+                _write(kept[0], slice(start, stop), part)
+            if level:
+                parents = passes.tree.geography.parents[level][start:stop]
+                first = np.flatnonzero(np.diff(parents, prepend=-1))
+                added = [
+                    (np.add.reduceat(noisy, first, axis=0), np.add.reduceat(exact, first, axis=0))
+                    for noisy, exact in part
+                ]
+                _write(sums[0], slice(int(parents[0]), int(parents[-1]) + 1), added)
+    return kept, sums
+
+
+def _down(
+    passes: Passes, kept: Sequence[Upward], sums: Sequence[Upward]
+) -> tuple[list[Values], Values]:
+    """Return the estimates of all levels but the lowest, and what the last of them hands down."""
+    upper: list[Values] = []
+    handed: Values = []
+    for level, (own, below) in enumerate(zip(kept, sums, strict=True)):
+        estimates, handing = [], []
+        for number, (noisy, exact) in enumerate(own):
+            above = (upper[-1][number], handed[number]) if upper else None
+            rung, lower = passes.rungs[number][level : level + 2]
+            size = len(rung.known)
+            same = noisy.shape[1] == size  # then its room serves again
+            estimate = noisy if same else _room(len(noisy), size, noisy.shape[2])
+            gaps = below[number][0]
+            for start, stop in passes.runs(level):
+                run = slice(start, stop)
+                both = (noisy[run], exact[run])
+                estimate[run] = passes.downward(number, level, start, stop, both, above)
+                gap = np.matmul(lower.noisy.T, estimate[run]) - gaps[run]
+                gaps[run] = times(rung.pull, passes.tree.kind[level][run], gap)
+            estimates.append(estimate)
+            handing.append(gaps)
+        upper.append(estimates)
+        handed = handing
+    return upper, handed
+
+
+def _write(to: Upward, run: slice, of: Upward) -> None:
+    for whole, part in zip(to, of, strict=True):
+        for target, source in zip(whole, part, strict=True):
+            target[run] = source
+
+
+def _rooms(passes: Passes, level: int, units: int) -> Upward:
+    """Make room for estimates of a level on the way up, or sums of them, for so many units."""
+    return [
+        (
+            _room(units, rungs[level].noisy.shape[1], space.copies),
+            _room(units, rungs[level].known.shape[1], space.copies),
+        )
+        for rungs, space in zip(passes.rungs, passes.asked.subspaces, strict=True)
+    ]
+
+
+def _room(*shape: int) -> FloatArray:
+    """Return an empty array; a large one lies in a temporary file, which goes with it."""
+    if np.prod(shape, dtype=np.int64) <= _IN_MEMORY:
+        return np.empty(shape)
+    with tempfile.TemporaryFile(prefix="countveil-") as file:
+        return np.memmap(file, np.float64, "w+", shape=shape)
+
+
+def _refuse_too_large(asked: Asked, tree: Tree) -> None:
+    inner = sum(tree.units(level) for level in range(tree.depth - 1))
+    numbers = 2 * inner * asked.width
+    if numbers > _MOST_KEPT:
+        raise InputError(
+            f"query {asked.query.name!r}: {numbers:,} numbers would be kept for the {inner:,} units "
+            f"above the lowest level, and {_MOST_KEPT:,} is the limit; ask for a query of fewer cells"
+        )
+    squares = sum(space.size**2 for space in asked.subspaces)
+    places = max(len(level) for level in tree.places)
+    if places * squares > _MOST_COVARIANCES:
+        raise InputError(
+            f"query {asked.query.name!r}: {places * squares:,} covariances would be kept, and "
+            f"{_MOST_COVARIANCES:,} is the limit; ask for a query of fewer attributes"
+        )

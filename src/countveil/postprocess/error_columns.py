@@ -1,0 +1,53 @@
+"""The error of published estimates: a standard error and an interval for each count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+
+from countveil.numerics import FloatArray
+
+COLUMNS = (
+    pa.field("standard_error", pa.float64()),
+    pa.field("lower", pa.int32()),
+    pa.field("upper", pa.int32()),
+)
+_MOST = 2**31 - 1
+
+Unbiased = tuple[int, int, FloatArray, FloatArray]  # start, stop, values, standard errors
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Errors:
+    """Unbiased estimates of all cells of a level's units, some units after others, or none of a level.
+
+    Intervals are of the count itself: of whole numbers, at least 0, and with this confidence.
+    """
+
+    confidence: float
+    batches: Callable[[str], Iterator[Unbiased] | None]
+
+    def columns(self, value: FloatArray, error: FloatArray) -> list[pa.Array]:
+        """Return standard errors and the ends of intervals; none where nothing is determined."""
+        half = NormalDist().inv_cdf((1 + self.confidence) / 2) * error
+        known = np.isfinite(error)
+        with np.errstate(invalid="ignore"):
+            # A whole number lies within value ± half just where it lies within these ends.
+            low, high = np.ceil(value - half), np.floor(value + half)
+        nearest = np.rint(np.where(known, value, 0.0))
+        empty = known & (low > high)
+        ends = [
+            np.clip(np.where(known, np.where(empty, nearest, end), 0.0), 0, _MOST)
+            for end in (low, high)
+        ]
+        lower, upper = (pa.array(end.astype(np.int32), mask=~known) for end in ends)
+        return [pa.array(np.where(known, error, 0.0), mask=~known), lower, upper]
+
+
+def without_errors(rows: int) -> list[pa.Array]:
+    """Return the columns of counts of which nothing is determined."""
+    return [pa.nulls(rows, column.type) for column in COLUMNS]

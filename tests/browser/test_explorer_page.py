@@ -1,0 +1,233 @@
+"""The explorer in a real browser: drawn, moved and saved, by keyboard alone, on narrow screens."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+from tests.conftest import TINY_PLAN
+from tests.explorer.visiting import serving
+
+from countveil.explorer import pictures, wording
+from countveil.explorer.answer import answer
+from countveil.explorer.settings import Settings, changed
+from countveil.schema.plan import Plan
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+PLAN = TINY_PLAN + (
+    '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
+    "[intruder]\npriors = [0.5, 0.1]\nlimit = 1.6\n"
+)
+CONTROLS = (
+    *("mechanism", "amount", "amount-slider", "weight-0", "weight-1"),
+    *("prior", "prior-slider", "level", "attack", "sees-above", "reset"),
+    *("save-name", "save", "replace", "open-name", "open", "upload"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plans")
+    (folder / "plan.toml").write_text(PLAN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    with serving(folder / "plan.toml") as found:
+        yield found
+
+
+def told(**changes):
+    """Return the sentence that the library's numbers give."""
+    plan = Plan.parse(PLAN)
+    settings = replace(Settings.of(plan), **changes)
+    return wording.sentence(answer(changed(plan, settings), settings), settings)
+
+
+def drawn(page):
+    """Wait until every picture is drawn."""
+    for name in pictures.TITLES:
+        expect(page.locator(f"#picture-{name}[aria-busy=false] svg")).to_be_attached()
+
+
+def test_it_draws_every_picture_under_its_policy_and_asks_nobody_else(visit, address):
+    with visit(address) as seen:
+        page = seen.page
+        expect(page.locator("#sentence")).to_have_text(told())
+        drawn(page)
+        for name in pictures.TITLES:
+            svg = page.locator(f"#picture-{name} svg")
+            box = svg.bounding_box()
+            assert box["width"] > 200
+            assert box["height"] > 80
+            assert svg.locator("path, text").count() > 10
+            assert svg.get_attribute("role") == "img"
+            assert len(page.locator(f"#picture-{name} figcaption").inner_text()) > 40
+        assert "token" not in page.url
+        assert len(seen.requests) >= 3 + len(pictures.TITLES)
+        assert page.evaluate("document.cookie") == ""  # out of any script's reach
+
+
+def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
+    with visit(address) as seen:
+        page = seen.page
+        drawn(page)
+        before = page.locator("#picture-budget-allocation").inner_html()
+        page.locator("#amount-slider").fill("1")
+        expect(page.locator("#amount")).to_have_value("10")
+        expect(page.locator("#sentence")).to_have_text(told(amount="10"))
+        expect(page.locator("#cost")).to_contain_text("rho = 10")
+        expect(page.locator("#verdict")).to_contain_text("Above the plan's limit of 1.6")
+        expect(page.locator("#picture-budget-allocation")).to_contain_text("spend rho 10")
+        drawn(page)
+        assert page.locator("#picture-budget-allocation").inner_html() != before
+        page.locator("#amount").fill("1/3")
+        expect(page.locator("#sentence")).to_have_text(told(amount="1/3"))
+        page.locator("#weight-1").fill("10")
+        weights = (("region", "1/2"), ("area", "10/100"))
+        expect(page.locator("#sentence")).to_have_text(told(amount="1/3", weights=weights))
+        expect(page.locator("#share-0")).to_have_text("83.3 %")
+        page.locator("#attack").select_option("SEX")
+        page.locator("#level").select_option("region")
+        page.locator("#prior").fill("0.2")
+        given = {"attack": "unknown attribute", "attribute": "SEX", "level": "region"}
+        expect(page.locator("#sentence")).to_have_text(
+            told(amount="1/3", weights=weights, prior="0.2", **given)
+        )
+        expect(page.locator("#picture-intruders")).to_be_hidden()
+        page.locator("#sees-above").check()
+        expect(page.locator("#above")).to_contain_text("If he also sees the levels above, with 10")
+        page.locator("#reset").click()
+        expect(page.locator("#sentence")).to_have_text(told())
+        page.locator("#mechanism").select_option("discrete Laplace")
+        expect(page.locator("#amount")).to_have_value("2")  # epsilon²/2 = rho
+        expect(page.locator("#cost")).to_contain_text("epsilon = 2")
+        expect(page.locator("#picture-risk-by-rho")).to_be_hidden()
+
+
+def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
+    with visit(address) as seen:
+        page = seen.page
+        expect(page.locator("#sentence")).to_have_text(told())
+        alert = page.get_by_role("alert")
+        expect(alert).to_be_hidden()
+        page.get_by_label("add-remove").check()
+        expect(alert).to_contain_text("TOTAL of region is fixed beside add-remove neighbours")
+        expect(alert).to_contain_text("Below is still the last answer")
+        expect(page.locator("#sentence")).to_have_text(told())
+        page.get_by_label("change-one").check()
+        expect(alert).to_be_hidden()
+        page.locator("#amount").fill("a lot")
+        expect(alert).to_contain_text("budget.rho: 'a lot' is not a number")
+        page.locator("#amount").fill("3")
+        expect(alert).to_be_hidden()
+        expect(page.locator("#sentence")).to_have_text(told(amount="3"))
+
+
+def test_it_works_by_keyboard_alone(visit, address, folder):
+    with visit(address) as seen:
+        page = seen.page
+        drawn(page)
+        order = seen.tab_order()
+        assert order[0] == "Skip to the answer"
+        places = [order.index(name) for name in CONTROLS]
+        assert places == sorted(places)
+        assert len([name for name in order if name.startswith("Numbers of this picture")]) == 5
+        page.keyboard.press("Tab")
+        assert seen.focused() == "Skip to the answer"
+        page.keyboard.press("Enter")
+        assert seen.focused() == "answer"
+        page.locator("#amount-slider").focus()
+        before = page.locator("#amount").input_value()
+        page.keyboard.press("ArrowLeft")
+        after = page.locator("#amount").input_value()
+        assert float(after) < float(before)
+        expect(page.locator("#sentence")).to_have_text(told(amount=after))
+        valued = page.locator("#amount-slider").get_attribute("aria-valuetext")
+        assert valued == f"rho {after}"
+        page.locator("#prior-slider").focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#sentence")).to_have_text(told(amount=after, prior="0.01"))
+        page.get_by_label("change-one").focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("alert")).to_contain_text("add-remove")
+        page.keyboard.press("ArrowUp")
+        expect(page.get_by_role("alert")).to_be_hidden()
+        page.locator("#picture-risk-by-level summary").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#picture-risk-by-level table")).to_be_visible()
+        page.locator("#save-name").focus()
+        page.keyboard.press("Control+A")
+        page.keyboard.type("by hand.toml")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#file-status")).to_have_text("Saved as by hand.toml.")
+        saved = Plan.load(folder / "by hand.toml")
+        assert str(saved.cost) == f"rho = {Settings.of(saved).amount}"
+        assert float(saved.cost.rho) == pytest.approx(float(after))
+        assert saved.intruder.priors == [0.5, 0.1, 0.01]
+
+
+def test_plans_are_opened_from_the_folder_and_from_elsewhere(visit, address, folder, tmp_path):
+    (folder / "other.toml").write_text(PLAN.replace('"Tiny"', '"Another one"'))
+    (tmp_path / "sent.toml").write_text(PLAN.replace('"Tiny"', '"Sent"'))
+    (tmp_path / "broken.toml").write_text("[release\n")
+    with visit(address) as seen:
+        page = seen.page
+        page.locator("#open-name").select_option("other.toml")
+        page.locator("#open").click()
+        expect(page.locator("h1")).to_have_text("Another one")
+        page.locator("#upload").set_input_files(tmp_path / "broken.toml")
+        expect(page.locator("#file-status")).to_contain_text("broken.toml: not valid TOML")
+        page.locator("#upload").set_input_files(tmp_path / "sent.toml")
+        expect(page.locator("h1")).to_have_text("Sent")
+        expect(page.locator("#sentence")).to_have_text(told())
+        page.locator("#save-name").fill("../plan.toml")
+        page.locator("#save").click()
+        expect(page.locator("#file-status")).to_contain_text("is not allowed as a file name")
+        page.locator("#save-name").fill("plan.toml")
+        page.locator("#save").click()
+        expect(page.locator("#file-status")).to_contain_text("is there already")
+    assert (folder / "plan.toml").read_text() == PLAN
+
+
+@pytest.mark.parametrize("width", [1280, 640, 320])
+def test_nothing_is_scrolled_sideways_and_axe_finds_nothing(visit, address, width):
+    with visit(address, bypass_csp=True) as seen:  # axe-core is a script that the policy refuses
+        page = seen.page
+        page.set_viewport_size({"width": width, "height": 900})
+        drawn(page)
+        assert seen.fits()
+        if width == 1280:
+            assert seen.violations() == []
+        for summary in page.locator("summary").all():
+            summary.click()
+        page.get_by_label("add-remove").check()
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert seen.fits()
+        if width != 640:
+            assert seen.violations() == []
+
+
+def test_in_print_every_picture_has_its_table_and_controls_are_gone(visit, address):
+    with visit(address) as seen:
+        page = seen.page
+        drawn(page)
+        page.emulate_media(media="print")
+        expect(page.locator("#controls")).to_be_hidden()
+        for name in pictures.TITLES:
+            assert page.locator(f"#picture-{name} table").bounding_box()["height"] > 30
+            assert page.locator(f"#picture-{name} svg").bounding_box()["height"] > 80
+        assert re.search(r"/Type\s*/Page\b", page.pdf().decode("latin-1"))
+
+
+def test_when_the_explorer_has_ended_the_page_says_so(visit, folder):
+    with serving(folder / "plan.toml") as address, visit(address) as seen:
+        expect(seen.page.locator("#sentence")).to_have_text(told())
+        seen.page.route("**/numbers", lambda route: route.abort())
+        seen.page.locator("#amount").fill("3")
+        expect(seen.page.get_by_role("alert")).to_contain_text("Run `countveil explore` again")
+        assert any("numbers" in text for text in seen.complaints)
+        seen.complaints.clear()

@@ -1,0 +1,213 @@
+"""The numbers of the page: those of the library, and those of sums written out by hand."""
+
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.explorer.test_explorer_settings import PRESET, STARTER
+
+from countveil.assess import attacks
+from countveil.assess.plan_error import expected_error
+from countveil.assess.plan_risk import judged, risk_by_level
+from countveil.explorer import pictures, wording
+from countveil.explorer.answer import answer, priors_of, with_levels_above
+from countveil.explorer.drawing import draw
+from countveil.explorer.settings import Settings, changed
+from countveil.schema.plan import Plan
+
+ONE_COUNT = """
+[release]
+title = "One count"
+unit = "person"
+neighbors = "add-remove"
+[geography]
+levels = ["parent", "place"]
+[attributes]
+KIND = ["any"]
+[budget]
+rho = "1/4"
+[budget.levels]
+parent = "1/2"
+place = "1/2"
+[budget.queries."*"]
+TOTAL = "1"
+[intruder]
+priors = [0.5, 0.1]
+limit = 1.5
+"""
+
+
+def asked(text, **changes):
+    plan = Plan.parse(text)
+    settings = replace(Settings.of(plan), **changes)
+    return changed(plan, settings), settings
+
+
+def gaussian(rho):
+    """Return the discrete Gaussian of a rho for one count, term by term."""
+    sigma2 = 1 / (2 * rho)
+    whole = math.fsum(math.exp(-(k**2) / (2 * sigma2)) for k in range(-60, 61))
+    return {k: math.exp(-(k**2) / (2 * sigma2)) / whole for k in range(-60, 61)}
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.1, 0.03])
+def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(prior):
+    plan, settings = asked(ONE_COUNT, prior=str(prior))
+    found = answer(plan, settings)
+    noise = gaussian(1 / 8)
+    after = {
+        e: prior * p / (prior * p + (1 - prior) * noise[e + 1]) for e, p in noise.items() if e < 60
+    }
+    expected = math.fsum(noise[e] * value for e, value in after.items())
+    assert found.his.posterior == pytest.approx(expected, rel=1e-10)
+    assert found.his.marginal_risk == pytest.approx(expected / prior, rel=1e-10)
+    says_yes = math.fsum(
+        noise[e] * (0.5 if math.isclose(value, 0.5) else float(value > 0.5))
+        for e, value in after.items()
+    )
+    assert found.decision == pytest.approx(says_yes, rel=1e-10)
+    variance = math.fsum(p * e * e for e, p in noise.items())
+    assert found.judged.error.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-10)
+
+
+def test_the_levels_above_add_what_the_formula_says():
+    plan, settings = asked(ONE_COUNT, siblings=3, prior="0.1")
+    rho, risk = with_levels_above(plan, settings)
+    assert rho == pytest.approx(1 / 8 + 1 / (8 + 3 * 8), rel=1e-9)  # r + 1/(1/r' + d/r)
+    noise = gaussian(rho)
+    expected = math.fsum(
+        p * 0.1 * p / (0.1 * p + 0.9 * noise[e + 1]) for e, p in noise.items() if e < 60
+    )
+    assert risk == pytest.approx(expected / 0.1, rel=1e-9)
+    assert risk > answer(plan, settings).his.marginal_risk
+
+
+@pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
+def test_the_numbers_are_those_of_the_library(text):
+    plan, settings = asked(text, amount="3/4", prior="0.05")
+    found = answer(plan, settings)
+    assert found.cost == plan.cost
+    assert found.cost.rho == Fraction(3, 4)
+    assert found.epsilon == plan.cost.epsilon(plan.delta)
+    expected = risk_by_level(plan)
+    told = [(lv.level, r.prior, r.marginal_risk) for lv in found.levels for r in lv.risks]
+    assert told == [(r.level, r.prior, pytest.approx(r.marginal_risk)) for r in expected]
+    decisions = [risk.correct_decision for risk in judged(plan, expected)]
+    assert found.decisions == pytest.approx(decisions)
+    errors = {item.level: item for item in expected_error(plan) if item.query == "TOTAL"}
+    assert {item.level: item.error for item in found.levels} == errors
+    assert sum(item.share for item in found.levels) == 1
+    assert found.prior == 0.05
+
+
+@pytest.mark.parametrize(
+    ("attack", "attribute"), [("unknown attribute", "RACE"), ("whole record", None)]
+)
+def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
+    plan, settings = asked(STARTER, attack=attack, attribute=attribute, level="tract")
+    found = answer(plan, settings)
+    given = {"attack": attack, "attribute": attribute, "invariants": False}
+    for item in found.levels:
+        for risk in item.risks:
+            expected = attacks.marginal_risk(plan, prior=risk.prior, level=item.level, **given)
+            assert risk.marginal_risk == expected.value
+    right = attacks.correct_decision(plan, prior=found.prior, level="tract", **given)
+    assert found.decision == right.value
+    assert found.limit is None  # the plan's limit is about presence
+    assert wording.verdict(found) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attack": "unknown attribute", "attribute": "RACE"},
+        {"attack": "whole record"},
+        {"mechanism": "discrete Laplace", "amount": "2"},
+    ],
+)
+def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
+    plan, settings = asked(STARTER, prior="0.1", **changes)
+    found = answer(plan, settings)
+    text = wording.sentence(found, settings)
+    numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
+    his = found.his
+    told = [his.prior, his.posterior, his.marginal_risk, 100 * found.decision]
+    assert numbers == [
+        pytest.approx(value, rel=5e-3, abs=0.051 if i == 3 else 0) for i, value in enumerate(told)
+    ]
+    assert (settings.attribute or "block") in text
+    lines = dict(wording.cost_lines(found, settings))
+    assert lines["Cost"] == str(plan.cost)
+    if "Epsilon" in lines:
+        assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
+
+
+def test_the_verdict_follows_the_limit():
+    for amount, within in (("1/4", True), ("8", False)):
+        plan, settings = asked(ONE_COUNT, amount=amount)
+        found = answer(plan, settings)
+        worst = max(risk.marginal_risk for risk in found.judged.risks)
+        assert (worst <= 1.5) == within
+        kept, text = wording.verdict(found)
+        assert kept == within
+        assert f"{worst:.3g}" in text
+        assert ("within" if within else "above") in wording.short(found, settings)
+
+
+def test_of_very_many_priors_some_are_shown_and_always_his():
+    listed = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1]
+    text = ONE_COUNT.replace("[0.5, 0.1]", str(listed))
+    for his in ("0.1", "0.9", "0.55"):
+        plan, settings = asked(text, prior=his)
+        shown = priors_of(plan, settings)
+        assert len(set(shown)) == len(shown) == 8
+        assert float(his) in shown
+        assert draw("risk-by-level", Plan.parse(text), settings).table.num_rows == 16
+
+
+def test_pictures_show_the_plan_as_set():
+    plan = Plan.parse(STARTER)
+    settings = replace(Settings.of(plan), amount="2", prior="0.1")
+    other = changed(plan, settings)
+    drawn = {name: draw(name, plan, settings).table for name in pictures.offered(settings)}
+    by_level = drawn["risk-by-level"].to_pylist()
+    expected = risk_by_level(other)
+    assert [row["marginal_risk"] for row in by_level] == [r.marginal_risk for r in expected]
+    chosen = [row for row in drawn["risk-by-rho"].to_pylist() if row["rho"] == 2.0]
+    assert {row["prior"]: row["marginal_risk"] for row in chosen} == pytest.approx(
+        {risk.prior: risk.marginal_risk for risk in judged(other, expected)}
+    )
+    right = answer(other, settings).decision
+    (after,) = [r for r in drawn["intruders"].to_pylist() if r["when"] == "after"]
+    turned = attacks.correct_decision(other, attack="presence", prior=0.9, invariants=False).value
+    whole = 0.1 * right + 0.9 * turned
+    assert after["probability_of_a_right_decision"] == pytest.approx(whole)
+    spent = [row for row in drawn["budget-allocation"].to_pylist() if row["level"] == "all levels"]
+    assert spent[0]["rho"] == 2.0
+    assert len(drawn["expected-error"]) == len(expected_error(other))
+
+
+def test_a_picture_is_drawn_again_only_for_what_it_shows():
+    own = Settings.of(Plan.parse(STARTER))
+
+    def moved(**changes):
+        other = replace(own, **changes)
+        marks = pictures.fingerprint
+        return {name for name in pictures.TITLES if marks(name, own) != marks(name, other)}
+
+    everything = set(pictures.TITLES)
+    assert moved(amount="1.0") == set()
+    assert moved(siblings=4) == set()
+    assert moved(weights=tuple((level, f"{share}e1") for level, share in _decimals(own))) == set()
+    assert moved(amount="2") == everything
+    assert moved(prior="0.3") == everything - {"expected-error", "budget-allocation"}
+    assert moved(level="tract") == {"risk-by-rho", "intruders"}
+    pure = replace(own, mechanism="discrete Laplace", attack="whole record")
+    assert pictures.offered(pure) == ("risk-by-level", "expected-error", "budget-allocation")
+
+
+def _decimals(settings):
+    return [(level, float(share)) for level, share in settings.shares.items()]

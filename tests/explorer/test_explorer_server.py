@@ -1,0 +1,334 @@
+"""The server: whom it refuses, what it answers, what it never tells, and how it ends."""
+
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+from tests.conftest import TINY_PLAN
+from tests.explorer.visiting import Visitor, request, serving
+
+from countveil.explorer.answer import answer
+from countveil.explorer.settings import Settings, changed
+from countveil.schema.plan import Plan
+
+HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@pytest.fixture
+def inside(tiny):
+    with serving(tiny) as address:
+        yield Visitor(address).enter()
+
+
+def sealed(reply):
+    policy = reply.headers["content-security-policy"]
+    assert {name: reply.headers[name] for name in HEADERS} == HEADERS
+    assert policy.startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "server" not in reply.headers
+    return reply
+
+
+def test_the_printed_address_leads_to_the_page_and_leaves_its_token_behind(inside):
+    entered, page = inside.replies
+    assert urlsplit(inside.address).hostname == "127.0.0.1"
+    token = urlsplit(inside.address).query.removeprefix("token=")
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert f"Path={inside.data['base']}" in cookie  # no other port of this machine is sent it
+    for reply in inside.replies:
+        sealed(reply)
+        assert token not in reply.text + reply.headers.get("location", "") + cookie
+    assert page.status == 200
+    assert "<h1>Tiny</h1>" in page.text
+    assert not re.search(r'(?:src|href|action)="(?!#|data:,)', page.text)
+    assert "http:" not in page.text
+
+
+def test_a_wrong_token_cookie_or_key_is_refused(inside):
+    port, base = inside.port, inside.data["base"]
+    numbers = f"/plans/{inside.data['plan']}/numbers"
+    wrong = "x" * 43
+    for path in ("/", f"/?token={wrong}", "/?token=", "/?token=%C3%A9", f"{base}/", "/favicon.ico"):
+        reply = sealed(request(port, "GET", path))
+        assert (reply.status, "terminal" in reply.text) == (403, True), path
+    for cookie in (None, "", "countveil=", f"countveil={wrong}", f"other={inside.cookie}"):
+        reply = sealed(inside.call(numbers, inside.data["settings"], Cookie=cookie))
+        assert reply.status == 403
+        assert request(port, "GET", f"{base}/", Cookie=cookie or "").status == 403
+    for key in (None, "", wrong, inside.cookie.partition("=")[2]):
+        for path in (numbers, "/open", f"/plans/{inside.data['plan']}/save"):
+            reply = sealed(inside.call(path, inside.data["settings"], X_Countveil_Key=key))
+            assert reply.status == 403
+    # The token opens the page alone, and the cookie nothing beside its path.
+    query = urlsplit(inside.address).query
+    assert request(port, "POST", f"{base}{numbers}?{query}", body=b"{}").status == 403
+    assert request(port, "GET", "/elsewhere", Cookie=inside.cookie).status == 403
+    assert request(port, "GET", f"{base}/absent", Cookie=inside.cookie).status == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{}", "127.0.0.1", "127.0.0.1:1", "[::1]:{}", "", "0.0.0.0:{}"],
+)
+def test_another_host_name_is_refused_even_with_all_secrets(inside, host):
+    named = host.format(inside.port)
+    path = f"/plans/{inside.data['plan']}/numbers"
+    assert sealed(inside.call(path, inside.data["settings"], Host=named)).status == 400
+    query = urlsplit(inside.address).query
+    assert request(inside.port, "GET", f"/?{query}", Host=named).status == 400
+
+
+def test_this_machine_s_own_name_is_accepted(inside):
+    query = urlsplit(inside.address).query
+    local = f"localhost:{inside.port}"
+    assert request(inside.port, "GET", f"/?{query}", Host=local).status == 303
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://127.0.0.1:{}"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},  # another port of this machine
+    ],
+)
+def test_another_site_is_refused_even_with_all_secrets(inside, tiny, headers):
+    named = {name: value.format(inside.port) for name, value in headers.items()}
+    document = {"settings": inside.data["settings"], "name": "new.toml", "replace": True}
+    reply = inside.call(f"/plans/{inside.data['plan']}/save", document, **named)
+    assert sealed(reply).status == 403
+    assert not (tiny.parent / "new.toml").exists()
+
+
+def test_answers_are_the_library_s_own_numbers(inside):
+    plan = Plan.parse(TINY_PLAN)
+    settings = replace(Settings.of(plan), amount="1/3", prior="0.07", level="region")
+    found = inside.ask("numbers", amount="1/3", prior="0.07", level="region")
+    expected = answer(changed(plan, settings), settings)
+    assert found["numbers"]["cost"] == "rho = 1/3"
+    assert found["numbers"]["epsilon"] == expected.epsilon
+    for shown, item in zip(found["numbers"]["levels"], expected.levels, strict=True):
+        assert [risk["marginal_risk"] for risk in shown["risks"]] == [
+            risk.marginal_risk for risk in item.risks
+        ]
+        assert shown["standard_error"] == item.error.standard_error
+    assert list(found["numbers"]["correct_decision"].values()) == list(expected.decisions)
+    assert f"{expected.his.marginal_risk:,.4g}" in found["html"]
+    assert f"ends at {expected.his.posterior:.3g} on average" in found["sentence"]
+    above = inside.ask("above", siblings=2)
+    assert f"{above['marginal_risk']:.3g} times his prior" in above["sentence"]
+    for name, key in found["pictures"].items():
+        drawn = inside.ask(f"pictures/{name}", amount="1/3", prior="0.07", level="region")
+        assert drawn["svg"].startswith("<svg ")
+        assert drawn["key"] == key
+        assert drawn["table"].startswith("<table>")
+
+
+def test_what_is_refused_says_why_in_the_plan_s_words(inside):
+    assert (
+        "plan.toml: budget.rho: 'a lot' is not" in inside.ask("numbers", amount="a lot")["refused"]
+    )
+    assert "area is not measured" in str(
+        inside.ask("numbers", weights=[["region", "1"], ["area", "0"]])
+    )
+    assert "no picture 'secret'" in inside.ask("pictures/secret")["refused"]
+    assert (
+        "Gaussian noise" in inside.ask("above", siblings=1, mechanism="discrete Laplace")["refused"]
+    )
+    nothing = inside.call("/plans/0000/numbers", inside.data["settings"]).document()
+    assert "not open any more" in nothing["refused"]
+    for body in (b"", b"{", b"[" * 100_000, b"\xff"):
+        path = f"{inside.data['base']}/plans/{inside.data['plan']}/numbers"
+        reply = request(
+            *(inside.port, "POST", path),
+            body=body,
+            Cookie=inside.cookie,
+            X_Countveil_Key=inside.data["key"],
+        )
+        assert "refused" in reply.document()
+    large = inside.call("/open", {"name": "a.toml", "text": "#" * 3_000_000}).document()
+    assert "a plan is a small text file" in large["refused"]
+
+
+def test_a_plan_is_saved_beside_the_one_that_was_opened_and_opened_again(inside, tiny):
+    assert inside.save("new.toml", amount="5", prior="0.3")["message"] == "Saved as new.toml."
+    saved = Plan.load(tiny.parent / "new.toml")
+    assert str(saved.cost) == "rho = 5"
+    assert 0.3 in saved.intruder.priors
+    assert saved.records == Plan.load(tiny).records
+    assert "is there already" in inside.save("new.toml")["refused"]
+    assert "comments" in inside.save("new.toml", replace=True)
+    assert "a budget is above 0" in inside.save("bad.toml", amount="-5")["refused"]
+    assert not (tiny.parent / "bad.toml").exists()
+    opened = inside.call("/open", {"name": "new.toml"}).document()["plan"]
+    page = request(
+        inside.port, "GET", f"{inside.data['base']}/?plan={opened}", Cookie=inside.cookie
+    )
+    assert ">new.toml" in page.text
+    sent = {"name": "sent.toml", "text": TINY_PLAN.replace("Tiny", "Sent & <b>shown</b>")}
+    opened = inside.call("/open", sent).document()["plan"]
+    page = request(
+        inside.port, "GET", f"{inside.data['base']}/?plan={opened}", Cookie=inside.cookie
+    )
+    assert "<h1>Sent &amp; &lt;b&gt;shown&lt;/b&gt;</h1>" in page.text
+    assert not (tiny.parent / "sent.toml").exists()
+    assert "not valid TOML" in inside.call("/open", {"name": "a.toml", "text": "="}).text
+
+
+@pytest.mark.parametrize("name", ["../plan.toml", "/tmp/x.toml", "a/../b.toml", "..\\x.toml", "x"])
+def test_a_path_is_refused_on_save_and_on_open(inside, tiny, name):
+    before = {path: path.read_bytes() for path in tiny.parent.parent.rglob("*") if path.is_file()}
+    assert "is not allowed as a file name" in inside.save(name, replace=True)["refused"]
+    for document in ({"name": name}, {"name": name, "text": TINY_PLAN}):
+        assert "is not allowed as a file name" in inside.call("/open", document).text
+    after = {path: path.read_bytes() for path in tiny.parent.parent.rglob("*") if path.is_file()}
+    assert after == before
+    path = f"{inside.data['base']}/..%2f..%2fplan.toml"
+    assert request(inside.port, "GET", path, Cookie=inside.cookie).status == 404
+
+
+def test_two_hundred_at_once_are_all_answered_rightly(inside):
+    amounts = [f"{1 + number % 50}/10" for number in range(200)]
+    with ThreadPoolExecutor(200) as many:
+        found = list(many.map(lambda amount: inside.ask("numbers", amount=amount), amounts))
+    plan = Plan.parse(TINY_PLAN)
+    expected = {}
+    for amount in set(amounts):
+        settings = replace(Settings.of(plan), amount=amount)
+        expected[amount] = answer(changed(plan, settings), settings)
+    for amount, item in zip(amounts, found, strict=True):
+        assert item["numbers"]["cost"] == str(expected[amount].cost)
+        risks = item["numbers"]["levels"][-1]["risks"]
+        assert risks[0]["marginal_risk"] == expected[amount].judged.risks[0].marginal_risk
+
+
+def test_no_response_of_a_session_holds_a_count_of_the_records(tiny):
+    planted = (48611, 90173, 7307, 65537)
+    rows = zip(("A1", "A2", "A4", "A5"), planted, strict=True)
+    (tiny.parent / "people.csv").write_text(
+        "area,AGE,SEX,n\n" + "".join(f"{area},young,f,{count}\n" for area, count in rows)
+    )
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', 'path = "people.csv"\ncounts = "n"'))
+    with serving(tiny) as address:
+        inside = Visitor(address).enter()
+        for changes in ({}, {"amount": "9"}, {"attack": "whole record"}, {"amount": "no"}):
+            names = inside.ask("numbers", **changes).get("pictures", {})
+            for name in names:
+                inside.ask(f"pictures/{name}", **changes)
+        inside.ask("above", siblings=1)
+        inside.save("saved.toml", amount="9")
+        inside.call("/open", {"name": "saved.toml"})
+        inside.call("/open", {"name": "people.csv"})
+        inside.call("/open", {"name": "../people.csv"})
+    assert len(inside.replies) > 20
+    for reply in inside.replies:
+        told = reply.text.replace(",", "") + str(reply.headers)
+        for count in (*planted, sum(planted)):
+            assert str(count) not in told
+        assert "people.csv" not in reply.text or "not allowed as a file name" in reply.text
+
+
+def test_records_that_are_not_there_are_not_missed(tiny):
+    for name in ("people.csv", "places.csv"):
+        (tiny.parent / name).unlink()
+    with serving(tiny) as address:
+        inside = Visitor(address).enter()
+        assert "refused" not in inside.ask("numbers", amount="3")
+        assert "refused" not in inside.ask("above", siblings=3)
+
+
+PROGRAM = """
+import sys
+from countveil.cli import explore_command, main
+sys.argv = ["countveil", "explore", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*sorted(name for name in sys.modules), file=sys.stderr)
+"""
+
+
+def start(*arguments, cwd=None):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "--no-browser", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+    )
+
+
+def test_the_command_ends_when_asked_to(tmp_path):
+    running = start(cwd=tmp_path)
+    assert "The explorer is at http://127.0.0.1:" in running.stdout.readline()
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=20)[0].endswith("The explorer has ended.\n")
+    assert running.returncode == 0
+
+
+def test_the_command_shows_an_address_answers_and_ends_by_control_c(tmp_path):
+    running = start(cwd=tmp_path)
+    address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", running.stdout.readline())[0]
+    inside = Visitor(address).enter()
+    assert inside.ask("numbers")["numbers"]["cost"] == "rho = 1"
+    assert "<svg" in inside.ask("pictures/risk-by-rho")["svg"]
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 0, err
+    assert out.endswith("The explorer has ended.\n")
+    loaded = set(err.split())
+    assert "countveil.explorer.server" in loaded
+    for name in ("countveil.engines", "countveil.pipeline", "countveil.starter"):
+        assert name not in loaded  # nothing that reads records
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_served_is_said_at_once(tmp_path, tiny):
+    done = start(tmp_path / "absent.toml")
+    assert "name a plan file" in done.communicate(timeout=20)[1]
+    assert done.returncode == 2
+    with serving(tiny) as address:
+        done = start("--port", urlsplit(address).port)
+        assert "cannot be used" in done.communicate(timeout=20)[1]
+        assert done.returncode == 2
+
+
+def test_without_its_packages_it_says_what_to_install():
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from countveil.cli import explore_command, main\n"
+        "sys.argv = ['countveil', 'explore', '--no-browser']\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "pip install 'countveil[explore]'" in done.stderr
+
+
+def test_what_it_needs_is_not_loaded_before():
+    for program in ("import countveil", "from countveil.cli import explore_command"):
+        code = f"{program}\nimport sys; print(*sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        for name in ("starlette", "uvicorn", "anyio", "countveil.explorer", "numpy", "jinja2"):
+            assert name not in done.stdout.split()

@@ -1,0 +1,203 @@
+"""Replicates are releases of the released estimates; their intervals are plain quantiles."""
+
+import csv
+from itertools import product
+
+import numpy as np
+import pytest
+from tests.conftest import TINY_PLAN
+
+from countveil import DiscreteGaussian, DiscreteLaplace, Plan, Seeded, infer, pipeline
+from countveil.errors import InputError
+from countveil.infer.one_cell import cell_posterior
+from countveil.infer.remeasured import Remeasured
+from countveil.infer.replicates import replicates
+from countveil.infer.spread import METHODS, summary
+
+ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
+PUBLIC = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
+UNMEASURED = TINY_PLAN.replace(
+    'levels = ["region", "area"]', 'levels = ["region", "middle", "area"]'
+).replace('area = "1/2"', 'middle = "0"\narea = "1/2"')
+
+
+def released(tiny, text=TINY_PLAN, seed=3):
+    tiny.write_text(text + ESTIMATED)
+    return pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(seed))
+
+
+def people_of(release):
+    """Rows that count to the estimates of the lowest level."""
+    lowest = release.plan.levels[-1]
+    rows = release.estimates.table(lowest, "AGE*SEX").to_pylist()
+    return [(r["geocode"], r["AGE"], r["SEX"]) for r in rows for _ in range(r["estimate"])]
+
+
+@pytest.mark.parametrize("text", [TINY_PLAN, TINY_PLAN + PUBLIC])
+def test_a_replicate_is_what_releasing_the_estimates_as_records_would_give(tiny, text):
+    release = released(tiny, text)
+    made = replicates(release, count=20, seed=5, workers=1)
+    with (tiny.parent / "people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("area", "AGE", "SEX"), *people_of(release)])
+    for number in (0, 1, 19):
+        again = pipeline.release(
+            Plan.load(tiny), to=tiny.parent / f"again{number}", rng=Seeded(5 * 1_000_003 + number)
+        )
+        for level, name in product(("region", "area"), ("TOTAL", "AGE*SEX", "AGE")):
+            query = release.plan.schema.query(name)
+            units = release.geography.units(level)
+            expected = again.estimates.counts(level, query)
+            assert (made.values(level, query, 0, units)[number] == expected).all()
+    different = {made.values("area", query, 0, 5)[n].tobytes() for n in range(20)}
+    assert len(different) > 5
+
+
+def test_noise_of_a_replicate_has_its_law_and_does_not_depend_on_how_it_is_asked(tiny):
+    release = released(tiny)
+    again = Remeasured(release.measurements, release.estimates, Seeded(1))
+    whole = again.units("area", 0, 5)
+    assert (np.concatenate([again.units("area", 0, 2), again.units("area", 2, 5)]) == whole).all()
+    residuals = []
+    for seed in range(400):
+        drawn = Remeasured(release.measurements, release.estimates, Seeded(seed)).units(
+            "area", 0, 5
+        )
+        exact = [release.estimates.counts("area", item.query) for item in release.plan.at("area")]
+        residuals.append(drawn - np.concatenate(exact, axis=1))
+    found = np.array(residuals)
+    for column, law in ((0, release.measurements.mechanisms["area", "TOTAL"]), (3, None)):
+        law = law or release.measurements.mechanisms["area", "AGE*SEX"]
+        noise = found[:, :, column].ravel()
+        error = np.sqrt(law.variance / len(noise))
+        assert abs(noise.mean()) < 4 * error
+        assert noise.var() == pytest.approx(law.variance, rel=0.15)
+
+
+def test_intervals_are_quantiles_of_the_replicates(tiny):
+    made = replicates(released(tiny), count=40, workers=1)
+    query = made.plan.schema.query("AGE")
+    drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
+    for method in METHODS:
+        table = made.interval("area", "AGE", confidence=0.8, method=method)
+        assert table.column_names[:3] == ["geocode", "AGE", "estimate"]
+        for row, values, estimate in zip(
+            table.to_pylist(), drawn.reshape(40, -1).T, own.ravel(), strict=True
+        ):
+            ordered = sorted(values)
+            low, high = ordered[3], ordered[36]  # the 10 % and 90 % points of 40, rounded outwards
+            if method == "bias-corrected":
+                low, high = 2 * estimate - high, 2 * estimate - low
+            assert (row["lower"], row["upper"]) == (max(low, 0), max(high, 0))
+            assert row["bias"] == pytest.approx(np.mean(values) - estimate)
+            assert row["standard_error"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_areas_are_sums_of_units_and_their_replicates(tiny):
+    made = replicates(released(tiny), count=30, workers=1)
+    query = made.plan.schema.query("SEX")
+    drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
+    found = made.area(["A4", "A1", "A4"], "SEX").to_pylist()
+    expected = summary(
+        own[[0, 3]].sum(axis=0)[None], drawn[:, [0, 3]].sum(axis=1)[:, None], 0.9, METHODS[0]
+    )
+    for cell, row in enumerate(found):
+        assert row["estimate"] == own[[0, 3], cell].sum()
+        assert row["lower"] == expected["lower"][0, cell]
+        assert row["upper"] == expected["upper"][0, cell]
+    with pytest.raises(InputError, match="1 of 2 are no area of the release, the first is 'B9'"):
+        made.area(["A1", "B9"], "SEX")
+
+
+def test_errors_by_size_class_are_means_over_units_and_replicates(tiny):
+    made = replicates(released(tiny), count=25, workers=1)
+    query = made.plan.schema.query("TOTAL")
+    rows = [row for row in made.errors().to_pylist() if row["level"] == "area"]
+    drawn, own = (
+        made.values("area", query, 0, 5)[:, :, 0],
+        made.estimates.counts("area", query)[:, 0],
+    )
+    for row in rows:
+        low, high = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99)}[row["size_class"]]
+        inside = (own >= low) & (own <= high)
+        error = drawn[:, inside] - own[inside]
+        assert row["cells"] == inside.sum()
+        assert row["bias"] == pytest.approx(error.mean())
+        assert row["root_mean_squared_error"] == pytest.approx(np.sqrt((error**2).mean()))
+
+
+def test_a_level_that_is_not_measured_is_the_sum_of_the_one_below(tiny):
+    (tiny.parent / "places.csv").write_text(
+        "region,middle,area\nR1,M1,A1\nR1,M1,A2\nR2,M2,A3\nR2,M3,A4\nR2,M3,A5\n"
+    )
+    made = replicates(released(tiny, UNMEASURED), count=20, workers=1)
+    query = made.plan.schema.query("TOTAL")
+    low, middle = made.values("area", query, 0, 5), made.values("middle", query, 0, 3)
+    sums = np.stack([low[:, :2].sum(axis=1), low[:, 2], low[:, 3:].sum(axis=1)], axis=1)
+    assert (middle == sums).all()
+
+
+def test_finished_replicates_are_kept_and_more_are_added(tiny):
+    release, work = released(tiny), tiny.parent / "work"
+    first = replicates(release, count=20, workers=1, work=work)
+    before = {p: p.stat().st_mtime_ns for p in work.rglob("*") if p.is_file()}
+    more = replicates(release, count=24, workers=1, work=work)
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items())
+    query = release.plan.schema.query("TOTAL")
+    assert (more.values("area", query, 0, 5)[:20] == first.values("area", query, 0, 5)).all()
+    with pytest.raises(InputError, match="name another folder"):
+        replicates(release, count=20, seed=2, work=work)
+
+
+def test_what_cannot_be_replicated_is_refused(tiny):
+    release = released(tiny)
+    with pytest.raises(InputError, match="20 replicates or more"):
+        replicates(release, count=19)
+    with pytest.raises(InputError, match="makes no estimates to replicate"):
+        replicates(release, Plan.parse(TINY_PLAN), count=20)
+    made = replicates(release, count=20, workers=1)
+    with pytest.raises(InputError, match="choose from region, area"):
+        made.interval("block", "TOTAL")
+    with pytest.raises(InputError, match="lies between 0 and 1"):
+        made.interval("area", "TOTAL", confidence=90)
+    with pytest.raises(InputError, match="bias-corrected, percentile"):
+        made.interval("area", "TOTAL", method="best")
+
+
+LAWS = [DiscreteGaussian("5"), DiscreteGaussian("0.4"), DiscreteLaplace(epsilon="1")]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+@pytest.mark.parametrize("value", [-30, -2, 0, 3, 40])
+@pytest.mark.parametrize("bounds", [(0, None), (0, 6), (2, 2)])
+def test_one_count_by_enumerating_what_it_may_have_been(law, value, bounds):
+    lowest, highest = bounds
+    found = cell_posterior(value, law, lowest=lowest, highest=highest)
+    counts = np.arange(lowest, 400 if highest is None else highest + 1)
+    log_weights = law.log_pmf(value - counts)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    exact = dict(zip(counts.tolist(), weights.tolist(), strict=True))
+    for count, probability in zip(found.counts, found.probabilities, strict=True):
+        assert probability == pytest.approx(exact[count], abs=1e-12)
+    assert found.mean == pytest.approx(float(counts @ weights), abs=1e-9)
+    for confidence in (0.5, 0.9, 0.99):
+        low, high = found.interval(confidence)
+        assert sum(exact[k] for k in range(low, high + 1)) >= confidence - 1e-9
+        shorter = high - low - 1
+        runs = [
+            sum(exact.get(k, 0.0) for k in range(start, start + shorter + 1))
+            for start in range(lowest, min(int(counts[-1]), 120) + 1)
+        ]
+        assert shorter < 0 or max(runs) < confidence + 1e-9
+
+
+def test_a_wrong_range_of_counts_is_refused():
+    with pytest.raises(InputError, match="below lowest"):
+        cell_posterior(3, LAWS[0], lowest=4, highest=2)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        cell_posterior(3, LAWS[0]).interval(1.0)
+
+
+def test_the_names_are_in_infer():
+    assert infer.replicates is replicates
+    assert infer.cell_posterior is cell_posterior

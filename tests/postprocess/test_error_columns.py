@@ -1,0 +1,134 @@
+"""Standard errors and intervals beside estimates: of whole counts, and those of least squares."""
+
+import csv
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import TINY_PEOPLE, TINY_PLAN
+
+from countveil import Plan, Release, Seeded, infer, pipeline
+from countveil.errors import PlanError
+from countveil.postprocess.error_columns import Errors
+
+ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
+Z90 = 1.6448536269514722
+
+
+def released(tiny, more="", seed=3, text=TINY_PLAN):
+    tiny.write_text(text + ESTIMATED + more)
+    out = tiny.parent / f"out{seed}"
+    return pipeline.release(Plan.load(tiny), to=out, rng=Seeded(seed))
+
+
+def rows_of(release, level):
+    return pq.read_table(release.folder / "estimates" / f"{level}.parquet").to_pylist()
+
+
+def test_a_whole_number_is_inside_just_where_it_is_inside_the_unrounded_interval():
+    rng = np.random.default_rng(1)
+    value, error = rng.normal(3, 8, 2_000), rng.exponential(3, 2_000)
+    errors = Errors(0.9, lambda level: None)
+    standard, lower, upper = (np.array(c) for c in errors.columns(value, error))
+    assert (standard == error).all()
+    for v, e, low, high in zip(value, error, lower, upper, strict=True):
+        inside = {x for x in range(0, 60) if abs(x - v) <= Z90 * e}
+        if inside:
+            assert inside == set(range(low, min(high, 59) + 1))
+        else:  # no count fits: the nearest that can be stands
+            assert low == high == max(0, round(v)) or high == low == 0
+
+
+def test_what_is_not_determined_has_none_and_what_is_exact_has_itself():
+    found = Errors(0.9, lambda level: None).columns(
+        np.array([np.nan, 7.0, -4.0]), np.array([np.inf, 0.0, 1.0])
+    )
+    assert [column.to_pylist() for column in found] == [
+        [None, 0.0, 1.0],
+        [None, 7, 0],
+        [None, 7, 0],
+    ]
+
+
+def test_columns_are_those_of_least_squares(tiny):
+    release = released(tiny)
+    gls = infer.least_squares(release.measurements, release.plan)
+    for level in ("region", "area"):
+        table = gls.estimate(level, "AGE*SEX").to_pylist()
+        own = {(r["geocode"], r["AGE"], r["SEX"]): r for r in table}
+        for row in rows_of(release, level):
+            found = own[row["geocode"], row["AGE"], row["SEX"]]
+            assert row["standard_error"] == pytest.approx(found["standard_error"])
+            assert row["lower"] == max(0, np.ceil(found["value"] - Z90 * found["standard_error"]))
+            assert row["upper"] == max(0, np.floor(found["value"] + Z90 * found["standard_error"]))
+    assert release.manifest["estimates"]["errors"] == {"confidence": 0.9}
+    assert release.verify(simulation=True)
+    assert release.estimates.consistency_gap() == 0
+
+
+def test_intervals_hold_the_counts_as_often_as_they_say(tiny):
+    """Over all cells, listed or not: what is not listed is asked of the same columns."""
+    exact = np.zeros((5, 6))
+    for area, age, sex in TINY_PEOPLE:
+        exact[int(area[1]) - 1, 3 * ("young", "old").index(age) + "fmx".index(sex)] += 1
+    held = []
+    for seed in range(25):
+        release = released(tiny, seed=seed)
+        gls = infer.least_squares(release.measurements, release.plan)
+        (part,) = gls.batches("area", "AGE*SEX")
+        found = Errors(0.9, lambda level: None).columns(
+            part.value.ravel(), part.standard_error.ravel()
+        )
+        low, high = np.array(found[1]), np.array(found[2])
+        held.append(((exact.ravel() >= low) & (exact.ravel() <= high)).mean())
+    error = np.std(held, ddof=1) / np.sqrt(len(held))
+    assert abs(np.mean(held) - 0.9) < 4 * error + 0.02
+
+
+def test_the_plan_sets_the_confidence_or_leaves_them_out(tiny):
+    wide = released(tiny, "confidence = 0.99\n", seed=1)
+    narrow = released(tiny, "confidence = 0.5\n", seed=2)
+    assert wide.manifest["estimates"]["errors"] == {"confidence": 0.99}
+    for a, b in ((wide, narrow),):
+        widths = [
+            np.mean([r["upper"] - r["lower"] for r in rows_of(release, "area")])
+            for release in (a, b)
+        ]
+        assert widths[0] > widths[1]
+    none = released(tiny, "confidence = 0\n", seed=4)
+    assert "standard_error" not in rows_of(none, "area")[0]
+    assert none.manifest["estimates"]["errors"] == {"none": "the plan asks for none"}
+    assert none.verify(simulation=True)
+    with pytest.raises(PlanError, match="confidence"):
+        released(tiny, "confidence = 1\n")
+
+
+def test_cells_that_nothing_determines_have_no_error(tiny):
+    text = TINY_PLAN + '[budget.queries.area]\nTOTAL = "1"\n'
+    release = released(tiny, text=text)
+    assert {row["standard_error"] for row in rows_of(release, "area")} == {None}
+    assert None not in {row["standard_error"] for row in rows_of(release, "region")}
+    assert release.verify(simulation=True)
+
+
+def test_a_plan_that_least_squares_cannot_do_is_released_without_errors_and_says_why(
+    tiny, monkeypatch
+):
+    from countveil.errors import InputError
+
+    def refused(*given, **named):
+        raise InputError("too many kinds of cells")
+
+    monkeypatch.setattr(pipeline, "least_squares", refused)
+    release = released(tiny)
+    assert release.manifest["estimates"]["errors"] == {"none": "too many kinds of cells"}
+    assert "standard_error" not in rows_of(release, "area")[0]
+    assert Release.read(release.folder).verify(simulation=True)
+
+
+def test_attributes_may_not_take_the_names_of_the_columns(tiny):
+    text = TINY_PLAN.replace("SEX", "upper")
+    with (tiny.parent / "people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("area", "AGE", "upper"), *TINY_PEOPLE])
+    with pytest.raises(PlanError, match="taken by a column of the estimates"):
+        released(tiny, text=text)

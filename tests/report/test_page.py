@@ -1,0 +1,61 @@
+"""What pages share: numbers as they are shown, sealed policies, pictures that are one image."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from countveil.assess.plan_risk import LevelRisk
+from countveil.report import charts
+from countveil.report.page import drawing, environment, figure, percent, policy, shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "none"),
+        (1.23456, "1.235"),
+        (1234.56, "1,235"),
+        (14470.4, "14,470"),
+        (9999.7, "10,000"),
+    ],
+)
+def test_numbers_are_shown_with_four_digits_and_never_in_powers_of_ten(value, text):
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0.0 %"), (1e-9, "under 0.1 %"), (0.6239, "62.4 %"), (1.0, "100.0 %")]
+)
+def test_a_share_that_would_round_to_nothing_is_said_to_be_small(value, text):
+    assert percent(value) == text
+
+
+def test_a_policy_allows_what_is_sealed_and_what_is_named():
+    seal = base64.b64encode(hashlib.sha256(b"p { color: red }").digest()).decode()
+    found = policy(styles=["p { color: red }"], scripts=[], connect_src="'self'")
+    assert dict(part.split(" ", 1) for part in found.split("; ")) == {
+        "default-src": "'none'",
+        "style-src": f"'sha256-{seal}'",
+        "script-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "connect-src": "'self'",
+    }
+
+
+def test_a_picture_is_one_image_to_who_cannot_see_it():
+    picture = charts.risk_by_level([LevelRisk("area", 0.1, 1.5, 0.15, 0.2)])
+    found = drawing(picture)
+    assert found.startswith('<svg role="img" aria-labelledby="')
+    assert re.findall(r'\b(?:role|aria-[a-z]+)="', found) == ['role="', 'aria-labelledby="']
+    assert picture.alt in found.replace("&#x27;", "'")
+    assert found in figure(picture)
+
+
+def test_templates_escape_and_refuse_what_they_lack():
+    templates = environment()
+    assert templates.from_string("{{ name }}").render(name="<b>") == "&lt;b&gt;"
+    with pytest.raises(Exception, match="'name' is undefined"):
+        templates.from_string("{{ name }}").render()
