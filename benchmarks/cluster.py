@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pyspark
 
+from countveil.workers.memory import children_of
+
 _HOME = Path(pyspark.__file__).parent
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they live for minutes
 _PATIENCE = 90  # seconds until a process must have said that it is ready
@@ -59,7 +61,7 @@ class Cluster:
     def kill(self, name: str) -> None:
         """Kill a worker as a lost machine would: its executors go with it, without a word."""
         process = self.processes.pop(name)
-        for child in children(process.pid):
+        for child in children_of(process.pid):
             os.kill(child, signal.SIGKILL)
         process.kill()
         process.wait()
@@ -69,7 +71,7 @@ class Cluster:
         found = []
         for name, process in self.processes.items():
             if name != "master":
-                found += [pid for pid in children(process.pid) if "Executor" in _command(pid)]
+                found += [pid for pid in children_of(process.pid) if "Executor" in _command(pid)]
         return found
 
     def _start(self, name: str, command: list[str]) -> None:
@@ -123,7 +125,7 @@ def running(
     finally:
         for name, process in cluster.processes.items():
             if name != "master":
-                for child in children(process.pid):
+                for child in children_of(process.pid):
                     os.kill(child, signal.SIGKILL)
             process.kill()
         for process in cluster.processes.values():
@@ -158,19 +160,6 @@ def _configure(cluster: Cluster, master: str) -> None:
     }
     path.touch(0o600)
     path.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that a process started, and those that they started."""
-    found: list[int] = []
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        for task in tasks:
-            for child in (task / "children").read_text().split():
-                found += [int(child), *children(int(child))]
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # it ended meanwhile, and so it has none
-    return found
 
 
 def _command(pid: int) -> str:

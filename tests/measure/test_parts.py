@@ -157,6 +157,8 @@ def test_processes_measure_what_one_process_measures(tiny, monkeypatch):
 class Dying:
     """Workers that are lost after a few tasks."""
 
+    retries = peak_memory = 0
+
     def __init__(self, lives: int) -> None:
         self.lives = lives
 

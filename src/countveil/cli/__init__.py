@@ -9,6 +9,7 @@ from countveil.cli import (
     infer_command,
     report_command,
     reproduce_command,
+    status_command,
 )
 from countveil.cli.application import main
 
@@ -22,4 +23,5 @@ __all__ = [
     "main",
     "report_command",
     "reproduce_command",
+    "status_command",
 ]

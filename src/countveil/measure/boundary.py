@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from countveil.measure.measurement import (
     open_writer,
     path_of,
 )
+from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.run import Identity, Run
 from countveil.measure.strategy import mechanism_for
@@ -34,12 +34,6 @@ from countveil.workers import Workers, hired
 
 _VALUES = 4_000_000  # noisy values held at a time, unless one family has more
 _MANY = 16  # parts that are worth starting processes for
-
-Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
-
-
-def silent(stage: str, level: str, done: int, units: int) -> None:
-    """Show no progress."""
 
 
 def take(

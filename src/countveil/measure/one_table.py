@@ -19,7 +19,7 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.boundary import Progress, silent
+from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.run import Identity, Run
 from countveil.numerics import Array, IntArray

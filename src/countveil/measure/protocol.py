@@ -8,6 +8,7 @@ from pathlib import Path
 
 from countveil.errors import Interrupted, LedgerError, Stopped
 from countveil.measure.run import Identity, Run, opened
+from countveil.measure.run_log import RunLog
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
@@ -36,6 +37,7 @@ def once(
             if charge is not None:
                 _charge(*charge, run, title)
             draw(run)
+            run.log("drawn")
             publish(run)
             run.close()
             run.log("finished")
@@ -47,6 +49,7 @@ def once(
             KeyboardInterrupt,
             Stopped,
         ) as error:
+            RunLog(run.internal).write_stop(error)
             lines = [] if charge is None else charge[0].charges()
             if all(line.release != run.release for line in lines):
                 raise

@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from countveil import storage
 from countveil.errors import FolderError
 from countveil.measure import manifest
 from countveil.measure.parts import Parts
+from countveil.measure.run_log import RunLog
 
 _STATE = "run.json"
 _PARTS = "parts"
@@ -58,9 +58,7 @@ class Run:
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the run log; facts never hold a count."""
-        line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
-        with (self.internal / "log.jsonl").open("a") as file:
-            file.write(line + "\n")
+        RunLog(self.internal).write(event, **facts)
 
     def close(self) -> None:
         """Mark the run finished for good, then delete the parts its release now holds."""
@@ -77,6 +75,12 @@ def internal_of(folder: Path) -> Path:
     """Return the sibling that holds whatever saw a record."""
     named = Path(os.path.abspath(folder))  # "." and ".." have no name of their own
     return named.with_name(f"{named.name}-internal")
+
+
+def release_of(folder: Path) -> str | None:
+    """Return the identity of the run into a folder, None where there is none."""
+    state = _read_state(folder)
+    return None if state is None else state["release"]
 
 
 def _read_state(folder: Path) -> dict[str, str] | None:

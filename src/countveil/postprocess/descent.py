@@ -20,8 +20,8 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.histograms import Histograms, narrowed, roll_up, store
 from countveil.measure import manifest
-from countveil.measure.boundary import Progress, silent
 from countveil.measure.measurement import FOLDER, Measured, Measurements
+from countveil.measure.progress import Progress, silent
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.constraints import LevelFacts, read_facts

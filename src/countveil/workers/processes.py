@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from countveil.workers.memory import children_of, peak_of
+
 if TYPE_CHECKING:
     from countveil.workers.protocol import Job
 
@@ -29,6 +31,16 @@ class Processes:
         self.number = number
         self._job: Job | None = None
         self._executor: ProcessPoolExecutor | None = None
+
+    @property
+    def retries(self) -> int:
+        """None: where a process is lost, the map ends."""
+        return 0
+
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that one of the processes has held."""
+        return max(map(peak_of, children_of()), default=0) if self._executor is not None else 0
 
     def __enter__(self) -> Processes:
         return self

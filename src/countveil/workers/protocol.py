@@ -25,6 +25,16 @@ class Job(Protocol):
 class Workers(Protocol):
     """Whoever does tasks: processes of this machine, executors of a cluster."""
 
+    @property
+    def retries(self) -> int:
+        """How many tasks were done again because whoever did them was lost."""
+        ...
+
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that one of them has held, as far as is known here."""
+        ...
+
     def map(self, job: Job, tasks: Iterable[Any], *, large: bool) -> Iterator[Any]:
         """Yield the results in the order of the tasks.
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from countveil.errors import FolderError, InputError
 from countveil.workers import Job
+from countveil.workers.memory import peak_of
 
 _WAVES = 2  # Spark jobs under way at once: the second fills the cores that the first one leaves
 _TASKS = 4  # tasks of a wave for each core
@@ -29,11 +30,12 @@ _RESULT = pa.schema(
     [
         pa.field("number", pa.int32(), nullable=False),
         pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("memory", pa.int64(), nullable=False),
         pa.field("failed", pa.bool_(), nullable=False),
         pa.field("result", pa.binary(), nullable=False),
     ]
 )
-_RESULT_TYPES = "number int, attempt int, failed boolean, result binary"
+_RESULT_TYPES = "number int, attempt int, memory bigint, failed boolean, result binary"
 
 
 class SparkWorkers:
@@ -46,6 +48,7 @@ class SparkWorkers:
         self._session.conf.set("spark.sql.execution.arrow.localRelationThreshold", 0)
         self._reached: set[Path] = set()
         self.retries = 0
+        self.peak_memory = 0
 
     def __enter__(self) -> SparkWorkers:
         return self
@@ -130,6 +133,7 @@ class SparkWorkers:
             raise BrokenExecutor(f"Spark lost its work: {_reason(error)}") from error
         order = found["number"].to_numpy().argsort()
         self.retries += sum(attempt > 0 for attempt in found["attempt"].to_pylist())
+        self.peak_memory = max(self.peak_memory, *found["memory"].to_pylist())
         results = []
         for row in order.tolist():
             result = pickle.loads(found["result"][row].as_py())  # noqa: S301
@@ -155,7 +159,7 @@ def _kernel(job: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
                     size = int.from_bytes(packed[:8])
                     task = pickle.loads(codec.decompress(packed[8:], size))  # noqa: S301
                     failed, result = _outcome(held, task)
-                    row = ([number], [attempt], [failed], [result])
+                    row = ([number], [attempt], [peak_of()], [failed], [result])
                     yield pa.RecordBatch.from_arrays(
                         [
                             pa.array(value, kind)
