@@ -30,6 +30,7 @@ class Cluster:
     folder: Path
     settings: dict[str, str]
     master: str = ""
+    workers: tuple[str, ...] = ()
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -65,6 +66,14 @@ class Cluster:
             os.kill(child, signal.SIGKILL)
         process.kill()
         process.wait()
+
+    def mend(self) -> None:
+        """Start workers in place of those that were killed."""
+        gone = [name for name in self.workers if name not in self.processes]
+        for name in gone:
+            self.start_worker(name)
+        for name in gone:
+            self.await_worker(name)
 
     def executors(self) -> list[int]:
         """Return the processes of executors, in the order of their workers."""
@@ -116,11 +125,8 @@ def running(
         cluster._start("master", ["master.Master", "--host", "127.0.0.1"])
         cluster.master = cluster._await("master", "Starting Spark master at").split()[-1]
         _configure(cluster, cluster.master)
-        names = [f"worker{number}" for number in range(workers)]
-        for name in names:
-            cluster.start_worker(name)
-        for name in names:
-            cluster.await_worker(name)
+        cluster.workers = tuple(f"worker{number}" for number in range(workers))
+        cluster.mend()
         yield cluster
     finally:
         for name, process in cluster.processes.items():
