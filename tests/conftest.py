@@ -136,10 +136,15 @@ def spark_session(cluster: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine that is ready to be opened."""
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine that is ready to be opened; `plain` is the one the documentation builds."""
     if request.param == "spark":
         request.getfixturevalue("spark_session")
+    if request.param == "plain":
+        from countveil.engines import registry
+        from tests.laws.documented_engine import documented_engine
+
+        monkeypatch.setitem(registry.OPENERS, "plain", documented_engine())
     return str(request.param)
 
 

@@ -24,7 +24,7 @@ from countveil.errors import (
 )
 from countveil.infer import least_squares
 from countveil.measure.progress import Progress, silent, watched
-from countveil.measure.run import LOCK, internal_of
+from countveil.measure.run import LOCK, internal_of, refuse_links
 from countveil.measure.run_log import RunLog
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
@@ -145,6 +145,7 @@ def estimate(
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
             report(done.estimates)  # they were made where the counts were not at hand
         return done
+    refuse_links(Path(folder))
     storage.make_folder(internal, 0o700)
     work, log = internal / "estimates", RunLog(internal)
     workers = workers or len(os.sched_getaffinity(0))

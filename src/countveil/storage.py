@@ -91,6 +91,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuse links among what a run writes to: it would land elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise FolderError(
+                f"{path}: is a link, and what is written to it would land elsewhere; a release holds "
+                f"plain files only: take it out"
+            )
+
+
 def sweep(folder: Path) -> None:
     """Delete temporary files that a killed run left in a folder; they are never read."""
     for path in folder.glob(f"{_TEMPORARY}*"):

@@ -1,8 +1,11 @@
-"""Statements that hold for every engine: counts equal brute force, bad records are named."""
+"""Statements that hold for every engine: counts equal brute force, bad records are named, workers do
+what they are given, and one seed gives one release.
+"""
 
 import csv
 import os
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -12,13 +15,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from countveil import Seeded, pipeline
 from countveil.engines.registry import ENGINES, open_engine
-from countveil.errors import InputError, PlanError, RecordsError
+from countveil.errors import CertificateError, InputError, PlanError, RecordsError
+from countveil.measure import boundary
+from countveil.postprocess import descent
 from countveil.schema.plan import Plan
 from countveil.starter import write_start
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
-every_engine = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+every_engine = pytest.mark.parametrize("engine", (*ENGINES, "plain"), indirect=True)
 only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 
@@ -134,6 +140,7 @@ def as_view(folder: Path) -> str:
 
 SOURCES = {
     "local": [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed],
+    "plain": [as_parquet, as_counts, as_semicolons, as_renamed],
     "spark": [as_parquet, as_folder, as_view, as_counts, as_semicolons, as_renamed],
 }
 
@@ -248,6 +255,15 @@ def test_blank_and_nan_persons_are_nobody(engine, tiny):
         pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
         with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person"):
             open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@every_engine
+def test_codes_that_are_numbers_have_lost_their_zeros_and_are_refused(engine, tiny):
+    tiny.write_text(TINY_PLAN.replace("people.csv", "people.parquet"))
+    rows = {"area": [1, 2], "AGE": ["old", "old"], "SEX": ["f", "m"]}
+    pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
+    with pytest.raises(RecordsError, match="column 'area' holds .*codes are text so that leading"):
+        open_engine(engine).tabulate(Plan.load(tiny))
 
 
 @every_engine
@@ -434,6 +450,49 @@ def test_a_plan_without_records_is_refused(engine, tiny):
     tiny.write_text(text)
     with pytest.raises(PlanError, match="records: is needed to release"):
         open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@dataclass(frozen=True)
+class Squares:
+    def run(self, task: int) -> int:
+        if task < 0:
+            raise CertificateError("negative")
+        return task**2
+
+
+@every_engine
+def test_workers_do_tasks_in_order_and_raise_what_a_task_raised(engine, tmp_path):
+    with open_engine(engine).workers(2) as workers:
+        workers.reach(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        for large in (True, False):
+            done = workers.map(Squares(), iter(range(9)), large=large)
+            assert list(done) == [n**2 for n in range(9)]
+        with pytest.raises(CertificateError, match="^negative$"):
+            list(workers.map(Squares(), [1, -1, 2], large=True))
+        assert list(workers.map(Squares(), [], large=True)) == []
+        assert workers.retries == 0
+        assert workers.peak_memory >= 0
+
+
+@every_engine
+def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(boundary, "_VALUES", 3000)  # several parts a level
+    write_start(tmp_path / "start", people=400, seed=3)
+    plan = Plan.load(tmp_path / "start" / "plan.toml")
+    # The reference is made in this process alone.
+    pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1)
+    monkeypatch.setattr(boundary, "_MANY", 1)
+    monkeypatch.setattr(descent, "_MANY", 2)
+    pipeline.release(plan, to=tmp_path / "out", rng=Seeded(7), engine=engine, workers=2)
+    expected, found = (
+        {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+        for out in (tmp_path / "reference", tmp_path / "out")
+    )
+    for folder in ("measurements/", "estimates/"):
+        assert len([name for name in expected if name.startswith(folder)]) > 2
+    assert found == expected
+    assert not list((tmp_path / "out-internal" / "parts").iterdir())
 
 
 def test_unknown_engines_list_the_known_ones():

@@ -4,39 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 
 import pyarrow.csv
 import pytest
 from tests.conftest import TINY_PLAN
 
-from countveil import Release, Secure, Seeded, open_engine, pipeline
+from countveil import Release, Secure, open_engine, pipeline
 from countveil.engines.spark import SparkEngine
 from countveil.errors import RecordsError
-from countveil.measure import boundary
 from countveil.schema.plan import Plan
-from countveil.starter import write_start
-
-
-def files_of(out: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(out).as_posix(): path.read_bytes()
-        for path in out.rglob("*.parquet")
-        if path.is_file()
-    }
-
-
-def test_both_engines_give_the_same_bytes_for_the_same_seed(spark_session, tmp_path, monkeypatch):
-    monkeypatch.setattr(boundary, "_VALUES", 3000)  # several parts a level
-    write_start(tmp_path / "start", people=400, seed=3)
-    plan = Plan.load(tmp_path / "start" / "plan.toml")
-    for name in ("local", "spark"):
-        pipeline.release(plan, to=tmp_path / name, rng=Seeded(7), engine=name)
-    local, spark = (files_of(tmp_path / name) for name in ("local", "spark"))
-    assert len([name for name in local if name.startswith("measurements/")]) > 2
-    assert len([name for name in local if name.startswith("estimates/")]) > 2
-    assert local == spark
-    assert not list((tmp_path / "spark-internal" / "parts").iterdir())
 
 
 def test_a_frame_is_counted_in_place_of_the_plans_records(spark_session, tiny):

@@ -15,7 +15,7 @@ import pytest
 from countveil import Secure
 from countveil.engines.spark import workers as spark_workers
 from countveil.engines.spark.workers import SparkWorkers
-from countveil.errors import CertificateError, FolderError, InputError
+from countveil.errors import FolderError, InputError
 from countveil.measure import boundary
 from countveil.measure.drawing import DrawJob
 from countveil.measure.parts import Parts
@@ -30,8 +30,6 @@ def workers(spark_session):
 @dataclass(frozen=True)
 class Doubling:
     def run(self, task: int) -> tuple[int, int]:
-        if task == -1:
-            raise CertificateError("no such task")
         return 2 * task, os.getpid()
 
 
@@ -40,12 +38,6 @@ def test_results_come_in_the_order_of_the_tasks_from_other_processes(workers, mo
     results = list(workers.map(Doubling(), iter(range(20)), large=False))
     assert [value for value, _ in results] == [2 * task for task in range(20)]
     assert os.getpid() not in {process for _, process in results}
-
-
-def test_an_error_in_a_task_is_raised_here_as_it_was(workers):
-    with pytest.raises(CertificateError, match="^no such task$"):
-        list(workers.map(Doubling(), [1, 2, -1, 3], large=True))
-    assert workers.retries == 0, "what fails by itself is not tried again"
 
 
 @dataclass(frozen=True)

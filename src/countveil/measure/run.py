@@ -83,6 +83,12 @@ def release_of(folder: Path) -> str | None:
     return None if state is None else state["release"]
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse links in a release folder, and an internal one that is a link or holds one."""
+    internal = internal_of(folder)
+    storage.refuse_links([internal, *internal.rglob("*"), *folder.rglob("*")])
+
+
 def _read_state(folder: Path) -> dict[str, str] | None:
     """Return what the internal folder says of a run, None where there is none."""
     path = internal_of(folder) / _STATE
@@ -103,6 +109,7 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
     """
     internal = internal_of(folder)
     try:
+        refuse_links(folder)
         _refuse_something_else(folder, internal)  # before anything is made
         made = not internal.exists()
         storage.make_folder(internal, 0o700)

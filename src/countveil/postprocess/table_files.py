@@ -110,8 +110,15 @@ def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
     for table, stem in zip(tables, stems, strict=True):
         for item in table.variables:
             about = (table.name, stem, table.title, table.universe)
-            rows.writerow([*about, item.name, item.indent, item.label])
+            labels = [*about, item.name, item.label]
+            *first, label = (_inert(label) for label in labels)
+            rows.writerow([*first, item.indent, label])
     return text.getvalue()
+
+
+def _inert(label: str) -> str:
+    """Return a label that no spreadsheet runs: an apostrophe makes it text."""
+    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 
 def _as_markdown(estimates: Estimates, stems: list[str]) -> str:
