@@ -24,7 +24,7 @@ from countveil.schema.plan import Plan
 from countveil.starter import write_start
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
-every_engine = pytest.mark.parametrize("engine", (*ENGINES, "plain"), indirect=True)
+every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
 only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 

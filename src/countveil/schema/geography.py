@@ -201,7 +201,10 @@ def _refuse_odd(path: Path, level: str, column: _Column) -> None:
     formula = _as_bool(pc.match_substring_regex(column.codes, _FORMULA))
     long = _as_bool(pc.greater(pc.utf8_length(column.codes), _LONGEST_CODE))
     for bad, rule in (
-        (formula, "a code that begins with =, +, -, @, a tab or a line break, which spreadsheets run"),
+        (
+            formula,
+            "a code that begins with =, +, -, @, a tab or a line break, which spreadsheets run",
+        ),
         (long, f"a code of more than {_LONGEST_CODE} characters"),
     ):
         if bad.any():
@@ -242,7 +245,9 @@ def _refuse_bomb(path: Path, level: str) -> None:
     size = 0
     for group in range(facts.num_row_groups):
         columns = (facts.row_group(group).column(i) for i in range(facts.num_columns))
-        size += sum(item.total_uncompressed_size for item in columns if item.path_in_schema == level)
+        size += sum(
+            item.total_uncompressed_size for item in columns if item.path_in_schema == level
+        )
     if facts.num_rows > _MOST_UNITS or size > _MOST_BYTES:
         raise GeographyError(
             f"{path}: unpacks to {facts.num_rows:,} rows and {size:,} bytes in column {level!r}; a "
