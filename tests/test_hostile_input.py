@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, write_people
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.errors import FolderError, GeographyError, PlanError, VerificationError
@@ -19,6 +18,7 @@ from countveil.schema import geography
 from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan
 from countveil.storage import sha256
+from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, write_people
 
 TABLES = '[postprocess]\nmethod = "top-down"\ntables = ["SEX"]\n'
 CONSTRAINT = '[[constraints]]\nlevel = "area"\nquery = "SEX"\npath = "{}"\nreason = "known"\n'
