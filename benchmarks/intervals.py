@@ -1,4 +1,4 @@
-"""Intervals: least squares over a whole tree: its time, memory, growth, coverage; real blocks too."""
+"""Intervals by least squares and by replicates: time, memory, growth, coverage; real blocks too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import interval_coverage, least_squares
+from benchmarks import interval_coverage, least_squares, replicate_intervals
 from benchmarks.table import Missed
 
 PARTS: dict[str, Callable[[argparse.Namespace, Path], None]] = {
@@ -16,6 +16,8 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], None]] = {
     "peer": least_squares.peer,
     "coverage": interval_coverage.coverage,
     "real": interval_coverage.real,
+    "replicates": replicate_intervals.replicated_state,
+    "replicate-coverage": replicate_intervals.replicate_coverage,
 }
 
 
@@ -27,6 +29,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--people", type=int, default=650_000, help="people of the state")
     parser.add_argument("--runs", type=int, default=2, help="runs of the state; the best counts")
     parser.add_argument("--releases", type=int, default=200, help="simulated releases")
+    parser.add_argument("--count", type=int, default=100, help="replicates of the state")
+    parser.add_argument(
+        "--coverage-people", type=int, default=10_000, help="people of each replicated release"
+    )
+    parser.add_argument(
+        "--coverage-count", type=int, default=60, help="replicates of each release for coverage"
+    )
     parser.add_argument(
         "--data", type=Path, help="folder with ri_2010_block.csv; without it, no part real"
     )

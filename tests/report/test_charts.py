@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from fractions import Fraction
 from html.parser import HTMLParser
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ from countveil.assess.release_error import Accuracy
 from countveil.assess.risk import Risk
 from countveil.assess.risk_map import RiskMap, internal_map, public_map
 from countveil.errors import InputError
+from countveil.infer import AreaEstimates
+from countveil.infer.level_errors import LevelError
 from countveil.privacy.costs import ZCDP
 from countveil.report import charts
 from countveil.report.charts import theme, words
@@ -170,6 +173,37 @@ def released():
     }
 
 
+def level_errors():
+    """Exact at the top, one error for all in the middle, some exact and some not told below."""
+    return [
+        LevelError("region", "TOTAL", 2, 2, 2, 0, None, None, None, 1.5),
+        LevelError("town", "TOTAL", 4, 4, 0, 0, 2.5, 2.5, 2.5, None),
+        LevelError("area", "TOTAL", 40, 40, 3, 2, 2.25, 3.125, 90.5, 111.0),
+    ]
+
+
+def area_estimates(areas=4, query="TOTAL", error=7.0):
+    asked = SimpleNamespace(query=plan().schema.query(query))
+    cells = asked.query.cells
+    value = 100.0 + 37.5 * (np.arange(areas * cells).reshape(areas, cells) % 3)
+    errors = np.full((areas, cells), error)
+    names = tuple(f"district {number}" for number in range(areas))
+    if areas > 2:
+        errors[1], errors[2], value[2] = 0.0, np.inf, np.nan
+    return AreaEstimates(names, asked, value, errors, (), 0.9)
+
+
+def covered(**more):
+    rows = {
+        "level": ["county", "tract", "tract"],
+        "size_class": ["10,000+", "100-999", "0"],
+        "intervals": [400, 8_000, 50_000],
+        "covered": [0.905, 0.8875, 0.9975],
+        "standard_error": [0.0125, 0.0035, 0.0],
+    }
+    return pa.table(rows | more)
+
+
 PICTURES = {
     "posterior": lambda: charts.posterior(SEEN, disclosed()),
     "risk by rho": lambda: charts.risk_by_rho(
@@ -206,6 +240,12 @@ PICTURES = {
     ),
     "risk map": lambda: charts.risk_map(places()),
     "risk map with shapes": lambda: charts.risk_map(places("internal"), shapes=SHAPES),
+    "error by level": lambda: charts.error_by_level(level_errors()),
+    "areas with intervals": lambda: charts.areas_with_intervals(area_estimates()),
+    "a cell of areas": lambda: charts.areas_with_intervals(
+        area_estimates(2, "AGE*SEX"), cell=("old", "x")
+    ),
+    "coverage": lambda: charts.coverage(covered(), confidence=0.9, audience="public"),
     # The awkward ones: a single point, one level, one place, zeros, very long names.
     "one released value": lambda: charts.posterior(
         [3], {INTRUDERS[0]: assess.disclosure_risk(NOISE, observed=3, intruder=INTRUDERS[0])}
@@ -227,10 +267,17 @@ PICTURES = {
     ),
     "uniform groups": lambda: charts.uniform_groups(homogeneity_by_size(plan())),
     "one epsilon": lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(1, 1)),
+    "one level with an error": lambda: charts.error_by_level(level_errors()[1:2]),
+    "one exact area": lambda: charts.areas_with_intervals(area_estimates(1, error=0.0)),
+    "many areas": lambda: charts.areas_with_intervals(area_estimates(120), most=30),
+    "one internal coverage": lambda: charts.coverage(
+        covered().slice(0, 1), confidence=0.95, audience="internal"
+    ),
 }
 INTERNAL = {
     *("error by size", "exact and released", "residuals", "empirical loss", "homogeneity"),
     *("frontier", "replicates", "risk map with shapes", "no error", "long names", "one epsilon"),
+    "one internal coverage",
 }
 _DRAWN: dict[str, charts.Picture] = {}
 
@@ -675,6 +722,8 @@ def test_no_picture_accepts_confidential_counts(name):
         "two_hundred_intruders": (INTRUDERS[0], confidential),
     }.get(name, (confidential,))
     options = {"audience": "internal"} if name in ("exact_and_released", "replicates") else {}
+    if name == "coverage":
+        options = {"audience": "internal", "confidence": 0.9}
     with pytest.raises(InputError, match="came"):
         draw(*arguments, **options)
 

@@ -27,6 +27,7 @@ from countveil.report import lenses
 from countveil.report.decision_sheet import decision_sheet
 from countveil.report.document import as_pdf, internal_report, public_report
 from countveil.report.internal_lenses import internal_sections
+from countveil.report.interval_lens import interval_section
 from countveil.report.what_if import what_if
 from countveil.schema.plan import Plan
 
@@ -191,6 +192,7 @@ def sections(release, found):
     others, sheet = what_if(plan), decision_sheet(release)
     yield lenses.intruder_section(release, others)
     yield lenses.error_section(plan, sheet.errors)
+    yield interval_section(release)
     yield lenses.loss_section(plan)
     yield lenses.homogeneity_section(plan)
     yield lenses.public_section(release)
@@ -347,3 +349,10 @@ def test_shapes_of_places_are_drawn(released, tmp_path):
     ran = run("report", released.folder, "--shapes", tmp_path / "broken.json")
     assert ran.status == 2
     assert "cannot be read as GeoJSON" in ran.err
+
+
+def test_attributes_that_are_not_measured_leave_a_report(tiny):
+    """They tell nothing, so that there is nothing to compare the levels above with."""
+    tiny.write_text(TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'TOTAL = "1"'))
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
+    assert "unknown attribute: AGE" in public_report(Release.read(tiny.parent / "out"))

@@ -55,14 +55,11 @@ class Comparison:
     @property
     def errors(self) -> list[tuple[str, str, ExpectedError | None, ExpectedError | None]]:
         """Every level and query of either side, with its error in each."""
-        found = [
+        first, second = (
             {(item.level, item.query): item for item in side.errors}
             for side in (self.first, self.second)
-        ]
-        keys = dict.fromkeys([*found[0], *found[1]])
-        return [
-            (level, query, *(side.get((level, query)) for side in found)) for level, query in keys
-        ]
+        )
+        return [(*key, first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
 
 
 def compare(first: Plan | Release, second: Plan | Release) -> Comparison:

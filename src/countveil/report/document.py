@@ -17,6 +17,7 @@ from countveil.release.attachment import REPORTS
 from countveil.report import lenses, page
 from countveil.report.decision_sheet import DecisionSheet, decision_sheet
 from countveil.report.internal_lenses import internal_sections
+from countveil.report.interval_lens import interval_section
 from countveil.report.section import Section
 from countveil.report.what_if import WhatIf, what_if
 
@@ -72,6 +73,7 @@ def _report(
     parts = [
         lenses.intruder_section(release, others, shapes),
         lenses.error_section(plan, sheet.errors),
+        interval_section(release),
         lenses.loss_section(plan),
         lenses.homogeneity_section(plan),
         lenses.public_section(release),

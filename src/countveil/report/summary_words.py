@@ -29,7 +29,7 @@ def summary_sentences(summary: Summary) -> list[str]:
 def added(item: AttackRisk) -> tuple[float | None, float | None]:
     """Return what levels above, and counts published as they are, add to the evidence of a level."""
     own, above, counted = item.effective_rho, item.with_levels_above, item.with_invariants
-    if own is None or above is None or counted is None:
+    if not own or above is None or counted is None:  # no evidence of its own to compare with
         return None, None
     return max(0.0, above - own) / own, max(0.0, counted - above) / own
 

@@ -5,11 +5,13 @@ from countveil.report.charts.boxes import replicates
 from countveil.report.charts.budget_axis import decision_by_rho, risk_and_error, risk_by_rho
 from countveil.report.charts.decisions import decision_map, decision_map_two_levels
 from countveil.report.charts.dots import two_hundred_intruders
+from countveil.report.charts.error_bars import areas_with_intervals, error_by_level
 from countveil.report.charts.exact_against_released import (
     error_by_size,
     exact_and_released,
     residuals,
 )
+from countveil.report.charts.interval_coverage import coverage
 from countveil.report.charts.levels import risk_by_level, risk_by_levels_known
 from countveil.report.charts.loss import empirical_loss
 from countveil.report.charts.picture import Picture
@@ -20,11 +22,14 @@ from countveil.report.charts.uniform_groups import uniform_groups
 
 __all__ = [
     "Picture",
+    "areas_with_intervals",
     "budget_allocation",
+    "coverage",
     "decision_by_rho",
     "decision_map",
     "decision_map_two_levels",
     "empirical_loss",
+    "error_by_level",
     "error_by_size",
     "exact_and_released",
     "expected_error",

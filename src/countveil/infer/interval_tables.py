@@ -1,0 +1,180 @@
+"""Intervals of all units of a level or of areas, laid out alike whatever method made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+
+from countveil.errors import InputError
+from countveil.infer.area_files import AREA, GEOCODE, NamedAreas
+from countveil.infer.areas import units_of
+from countveil.infer.cell_tables import laid_out
+from countveil.infer.interval import checked
+from countveil.infer.spread import Replicates, summary
+from countveil.infer.two_pass import LeastSquares
+from countveil.numerics import IntArray
+from countveil.postprocess.estimates import labelled
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+UNITS, QUERY = "units", "query"
+NUMBERS = ("value", "estimate", "bias", "standard_error", "lower", "upper")
+
+_AREAS = 256  # whose covariances are held at a time
+_DRAWS = 10_000_000  # numbers of replicates held at a time
+_MOST_ROWS = 2**25
+
+Places = str | NamedAreas  # all units of a level, or areas made of some
+
+
+def intervals_of(
+    found: LeastSquares | Replicates, places: Places, query: str, *, confidence: float
+) -> Iterator[pa.Table]:
+    """Yield a row per place and cell: geocode or area and units, categories, and the numbers.
+
+    Numbers are value, standard_error, lower and upper by least squares; of replicates estimate, bias,
+    standard_error, lower and upper. Some places come after others, so that all need not be held.
+    """
+    asked = found.plan.schema.query(query)
+    refuse_taken_names(asked)
+    checked(confidence)
+    if isinstance(found, LeastSquares):
+        if isinstance(places, NamedAreas):
+            return _areas(found, places, query, confidence)
+        return _units(found, places, query, confidence)
+    if isinstance(places, NamedAreas):
+        return _replicated_areas(found, places, asked, confidence)
+    return _replicated_units(found, places, asked, confidence)
+
+
+def together(table: pa.Table, query: str, attributes: Sequence[str]) -> pa.Table:
+    """Return a table as one of several queries: with the query's name, and all attributes as text.
+
+    An attribute that the query does not have is null, and so are numbers that are not determined.
+    """
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        name: table[name].cast(pa.string()) if name != UNITS else table[name]
+        for name in (AREA, UNITS, GEOCODE)
+        if name in table.column_names
+    }
+    columns[QUERY] = pa.repeat(query, table.num_rows)
+    for name in attributes:
+        has = name in table.column_names
+        columns[name] = (
+            table[name].cast(pa.string()) if has else pa.nulls(table.num_rows, pa.string())
+        )
+    for name in NUMBERS:
+        if name in table.column_names:
+            column = table[name]
+            known = pc.is_finite(column) if pa.types.is_floating(column.type) else None
+            columns[name] = (
+                column if known is None else pc.if_else(known, column, pa.scalar(None, column.type))
+            )
+    return pa.table(columns)
+
+
+def attributes_of(plan: Plan, queries: Sequence[str]) -> list[str]:
+    """Return the attributes and recodes of queries, each once, in the order they are named."""
+    return list(
+        dict.fromkeys(name for query in queries for name, _ in plan.schema.query(query).labels)
+    )
+
+
+def rows_of(places: Places, geography: Geography, query: Query) -> int:
+    """Return how many rows a query of places has."""
+    number = len(places) if isinstance(places, NamedAreas) else geography.units(places)
+    return number * query.cells
+
+
+def refuse_taken_names(query: Query) -> None:
+    """Refuse an attribute whose name is that of a column of the result."""
+    taken = (AREA, GEOCODE, UNITS, QUERY, *NUMBERS)
+    for name, _ in query.labels:
+        if name in taken:
+            raise InputError(
+                f"query {query.name!r}: the name {name} is taken by a column of the result; ask for a "
+                f"query without it, or rename the attribute in the plan"
+            )
+
+
+def _units(found: LeastSquares, level: str, query: str, confidence: float) -> Iterator[pa.Table]:
+    for part in found.batches(level, query):
+        codes = found.geography.geocodes(level, part.start, part.stop)
+        yield laid_out(GEOCODE, codes, part.query, part.value, part.standard_error, confidence)
+
+
+def _areas(
+    found: LeastSquares, areas: NamedAreas, query: str, confidence: float
+) -> Iterator[pa.Table]:
+    for some in _cut(areas, _AREAS):
+        asked = found.areas(some, query, level=areas.level, confidence=confidence)
+        yield _with_units(asked.table(), some)
+
+
+def _replicated_units(
+    made: Replicates, level: str, query: Query, confidence: float
+) -> Iterator[pa.Table]:
+    rows = rows_of(level, made.estimates.geography, query)
+    if rows > _MOST_ROWS:
+        raise InputError(
+            f"query {query.name!r}: has {rows:,} rows at level {level}, and {_MOST_ROWS:,} is the "
+            f"limit of replicates; ask for a query of fewer cells, or for areas"
+        )
+    yield made.interval(level, query.name, confidence=confidence)
+
+
+def _replicated_areas(
+    made: Replicates, areas: NamedAreas, query: Query, confidence: float
+) -> Iterator[pa.Table]:
+    for some in _cut(areas, max(1, _DRAWS // (made.count * query.cells))):
+        released, drawn = _sums(made, areas.level, some, query)
+        table = labelled(pa.array(list(some)), query, released).rename_columns({GEOCODE: AREA})
+        for name, column in summary(released, drawn, confidence, "bias-corrected").items():
+            table = table.append_column(name, pa.array(column.reshape(-1)))
+        yield _with_units(table, some)
+
+
+def _sums(
+    made: Replicates, level: str, areas: dict[str, pa.StringArray], query: Query
+) -> tuple[IntArray, IntArray]:
+    """Add up units: areas × cells as released, and replicates × areas × cells."""
+    geography = made.estimates.geography
+    members = [units_of(geography, level, codes, name) for name, codes in areas.items()]
+    area = np.repeat(np.arange(len(members)), [len(units) for units in members])
+    unit = np.concatenate(members)
+    released = np.zeros((len(members), query.cells), np.int64)
+    drawn = np.zeros((len(members), made.count * query.cells), np.int64)
+    step = max(1, _DRAWS // (made.count * query.cells))
+    for start in range(0, geography.units(level), step):
+        stop = min(start + step, geography.units(level))
+        inside = (unit >= start) & (unit < stop)
+        if not inside.any():
+            continue
+        pairs = (area[inside], unit[inside] - start)
+        adder = sp.csr_array(
+            (np.ones(len(pairs[0]), np.int64), pairs), shape=(len(members), stop - start)
+        )
+        released += adder @ made.estimates.counts(level, query, start, stop)
+        values = made.values(level, query, start, stop)
+        drawn += adder @ values.transpose(1, 0, 2).reshape(stop - start, -1)
+    return released, drawn.reshape(len(members), made.count, query.cells).transpose(1, 0, 2)
+
+
+def _cut(areas: NamedAreas, most: int) -> Iterator[dict[str, pa.StringArray]]:
+    """Yield the areas, some at a time."""
+    left = iter(areas.units.items())
+    while some := dict(islice(left, most)):
+        yield some
+
+
+def _with_units(table: pa.Table, areas: dict[str, pa.StringArray]) -> pa.Table:
+    """Return the table with how many units each area has, beside its name."""
+    sizes = np.array([len(codes) for codes in areas.values()], np.int64)
+    units = np.repeat(sizes, table.num_rows // len(sizes))
+    return table.add_column(1, UNITS, pa.array(units))

@@ -1,0 +1,259 @@
+"""How sure estimates are: their standard errors by level, and areas with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from countveil.errors import InputError
+from countveil.infer.areas import AreaEstimates
+from countveil.infer.labelled_rows import cell_name, cell_number
+from countveil.infer.level_errors import LevelError
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.lines import Axis, end_labels
+from countveil.report.charts.picture import Picture, described
+
+_ESTIMATE, _NOISE = "least squares", "own noise"
+_WIDE = 20.0  # largest over smallest, from which a logarithmic axis shows more
+_APART = 11  # pixels between the two marks of a level
+_ROW = 22
+
+
+def error_by_level(errors: Sequence[LevelError]) -> Picture:
+    """Draw the standard error of a query's counts at each level, beside the query's own noise.
+
+    A dot is the median of all units and cells, its stroke goes from the smallest to the largest.
+    """
+    found = [given.of_kind(item, LevelError, "errors") for item in given.some(errors, "errors")]
+    queries = list(dict.fromkeys(item.query for item in found))
+    if len(queries) > 1:
+        raise InputError(
+            f"errors: of {words.listed(queries)} came; one picture is of one query, so give one"
+        )
+    if all(item.median is None for item in found):
+        raise InputError(
+            f"errors: all counts of {queries[0]} are exact or not determined, so there is nothing to "
+            f"draw; give another query"
+        )
+    rows = [
+        {
+            "level": item.level,
+            "query": item.query,
+            "units": item.units,
+            "counts": item.counts,
+            "exact": item.exact,
+            "not_determined": item.undetermined,
+            "smallest_standard_error": item.smallest,
+            "median_standard_error": item.median,
+            "largest_standard_error": item.largest,
+            "own_noise": item.noise,
+        }
+        for item in found
+    ]
+    told = [_level_told(item) for item in found]
+    worst = max(found, key=lambda item: item.median or 0.0)
+    return described(
+        "error-by-level",
+        f"Standard error of {theme.shortened(queries[0])}, by level",
+        _by_level(found),
+        alt_text=[
+            f"Dots of the standard error of {queries[0]} for each level, beside that of its own noise.",
+            *told,
+        ],
+        caption=[
+            "A dot is the middle of all units and cells of a level, its stroke goes from the smallest "
+            "to the largest. A square is the noise of the query alone, without what other queries and "
+            "levels add.",
+            _level_told(worst),
+        ],
+        table=pa.Table.from_pylist(rows),
+    )
+
+
+def areas_with_intervals(
+    found: AreaEstimates, *, cell: str | Sequence[str] | None = None, most: int = 40
+) -> Picture:
+    """Draw the estimate of each area with its interval, the largest first.
+
+    Of a query with more than one cell, `cell` names one by its categories.
+    """
+    found = given.of_kind(found, AreaEstimates, "found")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InputError(f"most: {most!r} is not allowed; it is a whole number from 1 on")
+    number, what = _cell(found, cell)
+    lower, upper = found.lower[:, number], found.upper[:, number]
+    value, error = found.value[:, number], found.standard_error[:, number]
+    known = np.isfinite(error)
+    if not known.any():
+        raise InputError(f"found: {what} is determined in none of these areas; draw another cell")
+    order = sorted(range(len(value)), key=lambda i: (not known[i], -value[i] if known[i] else 0.0))
+    rows: list[dict[str, Any]] = [
+        {
+            "area": found.names[i],
+            "cell": what,
+            "estimate": float(value[i]) if known[i] else None,
+            "standard_error": float(error[i]) if known[i] else None,
+            "lower": float(lower[i]) if known[i] else None,
+            "upper": float(upper[i]) if known[i] else None,
+            "confidence": found.confidence,
+        }
+        for i in order
+    ]
+    drawn = [row for row in rows if row["estimate"] is not None]
+    first, last = drawn[0], drawn[-1]
+    told = [
+        f"{_area_told(row)}." for row, wanted in ((first, True), (last, len(drawn) > 1)) if wanted
+    ]
+    left = len(rows) - len(drawn)
+    return described(
+        "areas-with-intervals",
+        f"{theme.shortened(what)} of each area",
+        _with_intervals(drawn[:most], what),
+        alt_text=[
+            f"Dots of the estimate of each area, the largest first, with strokes that are its "
+            f"{words.percent(found.confidence)} interval.",
+            *told,
+        ],
+        caption=[
+            f"Strokes are {words.percent(found.confidence)} intervals of each area for itself. Where "
+            f"those of two areas overlap, the order may be the other way.",
+            *told,
+            "Where the release does not determine the count of an area, none is drawn."
+            if left
+            else "",
+            "Those not drawn are in the table." if len(drawn) > most else "",
+        ],
+        table=pa.Table.from_pylist(rows),
+    )
+
+
+def _level_told(item: LevelError) -> str:
+    if item.median is None:
+        return (
+            f"At level {item.level} all are exact."
+            if item.exact == item.counts
+            else (f"At level {item.level} the release tells none that is not exact.")
+        )
+    assert item.smallest is not None
+    assert item.largest is not None
+    if words.number(item.smallest) == words.number(item.largest):
+        return f"At level {item.level} it is {words.number(item.median)}."
+    return (
+        f"At level {item.level} it is {words.number(item.median)} in the middle, from "
+        f"{words.number(item.smallest)} to {words.number(item.largest)}."
+    )
+
+
+def _area_told(row: dict[str, Any]) -> str:
+    if row["standard_error"] == 0:
+        return f"{row['area']}: {words.number(row['estimate'])}, exact"
+    return (
+        f"{row['area']}: {words.number(row['estimate'])}, between {words.number(row['lower'])} and "
+        f"{words.number(row['upper'])}"
+    )
+
+
+def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, str]:
+    """Return the number of the cell to draw, and what it is called."""
+    query = found.query
+    if cell is None:
+        if query.cells > 1:
+            raise InputError(
+                f"cell: {query.name} has {query.cells:,} cells, and one picture is of one; name it by "
+                f"its categories"
+            )
+        return 0, query.name
+    number = cell_number(query, cell)
+    return number, cell_name(query, number)
+
+
+def _by_level(found: Sequence[LevelError]) -> alt.LayerChart:
+    levels = [item.level for item in found]
+    drawn: list[dict[str, Any]] = []
+    for at, item in enumerate(found):
+        if item.median is None:
+            continue
+        ends = {"low": item.smallest, "high": item.largest}
+        for series, y in ((_ESTIMATE, item.median), (_NOISE, item.noise)):
+            if y is not None:
+                row = {"x": at, "level": item.level, "series": series, "y": y}
+                row |= {"label": words.number(float(f"{y:.3g}"))}
+                drawn.append(row | (ends if series == _ESTIMATE else {"low": y, "high": y}))
+    names = [name for name in (_ESTIMATE, _NOISE) if any(r["series"] == name for r in drawn)]
+    up = [value for row in drawn for value in (row["low"], row["high"])]
+    log = min(up) * _WIDE < max(up)
+    axis = (
+        Axis("standard error", min(up) / 1.5, max(up) * 1.5, log=True)
+        if log
+        else Axis("standard error", 0.0, theme.padded(0.0, max(up))[1])
+    )
+    step = 104 if len(levels) <= 7 else 84
+    across = alt.X(
+        "level:N",
+        sort=levels,
+        title=None,
+        axis=alt.Axis(labelAngle=0, labelLimit=step, grid=False),
+        scale=alt.Scale(domain=levels),
+    )
+    layers: list[alt.Chart] = []
+    for number, name in enumerate(names):
+        aside = (2 * number - 1) * _APART if len(names) > 1 else 0
+        base = theme.values([row for row in drawn if row["series"] == name]).encode(
+            x=across,
+            y=alt.Y("y:Q", scale=axis.scale(up), axis=axis.axis(up, grid=True)),
+            color=theme.colour(names),
+        )
+        if name == _ESTIMATE:
+            layers.append(
+                base.mark_rule(xOffset=aside, strokeWidth=2).encode(y="low:Q", y2="high:Q")
+            )
+        layers.append(
+            base.mark_point(xOffset=aside, size=60, opacity=1).encode(shape=theme.shape(names))
+        )
+        right = aside > 0 or len(names) == 1
+        layers.append(
+            base.mark_text(
+                align="left" if right else "right", dx=aside + (7 if right else -7), color=theme.INK
+            ).encode(text="label:N", color=alt.value(theme.INK))
+        )
+    without = [
+        {"level": item.level, "label": "exact" if item.exact == item.counts else "not told"}
+        for item in found
+        if item.median is None
+    ]
+    if without:
+        base = theme.values(without).encode(x=across, y=alt.value(theme.HEIGHT - 10))
+        layers.append(base.mark_text(color=theme.FAINT).encode(text="label:N"))
+    layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(levels))
+    return theme.layered(*layers).properties(
+        width=max(140, step * len(levels)), height=theme.HEIGHT
+    )
+
+
+def _with_intervals(rows: Sequence[dict[str, Any]], what: str) -> alt.LayerChart:
+    drawn = [{**row, "label": words.number(row["estimate"])} for row in rows]
+    ends = [value for row in rows for value in (row["lower"], row["upper"])]
+    low, high = theme.padded(min(ends), max(ends))
+    base = theme.values(drawn).encode(
+        y=alt.Y(
+            "area:N",
+            sort=[row["area"] for row in rows],
+            title=None,
+            axis=alt.Axis(ticks=False, domain=False, labelLimit=220, grid=True),
+        )
+    )
+    scale = alt.Scale(domain=[low, high], nice=False, zero=False)
+    axis = alt.Axis(grid=False, tickCount=5, format=",~r", labelOverlap="greedy")
+    across = alt.X("lower:Q", title=theme.shortened(what), scale=scale, axis=axis)
+    blue = theme.COLOURS[0]
+    return theme.layered(
+        base.mark_rule(color=blue, strokeWidth=2).encode(x=across, x2="upper:Q"),
+        base.mark_tick(color=blue, thickness=2, height=10, opacity=1).encode(x="lower:Q"),
+        base.mark_tick(color=blue, thickness=2, height=10, opacity=1).encode(x="upper:Q"),
+        base.mark_point(color=blue, size=36, opacity=1).encode(x="estimate:Q"),
+        base.mark_text(align="left", dx=9).encode(x=alt.value("width"), text="label:N"),
+    ).properties(width=theme.WIDTH, height=alt.Step(_ROW))

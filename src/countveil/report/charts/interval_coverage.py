@@ -1,0 +1,138 @@
+"""How often intervals held the count, in releases of counts that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from countveil.errors import InputError
+from countveil.report.charts import given, theme, words
+from countveil.report.charts.picture import Audience, Picture, described
+
+_MOST_ROWS = 60
+_NEEDED = ("level", "intervals", "covered", "standard_error")
+_REACH = 2.0  # standard errors of a share that its stroke shows either way
+_ROW = 22
+
+
+def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Picture:
+    """Draw how often intervals held the count in simulated releases, beside how often they should.
+
+    `table` has a row for each `level`, and `query`, `size_class` or `method` if it has those:
+    `intervals`, the share `covered`, and its `standard_error`. `audience` is internal unless the counts
+    that the releases were made from may be seen by anybody.
+    """
+    table = given.of_kind(table, pa.Table, "table")
+    if audience not in ("public", "internal"):
+        raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence: {confidence} is not allowed; it lies between 0 and 1")
+    rows = _coverage_rows(table, confidence)
+    least, most = (pick(rows, key=lambda row: row["covered"]) for pick in (min, max))
+    told = [
+        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} intervals "
+        f"held the count, with a standard error of {words.percent(row['standard_error'])}."
+        for row in ([least] if least is most else [least, most])
+    ]
+    return described(
+        "interval-coverage",
+        "How often intervals held the count",
+        _covered(rows, confidence),
+        alt_text=[
+            f"Dots of the share of intervals that held the count, with strokes for its error, beside a "
+            f"line at {words.percent(confidence)}.",
+            *told,
+        ],
+        caption=[
+            f"Simulated releases of counts that are known. Intervals should hold them in "
+            f"{words.percent(confidence)} of cases. A stroke is two standard errors of the share "
+            f"either way.",
+            *told,
+        ],
+        table=pa.Table.from_pylist(rows),
+        audience=audience,
+    )
+
+
+def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
+    for name in _NEEDED:
+        if name not in table.column_names:
+            raise InputError(
+                f"table: no column {name!r}; it needs {', '.join(_NEEDED)}, and has "
+                f"{', '.join(table.column_names) or 'none'}"
+            )
+    if not 0 < table.num_rows <= _MOST_ROWS:
+        raise InputError(
+            f"table: {table.num_rows} rows came; one picture holds between 1 and {_MOST_ROWS}"
+        )
+    given.numbers(table["intervals"].to_pylist(), "table, intervals", above_zero=True)
+    shares = given.numbers(table["covered"].to_pylist(), "table, covered")
+    errors = given.numbers(table["standard_error"].to_pylist(), "table, standard_error")
+    if not ((shares >= 0) & (shares <= 1)).all() or (errors < 0).any():
+        raise InputError(
+            "table: a share below 0 or above 1 came, or an error below 0; give shares, not percent"
+        )
+    several = [
+        name
+        for name in ("query", "level", "size_class", "method")
+        if name in table.column_names and (name == "level" or len(set(table[name].to_pylist())) > 1)
+    ]
+    rows = []
+    for row in table.to_pylist():
+        kept = {name: str(row[name]) for name in several}
+        rows.append(
+            {
+                "of": ", ".join(kept.values()),
+                **kept,
+                "intervals": int(row["intervals"]),
+                "covered": float(row["covered"]),
+                "standard_error": float(row["standard_error"]),
+                "nominal": confidence,
+            }
+        )
+    names = [row["of"] for row in rows]
+    if len(set(names)) < len(names):
+        raise InputError(
+            "table: two rows are of the same level, query, size class and method; give each once"
+        )
+    return rows
+
+
+def _covered(rows: Sequence[dict[str, Any]], confidence: float) -> alt.LayerChart:
+    drawn = [
+        {
+            **row,
+            "low": max(0.0, row["covered"] - _REACH * row["standard_error"]),
+            "high": min(1.0, row["covered"] + _REACH * row["standard_error"]),
+            "label": words.percent(float(f"{row['covered']:.3g}")),
+        }
+        for row in rows
+    ]
+    ends = [confidence, *(value for row in drawn for value in (row["low"], row["high"]))]
+    low, high = theme.padded(min(ends), max(ends))
+    base = theme.values(drawn).encode(
+        y=alt.Y(
+            "of:N",
+            sort=[row["of"] for row in rows],
+            title=None,
+            axis=alt.Axis(ticks=False, domain=False, labelLimit=260, grid=True),
+        )
+    )
+    across = alt.X(
+        "low:Q",
+        title="intervals that held the count",
+        scale=alt.Scale(domain=[max(0.0, low), min(1.0, high)], nice=False, zero=False),
+        axis=alt.Axis(grid=False, tickCount=5, format="~%", labelOverlap="greedy"),
+    )
+    blue = theme.COLOURS[0]
+    nominal = theme.values([{"x": confidence, "label": f"should be {words.percent(confidence)}"}])
+    return theme.layered(
+        nominal.mark_rule(color=theme.INK, strokeDash=[3, 3], strokeWidth=1.2).encode(x="x:Q"),
+        nominal.mark_text(dy=-4, baseline="bottom").encode(x="x:Q", y=alt.value(0), text="label:N"),
+        base.mark_rule(color=blue, strokeWidth=2).encode(x=across, x2="high:Q"),
+        base.mark_point(color=blue, size=60, opacity=1).encode(x="covered:Q"),
+        base.mark_text(align="left", dx=9).encode(x=alt.value("width"), text="label:N"),
+    ).properties(width=theme.WIDTH, height=alt.Step(_ROW))
