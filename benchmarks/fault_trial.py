@@ -48,13 +48,14 @@ class Trial:
         command = [sys.executable, "-m", "benchmarks._release_child", str(self.plan)]
         command += ["--to", str(self.out), "--ledger", str(self.ledger), "--quiet"]
         command += ["--engine", self.engine, "--workers", "2"]
-        return subprocess.Popen(
-            command,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=(self.plan.parent / "errors.txt").open("wb"),
-            preexec_fn=before,
-        )
+        with (self.plan.parent / "errors.txt").open("wb") as errors:
+            return subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                preexec_fn=before,
+            )
 
     def state(self) -> str:
         """Say where it stands."""

@@ -180,10 +180,14 @@ def _note_full(trial: Trial, status: int, tally: Counter[str]) -> None:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kills", type=int, default=200, help="kills at random points")
-    parser.add_argument("--clock-kills", type=int, default=30, help="kills by the clock")
-    parser.add_argument("--worker-kills", type=int, default=30, help="kills of a pool process")
-    parser.add_argument("--full-disks", type=int, default=30, help="disks that fill up")
+    parser.add_argument("--kills", type=int, default=120, help="releases killed at random points")
+    parser.add_argument("--clock-kills", type=int, default=30, help="releases killed by the clock")
+    parser.add_argument(
+        "--worker-kills", type=int, default=30, help="releases that lose a pool process"
+    )
+    parser.add_argument(
+        "--full-disks", type=int, default=30, help="releases onto disks that fill up"
+    )
     parser.add_argument("--cluster", action="store_true", help="on a Spark cluster instead")
     parser.add_argument("--runs", type=int, default=30, help="releases on the cluster")
     parser.add_argument("--seed", type=int, default=None, help="repeat a series")
@@ -209,7 +213,7 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
     plan = prepare(folder)
     events = count_events(plan)
     print(f"faults: seed {seed}, {events:,} places to be killed at inside the door")
-    while tally.kills < options.kills:
+    for _ in range(options.kills):
         kill_until_done(plan, "out", events, rng, tally)
     print(
         f"{tally.runs} releases, {tally.kills} kills at random points: "
@@ -218,7 +222,7 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
         f"{tally.after_manifest} after the manifest",
         flush=True,
     )
-    while by_clock.runs < options.clock_kills:
+    for _ in range(options.clock_kills):
         kill_by_clock(plan, "out", rng, by_clock)
     print(
         f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM)",
@@ -230,3 +234,5 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
         fill_the_disk(plan, "out", rng, others)
     for what, times in sorted(others.items()):
         print(f"{times:4d} x {what}")
+    runs = tally.runs + by_clock.runs + options.worker_kills + options.full_disks
+    print(f"{runs} releases in all")

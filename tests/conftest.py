@@ -95,14 +95,15 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests with `spark` in their name to one process: it starts the cluster once."""
+    """Give all tests on the cluster to one process, and all in the browser: they start it once."""
+    # The marks of `--dist loadgroup` are not seen: pytest 9.2 keeps a test's name from being changed.
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneForSpark(LoadScopeScheduling):
+    class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if "spark" in nodeid else nodeid
+            return next((group for group in ("spark", "browser") if group in nodeid), nodeid)
 
-    return OneForSpark(config, log)
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")

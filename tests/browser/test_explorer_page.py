@@ -13,8 +13,6 @@ from countveil.explorer.answer import answer
 from countveil.explorer.settings import Settings, changed
 from countveil.schema.plan import Plan
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 PLAN = TINY_PLAN + (
     '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
     "[intruder]\npriors = [0.5, 0.1]\nlimit = 1.6\n"
