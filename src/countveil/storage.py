@@ -101,6 +101,11 @@ def refuse_links(paths: Iterable[Path]) -> None:
             )
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that a killed run left half-written, by its name."""
+    return path.name.startswith(_TEMPORARY)
+
+
 def sweep(folder: Path) -> None:
     """Delete temporary files that a killed run left in a folder; they are never read."""
     for path in folder.glob(f"{_TEMPORARY}*"):

@@ -161,6 +161,24 @@ def test_folders_that_hold_something_else_are_refused(tiny):
     assert not (tiny.parent / "ledger.sqlite").exists()
 
 
+def test_what_a_run_leaves_that_was_killed_before_it_had_an_identity_is_no_hindrance(tiny):
+    internal = tiny.parent / "out-internal"
+    (internal / "parts").mkdir(parents=True)
+    (tiny.parent / "out").mkdir()
+    left = [".countveil-temporary-1-run.json", "parts/.countveil-temporary-2-area.parquet"]
+    for path in (*(internal / name for name in left), tiny.parent / "out" / left[0]):
+        path.write_bytes(b"torn")
+    (internal / "lock").touch()
+    taken(tiny)
+    assert not list(tiny.parent.rglob(".countveil-temporary-*"))
+    Release.read(tiny.parent / "out").verify(tiny.parent / "ledger.sqlite")
+    other = tiny.parent / "other-internal"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    with pytest.raises(FolderError, match="other-internal: holds something else"):
+        taken(tiny, "other")
+
+
 def test_a_refused_charge_writes_nothing(tiny):
     taken(tiny, "first")
     tiny.write_text(TINY_PLAN.replace("Tiny", "Tiny, again") + '[ledger]\ntotal = "2"\n')

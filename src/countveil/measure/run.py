@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +135,8 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
             _begin(internal, state, made)
         else:
             _refuse_another(folder, state, identity, records_hash)
-        storage.sweep(internal / _PARTS)
+        for place in (internal, internal / _PARTS):
+            storage.sweep(place)
         run = Run(folder, internal, state["release"], new)
         run.log("attempt", release=run.release, new=new)
         yield run
@@ -153,16 +154,21 @@ def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
 
 
 def _refuse_something_else(folder: Path, internal: Path) -> None:
-    """Refuse to begin where there is something that is no release of ours."""
+    """Refuse to begin where there is something that is no release of ours.
+
+    What a run leaves that was killed before it had an identity is ours: a lock, half-written files.
+    """
     if (internal / _STATE).exists():
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(_foreign(folder.iterdir()))):
         raise FolderError(f"{folder}: holds something else; name a new or empty folder")
-    if internal.exists() and (
-        not internal.is_dir()
-        or any(path.is_file() and path.name != LOCK for path in internal.rglob("*"))
-    ):
+    inside = (path for path in internal.rglob("*") if path.is_file() and path.name != LOCK)
+    if internal.exists() and (not internal.is_dir() or any(_foreign(inside))):
         raise FolderError(f"{internal}: holds something else; name another folder")
+
+
+def _foreign(paths: Iterable[Path]) -> Iterator[Path]:
+    return (path for path in paths if not storage.is_temporary(path))
 
 
 def _refuse_another(
