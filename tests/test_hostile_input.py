@@ -13,8 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
-from countveil.errors import FolderError, GeographyError, PlanError, VerificationError
-from countveil.schema import geography
+from countveil.cli import infer_command
+from countveil.errors import FolderError, GeographyError, InputError, PlanError, VerificationError
+from countveil.infer.area_files import read_areas
+from countveil.schema import one_table, unpacking
+from countveil.schema.delimited import without_formulas
 from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan
 from countveil.storage import sha256
@@ -88,6 +91,43 @@ def test_labels_in_the_codebook_are_text_to_a_spreadsheet(tiny):
     Release.read(tiny.parent / "out").verify(simulation=True)
 
 
+def test_public_facts_that_a_spreadsheet_would_run_are_refused_before_they_are_published(tiny):
+    evil = "=1+1"
+    facts = tiny.parent / "facts.csv"
+    facts.write_text(f"area,SEX,at_most\nA1,f,3\nA1,{evil},3\n")
+    tiny.write_text(TINY_PLAN.replace('"x"]', f'"{evil}"]') + CONSTRAINT.format("facts.csv"))
+    people = [(area, age, evil if sex == "x" else sex) for area, age, sex in TINY_PEOPLE]
+    write_people(tiny.parent / "people.csv", people)
+    with pytest.raises(InputError, match="facts.csv: row 2: column 'SEX' begins with =.*published"):
+        released(tiny)
+    assert not (tiny.parent / "out").exists()
+    assert not (tiny.parent / "l.sqlite").exists()
+
+
+def test_whatever_table_is_written_as_csv_its_texts_are_no_formulas(tmp_path):
+    texts = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "fine", "", None]
+    columns = {"=name": texts, "coded": pa.array(texts).dictionary_encode(), "n": range(-5, 6)}
+    table = without_formulas(pa.table({name: pa.array(value) for name, value in columns.items()}))
+    assert table.column_names == ["'=name", "coded", "n"]
+    for name in ("'=name", "coded"):
+        assert table[name].to_pylist() == [*(f"'{text}" for text in texts[:8]), "fine", "", None]
+    assert table["n"].to_pylist() == list(range(-5, 6))
+    infer_command._write(tmp_path / "rates.csv", pa.table({"geocode": texts[:2]}))
+    assert (tmp_path / "rates.csv").read_text() == '"geocode"\n"\'=1"\n"\'+1"\n'
+
+
+def test_other_files_that_unpack_to_too_much_are_refused_unread(tiny, monkeypatch):
+    table = {"area": ["A1"] * 9, "region": ["R1"] * 9, "count": [1] * 9}
+    path = tiny.parent / "nine.parquet"
+    pq.write_table(pa.table(table), path)
+    monkeypatch.setattr(unpacking, "MOST_ROWS", 8)
+    places = Plan.load(tiny).geography()
+    with pytest.raises(InputError, match="unpacks to 9 rows and .*, 8 at most"):
+        read_areas(path, places, level="region")
+    with pytest.raises(InputError, match="unpacks to 9 rows and .*, 8 at most"):
+        one_table._columns(path, "region", "count")
+
+
 @pytest.mark.parametrize("engine", ["local", "plain", "spark"], indirect=True)
 def test_sql_in_column_names_and_categories_is_text(engine, tiny):
     column = "a\"; DROP TABLE people; --`'\\"
@@ -112,13 +152,13 @@ def test_a_crosswalk_that_unpacks_to_too_much_is_refused_unread(tmp_path, monkey
     same = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["A1"]))
     pq.write_table(pa.table({"region": same, "area": same}), path, compression="zstd")
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr(geography, "_MOST_UNITS", rows - 1)
+    monkeypatch.setattr(unpacking, "MOST_ROWS", rows - 1)
     with pytest.raises(GeographyError, match="unpacks to 3,000,000 rows"):
         read_crosswalk(path, ["region", "area"])
     long = pa.table({"region": ["R"], "area": ["A" * 50_000_000]})
     pq.write_table(long, path, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(geography, "_MOST_BYTES", 40_000_000)
+    monkeypatch.setattr(unpacking, "MOST_BYTES", 40_000_000)
     with pytest.raises(GeographyError, match="50,000,0.. bytes in column 'area'"):
         read_crosswalk(path, ["region", "area"])
 

@@ -15,9 +15,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from countveil import Seeded, pipeline
+from countveil import Seeded, infer, pipeline
+from countveil.assess.risk_map import internal_map, public_map
 from countveil.engines.registry import ENGINES, open_engine
 from countveil.errors import CertificateError, InputError, PlanError, RecordsError
+from countveil.infer import tree_passes
 from countveil.measure import boundary
 from countveil.postprocess import descent
 from countveil.schema.plan import Plan
@@ -493,6 +495,38 @@ def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, mo
         assert len([name for name in expected if name.startswith(folder)]) > 2
     assert found == expected
     assert not list((tmp_path / "out-internal" / "parts").iterdir())
+
+
+@every_engine
+def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, tiny, monkeypatch):
+    monkeypatch.setattr(boundary, "_VALUES", 15)  # several row groups
+    monkeypatch.setattr(tree_passes, "_VALUES", 15)  # several runs of families
+    text = TINY_PLAN.replace('"AGE*SEX" =', 'AGE = "1/4"\n"AGE*SEX" =').replace('"3/4"', '"1/2"')
+    tiny.write_text(text + '[postprocess]\nmethod = "top-down"\nconfidence = 0.9\n')
+    plan = Plan.load(tiny)
+    release = pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(7), workers=1)
+    counts = open_engine("local").tabulate(plan)
+    areas = {"east": ["A1", "A4"], "all": ["A1", "A2", "A3", "A4", "A5"]}
+
+    def found(name: str, workers) -> list[pa.Table]:
+        squares = infer.least_squares(
+            release.measurements, plan, workers=None if workers == 1 else workers
+        )
+        made = infer.replicates(release, count=20, workers=workers, work=tiny.parent / name)
+        public = public_map(release.measurements, release.geography, prior=0.1, workers=workers)
+        inside = internal_map(release.measurements, counts, prior=0.1, workers=workers)
+        return [
+            *(squares.estimate(level, "AGE*SEX") for level in plan.levels),
+            squares.areas(areas, "SEX").table(),
+            *(made.interval(level, "AGE") for level in plan.levels),
+            *(table for found in (public, inside) for table in (found.groups, found.worst)),
+        ]
+
+    expected = found("reference", 1)
+    with open_engine(engine).workers(2) as workers:
+        for one, other in zip(expected, found("replicates", workers), strict=True):
+            assert one.equals(other)
+    assert all(table.num_rows for table in expected)
 
 
 def test_unknown_engines_list_the_known_ones():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def counts_again(
-    out: Path, internal: bool, plan: Path | None, show_values: bool
+    out: Path, internal: bool, plan: Path | None, show_values: bool, engine: str = "local"
 ) -> tuple[Release, Any]:
     """Return a release and the counts it was made from, once more from the records of its plan."""
     from countveil.engines.registry import open_engine
@@ -28,7 +28,7 @@ def counts_again(
     loaded = Plan.load(path)
     if loaded.measuring_digest != done.plan.measuring_digest:
         raise InputError(f"{path}: measures something else than {out}; name that release's plan")
-    return done, open_engine("local", show_values=show_values).tabulate(loaded)
+    return done, open_engine(engine, show_values=show_values).tabulate(loaded)
 
 
 def _plan_of(out: Path, digest: str) -> Path:

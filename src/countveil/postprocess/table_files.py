@@ -19,6 +19,7 @@ from countveil.histograms import Histograms
 from countveil.numerics import IntArray
 from countveil.postprocess.columns import FORMAT
 from countveil.postprocess.estimates import Estimates
+from countveil.schema.delimited import inert
 from countveil.schema.tables import Table
 
 FOLDER = "tables"
@@ -111,14 +112,9 @@ def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
         for item in table.variables:
             about = (table.name, stem, table.title, table.universe)
             labels = [*about, item.name, item.label]
-            *first, label = (_inert(label) for label in labels)
+            *first, label = (inert(label) for label in labels)
             rows.writerow([*first, item.indent, label])
     return text.getvalue()
-
-
-def _inert(label: str) -> str:
-    """Return a label that no spreadsheet runs: an apostrophe makes it text."""
-    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 
 def _as_markdown(estimates: Estimates, stems: list[str]) -> str:

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from countveil.errors import GeographyError
 from countveil.numerics import IntArray
-from countveil.schema.delimited import read_header
+from countveil.schema.delimited import FORMULA, read_header
+from countveil.schema.unpacking import refuse_bomb
 
 _CHUNK = 1 << 20
-_MOST_UNITS = 50_000_000
-_MOST_BYTES = 4 << 30  # of one column of a crosswalk, unpacked
 _LONGEST_CODE = 256
-_FORMULA = r"^[=+\-@\t\r]"  # how a cell begins that a spreadsheet would run
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -198,7 +196,7 @@ def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
 
 def _refuse_odd(path: Path, level: str, column: _Column) -> None:
     """Refuse codes that a spreadsheet would run, and codes that are no codes."""
-    formula = _as_bool(pc.match_substring_regex(column.codes, _FORMULA))
+    formula = _as_bool(pc.match_substring_regex(column.codes, FORMULA))
     long = _as_bool(pc.greater(pc.utf8_length(column.codes), _LONGEST_CODE))
     for bad, rule in (
         (
@@ -218,7 +216,7 @@ def _refuse_odd(path: Path, level: str, column: _Column) -> None:
 def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
     kind = pa.string() if as_text else pa.dictionary(pa.int32(), pa.string())
     if _is_parquet(path):
-        _refuse_bomb(path, level)
+        refuse_bomb(path, [level], "a crosswalk has one row per lowest unit", GeographyError)
         column = pa.parquet.read_table(path, columns=[level])[level]
         text = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
@@ -237,22 +235,6 @@ def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
             kind
         )
     return column.unify_dictionaries().combine_chunks()
-
-
-def _refuse_bomb(path: Path, level: str) -> None:
-    """Refuse a small file that unpacks to more than any crosswalk, before it does."""
-    facts = pa.parquet.read_metadata(path)
-    size = 0
-    for group in range(facts.num_row_groups):
-        columns = (facts.row_group(group).column(i) for i in range(facts.num_columns))
-        size += sum(
-            item.total_uncompressed_size for item in columns if item.path_in_schema == level
-        )
-    if facts.num_rows > _MOST_UNITS or size > _MOST_BYTES:
-        raise GeographyError(
-            f"{path}: unpacks to {facts.num_rows:,} rows and {size:,} bytes in column {level!r}; a "
-            f"crosswalk has one row per lowest unit, {_MOST_UNITS:,} at most"
-        )
 
 
 def _refuse_blank(path: Path, level: str, blank: pa.BooleanArray) -> None:

@@ -24,7 +24,9 @@ from countveil.workers.memory import peak_of
 
 _WAVES = 2  # Spark jobs under way at once: the second fills the cores that the first one leaves
 _TASKS = 4  # tasks of a wave for each core
+_FIRST = 16  # tasks of a wave at most, while nobody knows how large results are
 _BYTES = 64_000_000  # of tasks in a wave, unless one has more
+_RESULT_BYTES = 256_000_000  # of results in a wave: they come to the driver together
 _TASK = pa.schema([("number", pa.int32()), ("task", pa.binary())])
 _RESULT = pa.schema(
     [
@@ -49,6 +51,7 @@ class SparkWorkers:
         self._reached: set[Path] = set()
         self.retries = 0
         self.peak_memory = 0
+        self._largest = 0  # bytes of a result, among those of the present map
 
     def __enter__(self) -> SparkWorkers:
         return self
@@ -102,18 +105,23 @@ class SparkWorkers:
             probe.unlink(missing_ok=True)
         self._reached.add(folder)
 
+    def _most(self) -> int:
+        """Return how many tasks go into a wave: enough for all cores, few enough for the driver."""
+        known = _RESULT_BYTES // self._largest if self._largest else _FIRST
+        return max(1, min(self._cores() * _TASKS, known))
+
     def _cores(self) -> int:
         return self._session.sparkContext.defaultParallelism
 
     def _waves(self, tasks: Iterable[Any]) -> Iterator[list[bytes]]:
         """Pack tasks and gather them, so that what lies in memory has a bound."""
         codec = pa.Codec("zstd", compression_level=1)
-        most = self._cores() * _TASKS
+        self._largest = 0
         wave: list[bytes] = []
         for task in tasks:
             plain = pickle.dumps(task)
             packed = len(plain).to_bytes(8) + codec.compress(plain, asbytes=True)
-            if wave and (len(wave) == most or sum(map(len, wave)) + len(packed) > _BYTES):
+            if wave and (len(wave) >= self._most() or sum(map(len, wave)) + len(packed) > _BYTES):
                 yield wave
                 wave = []
             wave.append(packed)
@@ -136,7 +144,9 @@ class SparkWorkers:
         self.peak_memory = max(self.peak_memory, *found["memory"].to_pylist())
         results = []
         for row in order.tolist():
-            result = pickle.loads(found["result"][row].as_py())  # noqa: S301
+            packed = found["result"][row].as_buffer()
+            self._largest = max(self._largest, packed.size)
+            result = pickle.loads(packed)  # noqa: S301
             if found["failed"][row].as_py():
                 raise result
             results.append(result)
