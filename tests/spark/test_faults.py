@@ -50,6 +50,11 @@ def release_while(trial: Trial, states: set[str], strike) -> None:
     trial.check()
 
 
+def spilled(folder: Path) -> set[Path]:
+    """Return the folders that executors have for spilled blocks."""
+    return set((folder / "spill").glob("spark-*/executor-*"))
+
+
 def trial_in(folder: Path) -> Trial:
     plan = prepare(folder, people=200)
     return Trial(plan, plan.parent / "out", "spark")
@@ -77,12 +82,15 @@ def test_a_worker_lost_while_post_processing_is_done_without(
 def test_a_driver_lost_while_counting_or_measuring_is_started_again(
     spark_session, cluster, tmp_path, monkeypatch
 ):
-    """The session of this process takes up what a driver of its own began."""
+    """The session of this process takes up what a driver of its own began; its spill is deleted."""
     small_pieces(monkeypatch)
     trial = trial_in(tmp_path)
+    before = spilled(cluster.folder)
     trial.environment = cluster.environment
     process = trial.start()
     assert wait_for(trial, process, {"begun", "measuring"})
+    made = spilled(cluster.folder) - before
+    assert made, "executors keep their blocks there"
     kill_tree(process)
     trial.observe()
     trial.spoil()
@@ -92,3 +100,7 @@ def test_a_driver_lost_while_counting_or_measuring_is_started_again(
         Plan.load(trial.plan), to=trial.out, rng=Secure(), ledger=trial.ledger, engine="spark"
     )
     trial.check()
+    until = time.monotonic() + 20
+    while spilled(cluster.folder) & made and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not spilled(cluster.folder) & made
