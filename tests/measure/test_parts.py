@@ -169,8 +169,8 @@ class Dying:
             self.lives -= 1
             yield job.run(task)
 
-    def reach(self, folder: Path) -> None:
-        assert folder.is_dir()
+    def reach(self, path: Path) -> None:
+        assert path.is_dir()
 
 
 def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):

@@ -38,6 +38,12 @@ def test_results_come_in_the_order_of_the_tasks_from_other_processes(workers, mo
     results = list(workers.map(Doubling(), iter(range(20)), large=False))
     assert [value for value, _ in results] == [2 * task for task in range(20)]
     assert os.getpid() not in {process for _, process in results}
+    monkeypatch.setattr(spark_workers, "_FIRST", 2)
+    monkeypatch.setattr(spark_workers, "_RESULT_BYTES", 1)  # then results are large: one a wave
+    assert [value for value, _ in workers.map(Doubling(), range(6), large=True)] == [
+        *range(0, 12, 2)
+    ]
+    assert workers._most() == 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,11 @@ def test_executors_draw_noise_of_their_own(workers, tiny, tmp_path):
 def test_a_folder_that_is_shared_is_reached_and_left_clean(workers, tmp_path):
     workers.reach(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "manifest.json").write_text("{}")
+    workers.reach(tmp_path / "manifest.json")
+    with pytest.raises(FolderError, match="none.json: cannot be read"):
+        workers.reach(tmp_path / "none.json")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 class Elsewhere(spark_workers._Probe):
@@ -121,7 +132,7 @@ def test_a_folder_that_executors_do_not_see_is_refused(workers, tmp_path, monkey
     assert "has countveil" in other
     monkeypatch.setattr(spark_workers, "_Probe", Elsewhere)
     with pytest.raises(
-        FolderError, match="does not see what the driver writes there; release into"
+        FolderError, match="does not see what the driver sees there; it must lie on"
     ):
         SparkWorkers(workers._session).reach(tmp_path)
     assert list(tmp_path.iterdir()) == []

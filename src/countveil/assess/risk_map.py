@@ -24,6 +24,7 @@ from countveil.assess.error_text import WATERMARK
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk_sums import SIZES, Entries, RiskJob, RiskSums, RiskTask, together
 from countveil.errors import InputError
+from countveil.measure import manifest
 from countveil.measure.measurement import Measurements
 from countveil.numerics import IntArray
 from countveil.schema.geography import Geography
@@ -217,7 +218,7 @@ class _Groups:
                 progress(stop, units)
 
         with hired(workers) as team:
-            team.reach(job.measurements.folder)
+            team.reach(job.measurements.folder / manifest.NAME)
             tasks = (task(*run) for run in runs)
             sums = together(job, told(team.map(job, tasks, large=len(runs) > 1)))
         return self._labelled(job, sums, "public" if entries is None else "internal")

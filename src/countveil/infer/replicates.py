@@ -20,6 +20,7 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.infer.remeasured import Remeasured
 from countveil.infer.spread import Held, Replicates
+from countveil.measure import manifest
 from countveil.postprocess.descent import Job, descend, refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import Seeded
@@ -67,6 +68,7 @@ def replicates(
     if workers is None or isinstance(workers, int):
         workers = min(workers or len(os.sched_getaffinity(0)), count)
     with hired(workers) as team:
+        team.reach(job.release / manifest.NAME)
         team.reach(folder)
         for done, _ in enumerate(team.map(job, range(count), large=True)):
             progress(done + 1, count)

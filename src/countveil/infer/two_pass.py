@@ -17,6 +17,7 @@ from countveil.infer.interval import checked, normal_interval
 from countveil.infer.observed_levels import Observed
 from countveil.infer.tree_shape import Tree
 from countveil.infer.tree_values import Fit
+from countveil.measure import manifest
 from countveil.measure.measurement import Measurements, path_of
 from countveil.numerics import FloatArray
 from countveil.postprocess.descent import refuse_other_measurements
@@ -196,7 +197,7 @@ def least_squares(
     if workers is not None:
         # They stand in folders of their own: what travels to them names its files in full.
         measurements = dataclasses.replace(measurements, folder=measurements.folder.absolute())
-        workers.reach(measurements.folder)
+        workers.reach(measurements.folder / manifest.NAME)
     observed = Observed.of(measurements, plan)
     tree = Tree.of(geography)
     return LeastSquares(measurements, plan, geography, checked(confidence), observed, tree, workers)

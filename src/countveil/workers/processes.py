@@ -76,7 +76,7 @@ class Processes:
             for future in waiting:
                 future.cancel()
 
-    def reach(self, folder: Path) -> None:
+    def reach(self, path: Path) -> None:
         """Do nothing: processes of this machine see what this one sees."""
 
     def _end(self, *, wait: bool) -> None:

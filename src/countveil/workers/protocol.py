@@ -43,8 +43,8 @@ class Workers(Protocol):
         """
         ...
 
-    def reach(self, folder: Path) -> None:
-        """Raise where workers do not see a folder that this process sees."""
+    def reach(self, path: Path) -> None:
+        """Raise where workers do not see a file that this process reads, or a folder it writes to."""
         ...
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -62,6 +64,9 @@ def open_session() -> SparkSession:
         settings.setIfMissing("spark.app.name", "countveil")
         settings.setIfMissing("spark.master", "local[*]")
         settings.setIfMissing("spark.ui.showConsoleProgress", "false")
+        # Otherwise Spark leaves an empty folder for tables wherever it is started.
+        empty = Path(tempfile.gettempdir()) / f"countveil-spark-tables-{os.getuid()}"
+        settings.setIfMissing("spark.sql.warehouse.dir", empty.as_uri())
         return SparkSession.builder.config(conf=settings).getOrCreate()
     except PySparkRuntimeError as error:
         raise MissingExtra(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,29 +82,32 @@ class SparkWorkers:
                     self._session.sparkContext.cancelJobsWithTag(tag)
             threads.shutdown(wait=True)
 
-    def reach(self, folder: Path) -> None:
-        """Raise where executors lack this version of countveil, or do not see a folder."""
-        if folder in self._reached:
+    def reach(self, path: Path) -> None:
+        """Raise where executors lack this version of countveil, or do not see a file or a folder."""
+        if path in self._reached:
             return
-        mark = secrets.token_hex(16)
-        probe = folder / f".countveil-temporary-{mark}"
+        if path.is_dir():
+            with _probe_in(path) as probe:
+                self._need_seen(path, probe)
+        else:
+            self._need_seen(path, path)
+        self._reached.add(path)
+
+    def _need_seen(self, path: Path, probe: Path) -> None:
         try:
-            probe.write_text(mark)
+            mark = hashlib.sha256(probe.read_bytes()).hexdigest()
         except OSError as error:
-            raise FolderError(f"{folder}: cannot be written ({error.strerror})") from error
+            raise FolderError(f"{path}: cannot be read ({error.strerror})") from error
         try:
             job = _Probe(probe.absolute(), mark, metadata.version("countveil"))
             for problem in self.map(job, range(self._cores()), large=True):
                 if problem is not None:
-                    raise FolderError(f"{folder}: {problem}")
+                    raise FolderError(f"{path}: {problem}")
         except BrokenExecutor as error:
             raise InputError(
                 f"the executors of {self._session.sparkContext.master} cannot run countveil ({error}); "
                 f"install the same version for the Python that PYSPARK_PYTHON names there"
             ) from error
-        finally:
-            probe.unlink(missing_ok=True)
-        self._reached.add(folder)
 
     def _most(self) -> int:
         """Return how many tasks go into a wave: enough for all cores, few enough for the driver."""
@@ -189,8 +193,23 @@ def _outcome(job: Job, task: Any) -> tuple[bool, bytes]:
         return True, pickle.dumps(error)
 
 
+@contextmanager
+def _probe_in(folder: Path) -> Iterator[Path]:
+    """Yield a file of random bytes in a folder, for a while."""
+    mark = secrets.token_hex(16)
+    probe = folder / f".countveil-temporary-{mark}"
+    try:
+        probe.write_text(mark)
+    except OSError as error:
+        raise FolderError(f"{folder}: cannot be written ({error.strerror})") from error
+    try:
+        yield probe
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 class _Probe:
-    """Reads a file that the driver wrote, and says what is wrong."""
+    """Reads a file that the driver sees, and says what is wrong."""
 
     def __init__(self, path: Path, mark: str, version: str) -> None:
         self.path, self.mark, self.version = path, mark, version
@@ -206,14 +225,14 @@ class _Probe:
                 f"{self.version}; install the same"
             )
         try:
-            seen = self.path.read_text() == self.mark
+            seen = hashlib.sha256(self.path.read_bytes()).hexdigest() == self.mark
         except OSError:
             seen = False
         if seen:
             return None
         return (
-            f"the executor on {socket.gethostname()} does not see what the driver writes there; "
-            f"release into a folder on a file system that all of them share, under the same path"
+            f"the executor on {socket.gethostname()} does not see what the driver sees there; "
+            f"it must lie on a file system that all of them share, under the same path"
         )
 
 
