@@ -7,7 +7,9 @@ import os
 import shutil
 import sys
 import time
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from benchmarks.table import Missed, in_child, show, verdict
 from countveil import Plan, Seeded, infer, pipeline, starter
 from countveil.assess.exact_answers import exact_answers
 from countveil.engines.registry import open_engine
-from countveil.infer.spread import METHODS
+from countveil.infer.replicate_methods import METHODS
 from countveil.release import Release
 from countveil.synthetic import Shape
 from countveil.tabulate.counts import Counts
@@ -26,7 +28,8 @@ _MOST_MINUTES = 10.0
 _CONFIDENCE = 0.9
 _ASKED = (0.87, 0.93)
 _LEVELS = ("county", "tract", "block_group")
-_QUERIES = ("TOTAL", "VOTINGAGE", "HISPANIC*CENRACE")
+_SPARSE = "HISPANIC*CENRACE"  # most of its counts are 0
+_QUERIES = ("TOTAL", "VOTINGAGE", _SPARSE)
 _GROWTH = (40_000, 160_000)
 _SIZES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100+": (100, 2**31)}
 
@@ -61,32 +64,26 @@ def replicated_state(options: argparse.Namespace, folder: Path) -> None:
 def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
     """Release a small place many times, replicate each release, and see which intervals hold."""
     people = options.coverage_people
-    plan = Plan.load(starter.write_demo(folder / "place", people=people, seed=_SEED))
-    counts = open_engine("local").tabulate(plan)
+    place = starter.write_demo(folder / "place", people=people, seed=_SEED)
     held: dict[tuple[str, str, str, str], list[float]] = {}
     start = time.perf_counter()
-    for seed in range(1, options.releases + 1):
-        to = folder / f"release-{seed}"
-        release = pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
-        made = infer.replicates(release, count=options.coverage_count, seed=seed)
-        for key, share in _held(made, counts).items():
-            held.setdefault(key, []).append(share)
-        for path in (to, to.with_name(f"{to.name}-internal")):
-            shutil.rmtree(path)
-        if seed % 5 == 0:
-            took = time.perf_counter() - start
-            print(
-                f"  release {seed} of {options.releases}, {took:,.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+    one = partial(_one_release, place, folder, options.coverage_count)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for done, found in enumerate(pool.map(one, range(1, options.releases + 1)), 1):
+            for key, share in found.items():
+                held.setdefault(key, []).append(share)
+            if done % 5 == 0:
+                took = time.perf_counter() - start
+                print(f"  release {done} of {options.releases}, {took:,.0f} s", file=sys.stderr)
     rows, wrong = [], []
     for (level, query, size, method), shares in sorted(held.items()):
         mean = float(np.mean(shares))
         error = float(np.std(shares, ddof=1) / np.sqrt(len(shares)))
         rows.append((level, query, size, method, f"{100 * mean:.1f}", f"{100 * error:.1f}"))
         asked = level in _LEVELS and size == "all" and method == METHODS[0]
-        if asked and not _ASKED[0] - 3 * error <= mean <= _ASKED[1] + 3 * error:
+        # Whole numbers cannot be wrong one time in ten where the release leaves no doubt that it is 0.
+        most = 1.0 if query == _SPARSE else _ASKED[1] + 3 * error
+        if asked and not _ASKED[0] - 3 * error <= mean <= most:
             wrong.append(f"{query} of {level}: {100 * mean:.1f} %")
     show(
         f"{options.releases} releases of {people:,} people, {options.coverage_count} replicates each: "
@@ -94,9 +91,30 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
         ("level", "query", "true size", "method", "covered %", "standard error"),
         rows,
     )
-    print(f"  Target: {_ASKED} at {', '.join(_LEVELS)}: {verdict(not wrong)}.")
+    print(
+        f"  Target: {_ASKED} at {', '.join(_LEVELS)}, within three standard errors; of {_SPARSE}, most "
+        f"of whose counts are 0 beyond doubt, the lower end alone: {verdict(not wrong)}."
+    )
     if wrong:
         raise Missed("; ".join(wrong))
+
+
+def _one_release(
+    place: Path, folder: Path, count: int, seed: int
+) -> dict[tuple[str, str, str, str], float]:
+    plan, counts = _counted(place)
+    to = folder / f"release-{seed}"
+    release = pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
+    shares = _held(infer.replicates(release, count=count, seed=seed, workers=1), counts)
+    for path in (to, to.with_name(f"{to.name}-internal")):
+        shutil.rmtree(path)
+    return shares
+
+
+@cache
+def _counted(place: Path) -> tuple[Plan, Counts]:
+    plan = Plan.load(place)
+    return plan, open_engine("local").tabulate(plan)
 
 
 def _released(folder: Path, people: int) -> Path:
@@ -124,7 +142,7 @@ def _held(made: infer.Replicates, counts: Counts) -> dict[tuple[str, str, str, s
                 table = made.interval(level, name, confidence=_CONFIDENCE, method=method)
                 inside = (table["lower"].to_numpy() <= exact) & (exact <= table["upper"].to_numpy())
                 found[level, name, "all", method] = float(inside.mean())
-                for size, (low, high) in _SIZES.items() if level == "block" else ():
+                for size, (low, high) in _SIZES.items():
                     own = (exact >= low) & (exact <= high)
                     if own.any():
                         found[level, name, size, method] = float(inside[own].mean())

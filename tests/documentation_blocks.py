@@ -1,4 +1,4 @@
-"""Run the examples of a page in order; `python -m tests.documentation_blocks` refreshes outputs.
+"""Run the examples of a page in order; `python -m tests.documentation_blocks [PAGE …]` refreshes.
 
 A `text` block that directly follows an example is its output. A line of it that ends in "…" shows the
 beginning only: what follows differs from run to run.
@@ -96,7 +96,7 @@ def open_ended(shown: str, printed: str) -> str:
 
 
 def main() -> None:
-    for page in PAGES:
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
             _, outputs = run_page(page, Path(folder) / "here")
         text = page.read_text()

@@ -36,7 +36,7 @@ from countveil.release import Release, is_current, refuse_damaged, write_estimat
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 from countveil.tabulate.engine import Engine
-from countveil.workers import Processes, Workers, hired
+from countveil.workers import Workers, beyond_here, hired
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
@@ -178,9 +178,10 @@ def _errors(done: Release, plan: Plan, team: Workers) -> Errors | str | None:
     if not plan.confidence:
         return None
     cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
-    far = None if isinstance(team, Processes) else team  # threads are quicker than processes here
     try:
-        found = least_squares(done.measurements, plan, geography=done.geography, workers=far)
+        found = least_squares(
+            done.measurements, plan, geography=done.geography, workers=beyond_here(team)
+        )
         known = {level for level in plan.levels if found.determines(level, cells)}
     except InputError as error:  # more than it can do: the estimates stand without errors
         return str(error)

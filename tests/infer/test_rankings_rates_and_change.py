@@ -372,7 +372,7 @@ def test_change_of_rates():
         infer.change(first, other)
     with pytest.raises(InputError, match="per 10 are compared with per 100,000"):
         infer.change(one, infer.rates(second, {"d1": 2000}))
-    with pytest.raises(InputError, match="both estimates are of one release"):
+    with pytest.raises(InputError, match="both are of the same release; give two"):
         infer.change(one, infer.rates(first, {"d1": 2000}, per=10))
 
 
@@ -406,17 +406,16 @@ def test_one_release_is_not_compared_with_itself(months, tmp_path):
     shutil.copytree(first.measurements.folder, copied)
     again = Measurements(copied, first.plan, first.measurements.mechanisms)
     for other in (first, infer.least_squares(again, first.plan)):
-        with pytest.raises(InputError, match="is the same release as .*; give two, whose noise is"):
+        with pytest.raises(InputError, match="of the same release, .*; give two, whose noise is"):
             infer.change(first, other, "TOTAL", level="l0")
     areas = {"a": ["u111"], "b": ["u112"]}
     found = first.areas(areas, "TOTAL")
-    for other in (found, first.areas(areas, "TOTAL")):
-        with pytest.raises(
-            InputError, match="both estimates are of one release; give those of two"
-        ):
+    twin = infer.least_squares(again, first.plan).areas(areas, "TOTAL")
+    for other in (found, first.areas(areas, "TOTAL"), twin):
+        with pytest.raises(InputError, match="of the same release, .*; give two, whose noise is"):
             infer.change(found, other)
     seeded = release(tmp_path / "seeded", 3)
-    with pytest.raises(InputError, match="has the same noise as .*, seeded: 3.*different seeds"):
+    with pytest.raises(InputError, match="have the same noise, seeded: 3.*different seeds"):
         infer.change(first, seeded, "TOTAL", level="l0")
 
 
@@ -428,7 +427,7 @@ def test_releases_of_different_things_are_not_compared(months, tmp_path):
     smaller = released_trees.places([2], [3, 2], [2, 1, 4, 3, 2])
     tree = released_trees.release(tmp_path / "less", plan_text(KINDS, QUERIES), smaller, seed=9)
     less = infer.least_squares(tree.measurements, tree.plan)
-    found = first.areas({"a": ["u111"], "b": ["u112"]}, "TOTAL")
+    found, other_month = (month.areas({"a": ["u111"], "b": ["u112"]}, "TOTAL") for month in months)
     for call, message in (
         (
             lambda: infer.change(first, renamed, "KIND", level="l0"),
@@ -446,7 +445,10 @@ def test_releases_of_different_things_are_not_compared(months, tmp_path):
             lambda: infer.change(found, second),
             "a AreaEstimates is compared with a LeastSquares; give two of the same kind",
         ),
-        (lambda: infer.change(found, found, "TOTAL"), "query, level and areas are for least squa"),
+        (
+            lambda: infer.change(found, other_month, "TOTAL"),
+            "query, level and areas are for least squa",
+        ),
         (lambda: infer.change(first, second), "query: none is given; name one"),
         (
             lambda: infer.change(first, second, "TOTAL"),

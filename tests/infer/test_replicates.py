@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from tests.conftest import TINY_PLAN
 
-from countveil import DiscreteGaussian, DiscreteLaplace, Plan, Seeded, infer, pipeline
+from countveil import DiscreteGaussian, DiscreteLaplace, Plan, Release, Seeded, infer, pipeline
+from countveil.count_interval import count_interval
 from countveil.errors import InputError
 from countveil.infer.one_cell import cell_posterior
+from countveil.infer.pooled_bias import corrected
 from countveil.infer.remeasured import Remeasured
+from countveil.infer.replicate_methods import METHODS, Parts
 from countveil.infer.replicates import replicates
-from countveil.infer.spread import METHODS, summary
 
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
 PUBLIC = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
@@ -77,7 +79,7 @@ def test_intervals_are_quantiles_of_the_replicates(tiny):
     made = replicates(released(tiny), count=40, workers=1)
     query = made.plan.schema.query("AGE")
     drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
-    for method in METHODS:
+    for method in ("basic", "percentile"):
         table = made.interval("area", "AGE", confidence=0.8, method=method)
         assert table.column_names[:3] == ["geocode", "AGE", "estimate"]
         for row, values, estimate in zip(
@@ -85,27 +87,65 @@ def test_intervals_are_quantiles_of_the_replicates(tiny):
         ):
             ordered = sorted(values)
             low, high = ordered[3], ordered[36]  # the 10 % and 90 % points of 40, rounded outwards
-            if method == "bias-corrected":
+            if method == "basic":
                 low, high = 2 * estimate - high, 2 * estimate - low
             assert (row["lower"], row["upper"]) == (max(low, 0), max(high, 0))
             assert row["bias"] == pytest.approx(np.mean(values) - estimate)
             assert row["standard_error"] == pytest.approx(np.std(values, ddof=1))
 
 
-def test_areas_are_sums_of_units_and_their_replicates(tiny):
+def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
+    made = replicates(released(tiny), count=25, workers=1)
+    query = made.plan.schema.query("SEX")
+    drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
+    (part,) = infer.least_squares(
+        Release.read(tiny.parent / "out").measurements, made.plan
+    ).batches("area", "SEX")
+    found = corrected(own, drawn.std(axis=0, ddof=1), part.value, part.standard_error)
+    lower, upper = count_interval(own - found.bias, found.standard_error, 0.8)
+    table = made.interval("area", "SEX", confidence=0.8)
+    assert table["estimate"].to_pylist() == own.ravel().tolist()
+    assert np.allclose(table["bias"], found.bias.ravel())
+    assert np.allclose(table["standard_error"], found.standard_error.ravel())
+    assert table["lower"].to_pylist() == lower.ravel().tolist()
+    assert table["upper"].to_pylist() == upper.ravel().tolist()
+
+
+def test_what_measurements_do_not_determine_has_the_bias_of_replicates(tiny):
+    text = TINY_PLAN + '[budget.queries.area]\nTOTAL = "1"\n'
+    made = replicates(released(tiny, text), count=25, workers=1)
+    table, basic = (
+        made.interval("area", "AGE", method=name) for name in ("bias-corrected", "basic")
+    )
+    for name in ("bias", "standard_error"):
+        assert table[name].to_pylist() == basic[name].to_pylist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
     made = replicates(released(tiny), count=30, workers=1)
     query = made.plan.schema.query("SEX")
     drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
-    found = made.area(["A4", "A1", "A4"], "SEX").to_pylist()
-    expected = summary(
-        own[[0, 3]].sum(axis=0)[None], drawn[:, [0, 3]].sum(axis=1)[:, None], 0.9, METHODS[0]
-    )
-    for cell, row in enumerate(found):
-        assert row["estimate"] == own[[0, 3], cell].sum()
-        assert row["lower"] == expected["lower"][0, cell]
-        assert row["upper"] == expected["upper"][0, cell]
-    with pytest.raises(InputError, match="1 of 2 are no area of the release, the first is 'B9'"):
+    parts = Parts(0.9, method)
+    for units in ([0, 3], [1, 2, 3]):
+        parts.add(own[units].sum(axis=0)[None], drawn[:, units].sum(axis=1)[:, None])
+    areas = {"one": ["A4", "A1"], "other": ["A2", "A3", "A4"]}
+    least = made.unbiased.areas(areas, "SEX")
+    expected = parts.gathered((least.value, least.standard_error))
+    found = made.areas(areas, "SEX", method=method)
+    assert found["area"].to_pylist() == ["one"] * 3 + ["other"] * 3
+    assert found["estimate"].to_pylist() == expected.released.ravel().tolist()
+    for name, column in expected.columns.items():
+        assert np.allclose(found[name], column.ravel()), name
+    alone = made.area(["A1", "A4"], "SEX", method=method)
+    for name in ("estimate", "bias", "standard_error", "lower", "upper"):
+        assert alone[name].to_pylist() == pytest.approx(found[name].to_pylist()[:3])
+    with pytest.raises(InputError, match="no area 'B9'"):
         made.area(["A1", "B9"], "SEX")
+    with pytest.raises(InputError, match="listed twice"):
+        made.area(["A1", "A1"], "SEX")
+    with pytest.raises(InputError, match="none is given"):
+        made.areas({}, "SEX")
 
 
 def test_errors_by_size_class_are_means_over_units_and_replicates(tiny):
@@ -159,7 +199,7 @@ def test_what_cannot_be_replicated_is_refused(tiny):
         made.interval("block", "TOTAL")
     with pytest.raises(InputError, match="lies between 0 and 1"):
         made.interval("area", "TOTAL", confidence=90)
-    with pytest.raises(InputError, match="bias-corrected, percentile"):
+    with pytest.raises(InputError, match="bias-corrected, basic, percentile"):
         made.interval("area", "TOTAL", method="best")
 
 
@@ -201,3 +241,22 @@ def test_a_wrong_range_of_counts_is_refused():
 def test_the_names_are_in_infer():
     assert infer.replicates is replicates
     assert infer.cell_posterior is cell_posterior
+
+
+def test_another_release_at_the_same_path_is_another_release(tiny, monkeypatch):
+    """A path that is relative, or whose folder was replaced, names nothing for long."""
+    import shutil
+
+    monkeypatch.chdir(tiny.parent)
+    query = Plan.load(tiny).schema.query("TOTAL")
+    tiny.write_text(TINY_PLAN + ESTIMATED)
+    found = []
+    for seed in (3, 8):
+        for folder in ("out", "out-internal"):
+            shutil.rmtree(folder, ignore_errors=True)
+        release = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(seed))
+        made = replicates(release, count=20, seed=5, workers=1)
+        found.append(np.median(made.values("area", query, 0, 5), axis=0)[:, 0])
+        error = np.sqrt(release.measurements.mechanisms["area", "TOTAL"].variance)
+        assert (abs(found[-1] - release.estimates.counts("area", query)[:, 0]) < 3 * error).all()
+    assert (found[0] != found[1]).any()

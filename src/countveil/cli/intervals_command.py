@@ -294,6 +294,6 @@ def _notes(asked: _Asked, method: str) -> Sequence[str]:
 
     assert isinstance(asked.found, Replicates)
     return (
-        f"Of the published estimates, from {asked.found.count:,} replicates of the release; lower and "
-        f"upper have the bias taken off.",
+        f"Of the published estimates, from {asked.found.count:,} replicates of the release; the bias, "
+        f"against unbiased estimates where there are any, is taken off.",
     )

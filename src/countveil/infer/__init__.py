@@ -1,5 +1,6 @@
 """INFER: what a release says of the counts, and of the rates behind them (paper 003)."""
 
+from countveil.infer.area_files import NamedAreas, read_areas
 from countveil.infer.areas import AreaEstimate, AreaEstimates
 from countveil.infer.beta_binomial import BetaBinomial
 from countveil.infer.case_rates import CaseRates
@@ -36,6 +37,7 @@ __all__ = [
     "LeastSquares",
     "Mixture",
     "Model",
+    "NamedAreas",
     "Posterior",
     "Power",
     "PublicFacts",
@@ -53,6 +55,7 @@ __all__ = [
     "ranking",
     "rates",
     "ratio",
+    "read_areas",
     "replicates",
     "share",
     "test_at_most",

@@ -32,7 +32,8 @@ class AreaEstimates:
     """A query of several areas, areas × cells, with the covariance of all of them together.
 
     Where a cell is not determined its value is NaN and its standard error infinite. `blocks` has, for
-    each subspace of the query, areas × size × areas × size.
+    each subspace of the query, areas × size × areas × size. `source` says whose noise they have: the
+    release and, of a simulation, its seed.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class AreaEstimates:
     standard_error: FloatArray
     blocks: tuple[FloatArray, ...] = field(repr=False)
     confidence: float
+    source: tuple[str, ...] = ()
 
     @property
     def query(self) -> Query:
@@ -144,7 +146,11 @@ class AreaEstimate:
 
 
 def estimate_areas(
-    fit: Fit, areas: Mapping[str, IntArray], level: int, confidence: float
+    fit: Fit,
+    areas: Mapping[str, IntArray],
+    level: int,
+    confidence: float,
+    source: tuple[str, ...],
 ) -> AreaEstimates:
     """Return a query of areas, each given as units of one level."""
     tree, asked = fit.tree, fit.asked
@@ -164,7 +170,9 @@ def estimate_areas(
         error[number, np.all([exact[at] for at, _ in cover], axis=0)] = 0.0
         error[number, ~np.all([determined[at] for at, _ in cover], axis=0)] = np.inf
     error = error[:, kind]
-    return AreaEstimates(tuple(areas), asked, settled(values, error), error, blocks, confidence)
+    return AreaEstimates(
+        tuple(areas), asked, settled(values, error), error, blocks, confidence, source
+    )
 
 
 def units_of(geography: Geography, level: str, codes: Sequence[str], name: str) -> IntArray:

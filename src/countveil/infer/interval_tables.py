@@ -8,17 +8,13 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy.sparse as sp
 
 from countveil.errors import InputError
 from countveil.infer.area_files import AREA, GEOCODE, NamedAreas
-from countveil.infer.areas import units_of
 from countveil.infer.cell_tables import laid_out
 from countveil.infer.interval import checked
-from countveil.infer.spread import Replicates, summary
+from countveil.infer.spread import Replicates
 from countveil.infer.two_pass import LeastSquares
-from countveil.numerics import IntArray
-from countveil.postprocess.estimates import labelled
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
@@ -27,7 +23,6 @@ UNITS, QUERY = "units", "query"
 NUMBERS = ("value", "estimate", "bias", "standard_error", "lower", "upper")
 
 _AREAS = 256  # whose covariances are held at a time
-_DRAWS = 10_000_000  # numbers of replicates held at a time
 _MOST_ROWS = 2**25
 
 Places = str | NamedAreas  # all units of a level, or areas made of some
@@ -132,38 +127,8 @@ def _replicated_units(
 def _replicated_areas(
     made: Replicates, areas: NamedAreas, query: Query, confidence: float
 ) -> Iterator[pa.Table]:
-    for some in _cut(areas, max(1, _DRAWS // (made.count * query.cells))):
-        released, drawn = _sums(made, areas.level, some, query)
-        table = labelled(pa.array(list(some)), query, released).rename_columns({GEOCODE: AREA})
-        for name, column in summary(released, drawn, confidence, "bias-corrected").items():
-            table = table.append_column(name, pa.array(column.reshape(-1)))
-        yield _with_units(table, some)
-
-
-def _sums(
-    made: Replicates, level: str, areas: dict[str, pa.StringArray], query: Query
-) -> tuple[IntArray, IntArray]:
-    """Add up units: areas × cells as released, and replicates × areas × cells."""
-    geography = made.estimates.geography
-    members = [units_of(geography, level, codes, name) for name, codes in areas.items()]
-    area = np.repeat(np.arange(len(members)), [len(units) for units in members])
-    unit = np.concatenate(members)
-    released = np.zeros((len(members), query.cells), np.int64)
-    drawn = np.zeros((len(members), made.count * query.cells), np.int64)
-    step = max(1, _DRAWS // (made.count * query.cells))
-    for start in range(0, geography.units(level), step):
-        stop = min(start + step, geography.units(level))
-        inside = (unit >= start) & (unit < stop)
-        if not inside.any():
-            continue
-        pairs = (area[inside], unit[inside] - start)
-        adder = sp.csr_array(
-            (np.ones(len(pairs[0]), np.int64), pairs), shape=(len(members), stop - start)
-        )
-        released += adder @ made.estimates.counts(level, query, start, stop)
-        values = made.values(level, query, start, stop)
-        drawn += adder @ values.transpose(1, 0, 2).reshape(stop - start, -1)
-    return released, drawn.reshape(len(members), made.count, query.cells).transpose(1, 0, 2)
+    found = made.areas(areas.units, query.name, level=areas.level, confidence=confidence)
+    yield _with_units(found, areas.units)
 
 
 def _cut(areas: NamedAreas, most: int) -> Iterator[dict[str, pa.StringArray]]:

@@ -11,8 +11,8 @@ from countveil.infer.observed_levels import Observed
 from countveil.infer.subspaces import Asked
 from countveil.infer.tree_passes import Passes
 from countveil.infer.tree_shape import Tree
-from countveil.infer.tree_values import Fit, _refuse_too_large
-from countveil.infer.two_pass import LeastSquares, _standard_errors
+from countveil.infer.tree_values import Fit, refuse_too_large
+from countveil.infer.two_pass import LeastSquares, standard_errors
 from countveil.numerics import FloatArray
 from countveil.schema.workload import TOTAL
 
@@ -45,7 +45,7 @@ def level_errors(found: LeastSquares, query: str = TOTAL) -> tuple[LevelError, .
     asked, tree = found.plan.schema.query(query), Tree.of(geography)
     observed = Observed.of(measurements, found.plan)
     parts = Asked.of(observed, asked)
-    _refuse_too_large(parts, tree)
+    refuse_too_large(parts, tree)
     # Errors depend on the rungs of the tree alone, so no values are gathered.
     fit = Fit(Passes.of(measurements, observed, tree, parts), (), [])
     kind, _ = parts.kinds
@@ -53,7 +53,7 @@ def level_errors(found: LeastSquares, query: str = TOTAL) -> tuple[LevelError, .
     result = []
     for depth, level in enumerate(geography.levels):
         units = np.bincount(tree.places[depth].of_unit)
-        errors = _standard_errors(fit, depth)
+        errors = standard_errors(fit, depth)
         weights = np.multiply.outer(units, cells)
         noisy = np.isfinite(errors) & (errors > 0)
         smallest, median, largest = _middle(errors[noisy], weights[noisy])

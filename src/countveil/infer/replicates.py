@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.infer.remeasured import Remeasured
 from countveil.infer.spread import Held, Replicates
+from countveil.infer.two_pass import least_squares
 from countveil.measure import manifest
 from countveil.postprocess.descent import Job, descend, refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import Seeded
 from countveil.release import Release
 from countveil.schema.plan import Plan
-from countveil.workers import Workers, hired
+from countveil.workers import Workers, beyond_here, hired
 
 LEAST = 20
 _DONE, _IDENTITY, _ATTEMPT = "done", "replicates.json", ".attempt-"
@@ -62,7 +63,9 @@ def replicates(
         )
     held = Held() if work is None else None
     folder = Path(str(work)) if held is None else held.folder
-    job = _Again(release.folder.absolute(), plan, folder.absolute(), seed)
+    job = _Again(
+        release.folder.resolve(), release.manifest["release"], plan, folder.absolute(), seed
+    )
     estimates = release.estimates
     _begin(folder, {"release": release.manifest["release"], "plan": plan.digest, "seed": seed})
     if workers is None or isinstance(workers, int):
@@ -72,7 +75,10 @@ def replicates(
         team.reach(folder)
         for done, _ in enumerate(team.map(job, range(count), large=True)):
             progress(done + 1, count)
-    return Replicates(estimates, plan, folder, count, held)
+    unbiased = least_squares(
+        release.measurements, plan, geography=estimates.geography, workers=beyond_here(workers)
+    )
+    return Replicates(estimates, unbiased, plan, folder, count, held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class _Again:
     """Make one replicate after another; each is finished once its mark is there."""
 
     release: Path
+    identity: str
     plan: Plan
     folder: Path
     seed: int
@@ -88,7 +95,7 @@ class _Again:
         place = self.folder / f"{number:04d}"
         if (place / _DONE).exists():
             return
-        estimates, released = _read(self.release)
+        estimates, released = _read(self.release, self.identity)
         rng = Seeded(self.seed * 1_000_003 + number)
         # Another worker may try the same replicate: each has a folder of its own until it is done.
         with tempfile.TemporaryDirectory(prefix=_ATTEMPT, dir=self.folder) as attempt:
@@ -118,8 +125,8 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
         )
 
 
-@cache
-def _read(folder: Path) -> tuple[Estimates, Release]:
-    """Return a release and its estimates, read once in a process."""
+@lru_cache(maxsize=1)
+def _read(folder: Path, identity: str) -> tuple[Estimates, Release]:
+    """Return a release and its estimates, read once in a process for all its replicates."""
     release = Release.read(folder)
     return release.estimates, release

@@ -5,27 +5,32 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 
 from countveil.errors import InputError
 from countveil.histograms import Histograms, roll_up, store
+from countveil.infer.areas import units_of
+from countveil.infer.interval import checked
+from countveil.infer.replicate_methods import METHODS, Gathered, Method, Parts
+from countveil.infer.two_pass import LeastSquares
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.estimates import Estimates, labelled
 from countveil.postprocess.workplace import Workplace
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL, Query
 
-Method = Literal["bias-corrected", "percentile"]
-METHODS: tuple[Method, ...] = ("bias-corrected", "percentile")
 SIZE_CLASSES = ("0", "1-9", "10-99", "100-999", "1,000-9,999", "10,000+")
 
 _VALUES = 10_000_000  # numbers of replicates held at a time
+_AREAS = 256  # whose covariances are held at a time
 _LEAST = 10 ** np.arange(len(SIZE_CLASSES) - 1)
 
 
@@ -39,9 +44,13 @@ class Held:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replicates:
-    """Released estimates, and as many replicates of them, read from a folder as they are needed."""
+    """Released estimates, and as many replicates of them, read from a folder as they are needed.
+
+    `unbiased` are the estimates of least squares from the same measurements.
+    """
 
     estimates: Estimates
+    unbiased: LeastSquares
     plan: Plan
     folder: Path
     count: int
@@ -67,18 +76,26 @@ class Replicates:
         query: str,
         *,
         confidence: float = 0.9,
-        method: Method = "bias-corrected",
+        method: Method = METHODS[0],
     ) -> pa.Table:
-        """Return every unit and cell: estimate, bias, standard_error, lower and upper."""
-        asked, parts = self._query(level, query), []
-        for start, stop, released, made in self._batches(level, asked):
-            codes = self.estimates.geography.geocodes(level, start, stop)
-            spread = summary(released, made, confidence, method)
-            table = labelled(codes, asked, released)
-            for name, column in spread.items():
-                table = table.append_column(name, pa.array(column.reshape(-1)))
-            parts.append(table)
-        return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+        """Return every unit and cell: estimate, bias, standard_error, lower and upper.
+
+        Bias-corrected: bias is what released counts differ from unbiased estimates, pooled over units
+        alike. Basic: bias is what replicates differ from the release, and the ends are the release less
+        where the middle of these differences lies. Percentile: where the middle of replicates lies.
+        """
+        asked, parts = self._query(level, query), Parts(checked(confidence), method)
+        for _, _, released, made in self._batches(level, asked):
+            parts.add(released, made)
+        unbiased = None
+        if parts.corrects and self.unbiased.determines(level, query):
+            found = list(self.unbiased.batches(level, query))
+            unbiased = (
+                np.concatenate([part.value for part in found]),
+                np.concatenate([part.standard_error for part in found]),
+            )
+        codes = self.estimates.geography.geocodes(level)
+        return _table(codes, asked, parts.gathered(unbiased))
 
     def errors(self, query: str = TOTAL) -> pa.Table:
         """Return bias and root mean squared error by level and size class of the released total."""
@@ -108,6 +125,35 @@ class Replicates:
                     rows.append(row)
         return pa.Table.from_pylist(rows)
 
+    def areas(
+        self,
+        areas: Mapping[str, Sequence[str]],
+        query: str,
+        *,
+        level: str | None = None,
+        confidence: float = 0.9,
+        method: Method = METHODS[0],
+    ) -> pa.Table:
+        """Return the sums of some units of a level, the lowest if not said, with their intervals."""
+        level = list(self.estimates.levels)[-1] if level is None else level
+        asked, parts = self._query(level, query), Parts(checked(confidence), method)
+        if not areas:
+            raise InputError("areas: none is given; name at least one with its units")
+        value: list[FloatArray] = []
+        error: list[FloatArray] = []
+        left = iter(areas.items())
+        while some := dict(
+            islice(left, max(1, min(_AREAS, _VALUES // (self.count * asked.cells))))
+        ):
+            parts.add(*self._sums(level, some, asked))
+            if parts.corrects:
+                found = self.unbiased.areas(some, query, level=level)
+                value.append(found.value)
+                error.append(found.standard_error)
+        unbiased = (np.concatenate(value), np.concatenate(error)) if value else None
+        table = _table(pa.array(list(areas)), asked, parts.gathered(unbiased))
+        return table.rename_columns({"geocode": "area"})
+
     def area(
         self,
         units: Sequence[str],
@@ -115,22 +161,38 @@ class Replicates:
         *,
         level: str | None = None,
         confidence: float = 0.9,
-        method: Method = "bias-corrected",
+        method: Method = METHODS[0],
     ) -> pa.Table:
-        """Return the sum of some units of a level, the lowest if not said, with its interval."""
-        level = list(self.estimates.levels)[-1] if level is None else level
-        asked = self._query(level, query)
-        wanted = self._numbers(level, units)
-        released = np.zeros((1, asked.cells), np.int64)
-        made = np.zeros((self.count, 1, asked.cells), np.int64)
-        for start, stop, own, drawn in self._batches(level, asked):
-            inside = wanted[(wanted >= start) & (wanted < stop)] - start
-            released += own[inside].sum(axis=0)
-            made[:, 0] += drawn[:, inside].sum(axis=1)
-        table = labelled(pa.array(["area"]), asked, released).drop_columns(["geocode"])
-        for name, column in summary(released, made, confidence, method).items():
-            table = table.append_column(name, pa.array(column.reshape(-1)))
-        return table
+        """Return one area as `areas` does."""
+        found = self.areas(
+            {"area": units}, query, level=level, confidence=confidence, method=method
+        )
+        return found.drop_columns(["area"])
+
+    def _sums(
+        self, level: str, areas: dict[str, Sequence[str]], query: Query
+    ) -> tuple[IntArray, IntArray]:
+        """Add up units: areas × cells as released, and replicates × areas × cells."""
+        geography = self.estimates.geography
+        members = [units_of(geography, level, codes, name) for name, codes in areas.items()]
+        area = np.repeat(np.arange(len(members)), [len(units) for units in members])
+        unit = np.concatenate(members)
+        released = np.zeros((len(members), query.cells), np.int64)
+        drawn = np.zeros((len(members), self.count * query.cells), np.int64)
+        step = self._step(query)
+        for start in range(0, geography.units(level), step):
+            stop = min(start + step, geography.units(level))
+            inside = (unit >= start) & (unit < stop)
+            if not inside.any():
+                continue
+            pairs = (area[inside], unit[inside] - start)
+            adder = sp.csr_array(
+                (np.ones(len(pairs[0]), np.int64), pairs), shape=(len(members), stop - start)
+            )
+            released += adder @ self.estimates.counts(level, query, start, stop)
+            values = self.values(level, query, start, stop)
+            drawn += adder @ values.transpose(1, 0, 2).reshape(stop - start, -1)
+        return released, drawn.reshape(len(members), self.count, -1).transpose(1, 0, 2)
 
     def _of(self, level: str) -> list[Histograms]:
         if level not in self._opened:
@@ -151,8 +213,7 @@ class Replicates:
         return store(sums, geography.units(level), place.folder)
 
     def _batches(self, level: str, query: Query) -> Iterator[tuple[int, int, IntArray, IntArray]]:
-        step = max(1, _VALUES // (self.count * query.cells))
-        units = self.estimates.geography.units(level)
+        step, units = self._step(query), self.estimates.geography.units(level)
         for start in range(0, units, step):
             stop = min(start + step, units)
             released = self.estimates.counts(level, query, start, stop)
@@ -164,41 +225,12 @@ class Replicates:
             raise InputError(f"no estimates of {level!r}; choose from {known}")
         return self.plan.schema.query(query)
 
-    def _numbers(self, level: str, units: Sequence[str]) -> IntArray:
-        """Return the numbers of units by their codes, each once."""
-        number = {
-            code: i for i, code in enumerate(self.estimates.geography.geocodes(level).to_pylist())
-        }
-        unknown = [code for code in units if code not in number]
-        if unknown:
-            raise InputError(
-                f"units: {len(unknown)} of {len(units)} are no {level} of the release, the first is "
-                f"{unknown[0]!r}"
-            )
-        return np.unique(np.array([number[code] for code in units], np.int64))
+    def _step(self, query: Query) -> int:
+        return max(1, _VALUES // (self.count * query.cells))
 
 
-def summary(
-    released: IntArray, made: IntArray, confidence: float, method: Method
-) -> dict[str, FloatArray]:
-    """Return bias, standard error and the ends of an interval, from replicates along the first axis.
-
-    Percentile: where the middle of the replicates lies. Bias-corrected: the release less where the
-    middle of their errors lies, so that a bias is taken off. Ends are whole numbers, rounded outwards,
-    and never negative.
-    """
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; it lies between 0 and 1")
-    if method not in METHODS:
-        raise InputError(f"method: {method!r} is not known; choose from {', '.join(METHODS)}")
-    tail = (1 - confidence) / 2
-    low = np.quantile(made, tail, axis=0, method="lower")
-    high = np.quantile(made, 1 - tail, axis=0, method="higher")
-    if method == "bias-corrected":
-        low, high = 2 * released - high, 2 * released - low
-    return {
-        "bias": made.mean(axis=0) - released,
-        "standard_error": made.std(axis=0, ddof=1),
-        "lower": np.maximum(low, 0).astype(np.int64),
-        "upper": np.maximum(high, 0).astype(np.int64),
-    }
+def _table(names: pa.Array, query: Query, gathered: Gathered) -> pa.Table:
+    table = labelled(names, query, gathered.released)
+    for name, column in gathered.columns.items():
+        table = table.append_column(name, pa.array(column.reshape(-1)))
+    return table

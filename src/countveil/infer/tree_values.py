@@ -54,7 +54,7 @@ class Fit:
     ) -> Fit:
         """Go up and down the tree for a query; all measurements are read once."""
         asked = Asked.of(observed, query)
-        _refuse_too_large(asked, tree)
+        refuse_too_large(asked, tree)
         passes = Passes.of(measurements, observed, tree, asked)
         upper, handed = _down(passes, *_up(passes, workers))
         return cls(passes, tuple(upper), handed, workers)
@@ -131,10 +131,8 @@ def _up(passes: Passes, workers: Workers | None) -> tuple[list[Upward], list[Upw
         if level < lowest:
             kept.insert(0, _rooms(passes, level, passes.tree.units(level)))
         runs = passes.runs(level)
-        job, task = (
-            passes.up(level, keep=level < lowest),
-            partial(passes.stretch, level, below, None),
-        )
+        job = passes.up(level, keep=level < lowest)
+        task = partial(passes.stretch, level, below, None)
         for (start, stop), (own, added) in zip(runs, each(job, task, runs, workers), strict=True):
             if own is not None:
                 _write(kept[0], slice(start, stop), own)
@@ -198,7 +196,8 @@ def _room(*shape: int) -> FloatArray:
         return np.memmap(file, np.float64, "w+", shape=shape)
 
 
-def _refuse_too_large(asked: Asked, tree: Tree) -> None:
+def refuse_too_large(asked: Asked, tree: Tree) -> None:
+    """Refuse a query whose values above the lowest level are more than can be held."""
     inner = sum(tree.units(level) for level in range(tree.depth - 1))
     numbers = 2 * inner * asked.width
     if numbers > _MOST_KEPT:

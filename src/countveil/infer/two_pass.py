@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -91,7 +92,7 @@ class LeastSquares:
 
     def determines(self, level: str, query: str) -> bool:
         """Whether measurements determine any cell of a query at a level."""
-        errors = _standard_errors(self._fit(self._asked(query)), self.geography.index(level))
+        errors = standard_errors(self._fit(self._asked(query)), self.geography.index(level))
         return not bool(np.isinf(errors).all())
 
     def batches(self, level: str, query: str) -> Iterator[UnitEstimates]:
@@ -99,7 +100,7 @@ class LeastSquares:
         asked, depth = self._asked(query), self.geography.index(level)
         fit = self._fit(asked)
         places = self._tree.places[depth]
-        errors = _standard_errors(fit, depth)
+        errors = standard_errors(fit, depth)
         kind, _ = fit.asked.kinds
         if np.isinf(errors).all():
             raise InputError(self._undetermined(asked, depth))
@@ -137,7 +138,7 @@ class LeastSquares:
         if not areas:
             raise InputError("areas: none is given; name at least one with its units")
         units = {area: units_of(self.geography, name, codes, area) for area, codes in areas.items()}
-        found = estimate_areas(self._fit(asked), units, depth, chosen)
+        found = estimate_areas(self._fit(asked), units, depth, chosen, self.source)
         if np.isinf(found.standard_error).all():
             raise InputError(self._undetermined(asked, depth))
         return found
@@ -147,6 +148,13 @@ class LeastSquares:
     ) -> FloatArray:
         """Return the covariance of a query's cells in several areas: areas × cells × areas × cells."""
         return self.areas(areas, query, level=level).covariance
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """Whose noise the estimates have: the release and, of a simulation, its seed."""
+        stated = json.loads((self.measurements.folder / manifest.NAME).read_bytes())
+        seed = () if stated["publishable"] else (stated["randomness"],)
+        return (stated["release"], *seed)
 
     def _asked(self, query: str) -> Query:
         return self.plan.schema.query(query)
@@ -214,7 +222,7 @@ def _refuse_other_units(measurements: Measurements, level: str, units: int) -> N
         )
 
 
-def _standard_errors(fit: Fit, level: int) -> FloatArray:
+def standard_errors(fit: Fit, level: int) -> FloatArray:
     """Return the standard error of each place of a level and kind of cell."""
     kind, grams = fit.asked.kinds
     places = fit.tree.places[level]

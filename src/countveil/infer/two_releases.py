@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from countveil.infer.joint_variance import Estimated
 from countveil.infer.labelled_rows import labelled_rows
 from countveil.infer.public_denominators import Rates
 from countveil.infer.two_pass import LeastSquares
-from countveil.measure import manifest
-from countveil.measure.measurement import Measurements
 from countveil.numerics import FloatArray
 from countveil.schema.attributes import listed
 from countveil.schema.workload import Query
@@ -74,8 +71,8 @@ def change(
     units of `level`, or for `areas` made of its units. Noise of two releases is independent, so that
     variances add. Tested is whether the counts differ; what chance did to the people is not noise.
     """
+    _refuse_same_noise(first, second)
     if isinstance(first, LeastSquares) and isinstance(second, LeastSquares):
-        _refuse_same_noise(first.measurements, second.measurements)
         one, other = (_asked(item, query, level, areas) for item in (first, second))
     elif isinstance(first, LeastSquares) or isinstance(second, LeastSquares):
         raise InputError(
@@ -87,7 +84,6 @@ def change(
             raise InputError(
                 "query, level and areas are for least squares; estimates of areas have theirs"
             )
-        _refuse_same_estimates(first, second)
         one, other = _Found.of(first), _Found.of(second)
     other = other.like(one)
     value = other.value - one.value
@@ -198,26 +194,14 @@ def _tests(value: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray
     return z, p_value, adjusted
 
 
-def _refuse_same_estimates(first: Estimated, second: Estimated) -> None:
+def _refuse_same_noise(first: Compared, second: Compared) -> None:
     one, other = (item.found if isinstance(item, Rates) else item for item in (first, second))
-    # What is asked is taken apart anew for every release.
-    if one is other or one.asked is other.asked:
+    if one is other or (one.source and one.source[:1] == other.source[:1]):
+        named = f", {one.source[0]}" if one.source else ""
         raise InputError(
-            "both estimates are of one release; give those of two, whose noise is independent"
+            f"both are of the same release{named}; give two, whose noise is independent"
         )
-
-
-def _refuse_same_noise(first: Measurements, second: Measurements) -> None:
-    one, other = (
-        json.loads((item.folder / manifest.NAME).read_bytes()) for item in (first, second)
-    )
-    if one["release"] == other["release"]:
+    if one.source[1:] and one.source[1:] == other.source[1:]:
         raise InputError(
-            f"{second.folder}: is the same release as {first.folder}; give two, whose noise is "
-            f"independent"
-        )
-    if not one["publishable"] and one["randomness"] == other["randomness"]:
-        raise InputError(
-            f"{second.folder}: has the same noise as {first.folder}, {one['randomness']}; simulate "
-            f"them with different seeds"
+            f"both have the same noise, {one.source[1]}; simulate them with different seeds"
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
 
+from countveil.count_interval import count_interval
 from countveil.numerics import FloatArray
 
 COLUMNS = (
@@ -33,18 +33,13 @@ class Errors:
 
     def columns(self, value: FloatArray, error: FloatArray) -> list[pa.Array]:
         """Return standard errors and the ends of intervals; none where nothing is determined."""
-        half = NormalDist().inv_cdf((1 + self.confidence) / 2) * error
         known = np.isfinite(error)
-        with np.errstate(invalid="ignore"):
-            # A whole number lies within value ± half just where it lies within these ends.
-            low, high = np.ceil(value - half), np.floor(value + half)
-        nearest = np.rint(np.where(known, value, 0.0))
-        empty = known & (low > high)
-        ends = [
-            np.clip(np.where(known, np.where(empty, nearest, end), 0.0), 0, _MOST)
-            for end in (low, high)
-        ]
-        lower, upper = (pa.array(end.astype(np.int32), mask=~known) for end in ends)
+        ends = count_interval(
+            np.where(known, value, 0.0), np.where(known, error, 0.0), self.confidence
+        )
+        lower, upper = (
+            pa.array(np.minimum(end, _MOST).astype(np.int32), mask=~known) for end in ends
+        )
         return [pa.array(np.where(known, error, 0.0), mask=~known), lower, upper]
 
 

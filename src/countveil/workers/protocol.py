@@ -48,6 +48,11 @@ class Workers(Protocol):
         ...
 
 
+def beyond_here(workers: int | Workers) -> Workers | None:
+    """Return workers that are not processes of this machine, for what threads do better than those."""
+    return None if isinstance(workers, int | Processes) else workers
+
+
 def hired(workers: int | Workers) -> AbstractContextManager[Workers]:
     """Return workers for a while: those given, or that many processes, which end with it."""
     return Processes(workers) if isinstance(workers, int) else nullcontext(workers)

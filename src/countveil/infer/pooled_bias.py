@@ -1,0 +1,99 @@
+"""The bias of released counts: what they differ from unbiased estimates, pooled over units alike.
+
+One difference says little: it has the noise of the unbiased estimate. Those of many units say how
+biased units are on average and how much biases vary, and each unit's own bias is then estimated by what
+it has in common with others and, as far as its difference is sharper than biases vary, by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import pbdv
+
+from countveil.numerics import FloatArray, IntArray
+
+ALIKE = 5  # units from which the biases of units like them are known
+_SIZES = np.array([1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000])
+_LEAST = 1e-9
+_FAR = 30.0
+_UNBOUNDED = 1e18
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Corrected:
+    """Released counts with their bias and, that taken off, their standard error: units × cells."""
+
+    bias: FloatArray
+    standard_error: FloatArray
+
+
+def corrected(
+    released: IntArray, spread: FloatArray, value: FloatArray, error: FloatArray
+) -> Corrected:
+    """Return bias and error of released counts; all arrays are units × cells.
+
+    `spread` is the standard deviation of released counts, as replicates have it; `value` and `error`
+    are unbiased estimates. Units are alike by cell and size of the released count. Where fewer than
+    five are, the whole cell is taken, and where that has fewer, each unit stands for itself: its bias
+    is then its difference, and its error that of the unbiased estimate.
+    """
+    spread = np.minimum(spread, error)
+    difference = (released - value).ravel()
+    # The better estimate and what the other differs from it are uncorrelated (Hausman, 1978).
+    noise = np.maximum(error**2 - spread**2, _LEAST).ravel()
+    noisy = (error > 0).ravel().astype(float)
+    group = _alike(released, noisy)
+    between = _between(difference, noise, group, noisy)[group]
+    weight = noisy / (between + noise)
+    together = np.maximum(np.bincount(group, weight), _LEAST)
+    mean = np.bincount(group, weight * difference) / together
+    # Of what a unit differs from its like, this part is its own bias.
+    own = between / (between + noise)
+    bias = (1 - own) * mean[group] + own * difference
+    left = own * noise + (1 - own) ** 2 / together[group]
+    shape = released.shape
+    found = np.sqrt(spread**2 + left.reshape(shape))
+    return Corrected(
+        np.where(error > 0, bias.reshape(shape), released - value),
+        np.where(error > 0, np.minimum(found, error), 0.0),
+    )
+
+
+def _alike(released: IntArray, noisy: FloatArray) -> IntArray:
+    """Number groups of units: by cell and size, by cell where too few have the size."""
+    units, cells = released.shape
+    cell = np.tile(np.arange(cells), units)
+    size = 1 + np.searchsorted(_SIZES, released.ravel(), side="right")
+    sizes = len(_SIZES) + 2
+    group = cell * sizes + size
+    few = np.bincount(group, noisy, cells * sizes)[group] < ALIKE
+    return np.asarray(np.where(few, cell * sizes, group))
+
+
+def _between(
+    difference: FloatArray, noise: FloatArray, group: IntArray, noisy: FloatArray
+) -> FloatArray:
+    """Return how much biases vary in each group, as a variance; beyond all bounds where it has few.
+
+    What differences vary more than their noise estimates it, with an error of its own; the mean over
+    it, all standard deviations of biases being as likely beforehand, is never 0.
+    """
+    units = np.maximum(np.bincount(group, noisy), 1)
+    mean = np.bincount(group, noisy * difference) / units
+    square = np.bincount(group, noisy * (difference - mean[group]) ** 2)
+    expected = np.bincount(group, noisy * noise) / units
+    freedom = np.maximum(units - 1, 1)
+    excess = square / freedom - expected
+    error = np.sqrt(2 / freedom) * (expected + np.maximum(excess, 0.0))
+    error = np.maximum(error, _LEAST)
+    found = error * _mean_above_0(excess / error)
+    return np.asarray(np.where(units < ALIKE, _UNBOUNDED, found))
+
+
+def _mean_above_0(found: FloatArray) -> FloatArray:
+    """Return the mean of y ≥ 0 with density y^(-1/2) exp(-(y - found)² / 2)."""
+    near = np.minimum(found, _FAR)
+    mean = 0.5 * pbdv(-1.5, -near)[0] / pbdv(-0.5, -near)[0]
+    return np.asarray(np.where(found < _FAR, mean, found))

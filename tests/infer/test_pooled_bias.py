@@ -1,0 +1,113 @@
+"""Biases pooled over units: by hand, in their limits, and over simulated units."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from countveil.count_interval import count_interval
+from countveil.infer.pooled_bias import ALIKE, _mean_above_0, corrected
+
+
+def column(*numbers):
+    return np.array(numbers, float)[:, None]
+
+
+def test_the_mean_above_0_is_its_integral():
+    for found in (-30.0, -4.0, -1.0, 0.0, 0.6, 3.0, 12.0, 29.0, 31.0, 400.0):
+
+        def density(w, found=found):  # y = w², all w being as likely beforehand
+            return np.exp(-((w * w - found) ** 2 - min(found, 0.0) ** 2) / 2)
+
+        middle, reach = max(found, 0.0) ** 0.5, (max(found, 0.0) + 12) ** 0.5
+        points = [middle] if middle else None
+        whole = quad(density, 0, reach, points=points, limit=400)[0]
+        mean = quad(lambda w: w * w * density(w), 0, reach, points=points, limit=400)[0] / whole
+        assert _mean_above_0(np.array([found]))[0] == pytest.approx(mean, rel=1e-3)
+
+
+def test_few_units_stand_for_themselves():
+    """Then replicates bring nothing: the interval is that of the unbiased estimate."""
+    released = np.array([[120], [7], [0], [55]])
+    value, error = column(111, 9.5, -3, 50), column(4, 5, 6, 7)
+    assert len(released) < ALIKE
+    found = corrected(released, column(1, 1, 1, 1), value, error)
+    assert np.allclose(found.bias, released - value)
+    assert np.allclose(found.standard_error, error)
+
+
+def test_what_is_public_is_exact_and_tells_nothing_of_others():
+    rng = np.random.default_rng(1)
+    released = rng.integers(100, 200, (30, 1))
+    value, error = released + rng.normal(4, 2, (30, 1)), np.full((30, 1), 2.0)
+    spread = np.full((30, 1), 1.0)
+    alone = corrected(released, spread, value, error)
+    known = [np.concatenate([a, b]) for a, b in ((released, released), (spread, 0 * spread))]
+    both = corrected(
+        known[0],
+        known[1],
+        np.concatenate([value, released]),
+        np.concatenate([error, 0 * error]),
+    )
+    assert np.allclose(both.bias[:30], alone.bias)
+    assert np.allclose(both.standard_error[:30], alone.standard_error)
+    assert (both.bias[30:] == 0).all()
+    assert (both.standard_error[30:] == 0).all()
+
+
+def test_a_group_by_hand():
+    """Six units of one size with the same noise: the textbook's formulas of random effects."""
+    released = np.full((6, 1), 40)
+    difference = np.array([3.0, 5.0, -1.0, 4.0, 8.0, 2.0])
+    value, error, spread = (
+        released - difference[:, None],
+        np.full((6, 1), 3.0),
+        np.full((6, 1), 1.0),
+    )
+    noise = 9.0 - 1.0
+    excess = difference.var(ddof=1) - noise  # 9.1 - 8
+    doubt = np.sqrt(2 / 5) * (noise + excess)
+    between = doubt * _mean_above_0(np.array([excess / doubt]))[0]
+    own = between / (between + noise)
+    bias = (1 - own) * 3.5 + own * difference
+    left = own * noise + (1 - own) ** 2 * (between + noise) / 6
+    found = corrected(released, spread, value, error)
+    assert np.allclose(found.bias[:, 0], bias)
+    assert np.allclose(found.standard_error[:, 0] ** 2, 1.0 + left)
+
+
+def test_units_are_alike_by_cell_and_size():
+    """Large units are biased down and small ones up; other cells otherwise."""
+    rng = np.random.default_rng(2)
+    size = np.repeat([5, 500], 300)
+    truth = np.stack([size, size], axis=1)
+    bias = np.stack([np.where(size > 100, -8.0, 6.0), np.where(size > 100, 2.0, 0.0)], axis=1)
+    released = np.maximum(np.rint(truth + bias + rng.normal(0, 0.6, truth.shape)), 0).astype(int)
+    error = np.full(truth.shape, 12.0)
+    value = truth + rng.normal(0, 12, truth.shape)
+    found = corrected(released, np.full(truth.shape, 0.7), value, error)
+    for large in (False, True):  # 300 units of noise 12: the mean is known to 0.7
+        inside = (size > 100) == large
+        assert (abs((found.bias - bias)[inside].mean(axis=0)) < 3 * 0.7).all()
+    assert abs(found.bias - bias).mean() < 2 < abs(released - value - bias).mean()
+
+
+@pytest.mark.parametrize("varies", [0.0, 3.0, 20.0])
+def test_intervals_hold_whatever_the_biases(varies):
+    """Biases that vary not at all, about as much as can be seen, and more than the noise does."""
+    rng, held, width = np.random.default_rng(3), [], []
+    for _ in range(150):
+        truth = rng.integers(200, 290, (60, 1))
+        bias = rng.normal(5, varies, truth.shape)
+        spread, error = np.full(truth.shape, 3.0), np.full(truth.shape, 10.0)
+        # The unbiased estimate is the released one with more noise, as Hausman has it.
+        released_error = rng.normal(0, 3, truth.shape)
+        released = np.rint(truth + bias + released_error).astype(int)
+        value = truth + released_error + rng.normal(0, np.sqrt(91), truth.shape)
+        found = corrected(released, spread, value, error)
+        lower, upper = count_interval(released - found.bias, found.standard_error, 0.9)
+        held.append(((lower <= truth) & (truth <= upper)).mean())
+        width.append((upper - lower).mean())
+    share = np.mean(held)
+    assert 0.88 < share < (0.99 if varies == 0 else 0.94)
+    # Never longer than least squares alone, and far shorter where biases are alike.
+    assert np.mean(width) < 2 * 1.645 * 10 * (0.65 if varies < 5 else 1.001)
