@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
+from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLAN
-from tests.explorer.visiting import serving
+from tests.explorer.visiting import running, serving
 
 from countveil.explorer import pictures, wording
 from countveil.explorer.answer import answer
+from countveil.explorer.opening import leading_page
 from countveil.explorer.settings import Settings, changed
 from countveil.schema.plan import Plan
 
@@ -68,6 +70,24 @@ def test_it_draws_every_picture_under_its_policy_and_asks_nobody_else(visit, add
         assert page.evaluate("document.cookie") == ""  # out of any script's reach
 
 
+def test_a_browser_is_led_in_by_a_file_of_its_owner_once(chromium, folder):
+    with (
+        running(folder / "plan.toml") as explorer,
+        leading_page(explorer.opening) as path,
+        chromium.new_context() as first,
+        chromium.new_context() as second,
+    ):
+        page = first.new_page()
+        page.goto(file_address(path))
+        expect(page.locator("#sentence")).to_have_text(told())  # with the cookie, which is strict
+        assert "opening" not in page.url
+        page.reload()
+        expect(page.locator("#sentence")).to_have_text(told())
+        other = second.new_page()
+        other.goto(file_address(path))
+        expect(other.locator("body")).to_contain_text("open the address that the terminal shows")
+
+
 def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
     with visit(address) as seen:
         page = seen.page
@@ -99,6 +119,11 @@ def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
         expect(page.locator("#above")).to_contain_text("If he also sees the levels above, with 10")
         page.locator("#reset").click()
         expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#by-level")).not_to_contain_text("…")
+        own = Plan.parse(PLAN)
+        for item in answer(own, Settings.of(own)).levels:
+            for risk in item.risks:
+                expect(page.locator("#by-level")).to_contain_text(f"{risk.marginal_risk:,.4g}")
         page.locator("#mechanism").select_option("discrete Laplace")
         expect(page.locator("#amount")).to_have_value("2")  # epsilon²/2 = rho
         expect(page.locator("#cost")).to_contain_text("epsilon = 2")
@@ -117,11 +142,28 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         expect(page.locator("#sentence")).to_have_text(told())
         page.get_by_label("change-one").check()
         expect(alert).to_be_hidden()
+        invalid = page.locator("[aria-invalid=true]")
+        expect(invalid).to_have_count(0)
         page.locator("#amount").fill("a lot")
         expect(alert).to_contain_text("budget.rho: 'a lot' is not a number")
+        expect(invalid).to_have_id("amount")
+        assert page.locator("#amount").get_attribute("aria-errormessage") == "message"
         page.locator("#amount").fill("3")
         expect(alert).to_be_hidden()
+        expect(invalid).to_have_count(0)
         expect(page.locator("#sentence")).to_have_text(told(amount="3"))
+        page.locator("#prior").fill("7")
+        expect(alert).to_contain_text("prior: 7 is not allowed")
+        expect(invalid).to_have_id("prior")
+        page.locator("#reset").click()
+        expect(invalid).to_have_count(0)
+        assert page.locator("#verdict").get_attribute("role") == "status"
+        page.locator("#sees-above").check()
+        page.locator("#siblings").fill("")
+        expect(page.locator("#above")).to_contain_text("units beside his: say how many")
+        expect(invalid).to_have_id("siblings")
+        assert len(seen.complaints) == 1  # a browser notes that a call was refused
+        seen.complaints.clear()
 
 
 def test_it_works_by_keyboard_alone(visit, address, folder):
@@ -191,22 +233,20 @@ def test_plans_are_opened_from_the_folder_and_from_elsewhere(visit, address, fol
     assert (folder / "plan.toml").read_text() == PLAN
 
 
-@pytest.mark.parametrize("width", [1280, 640, 320])
-def test_nothing_is_scrolled_sideways_and_axe_finds_nothing(visit, address, width):
+def test_nothing_is_scrolled_sideways_and_axe_finds_nothing(visit, address):
     with visit(address, bypass_csp=True) as seen:  # axe-core is a script that the policy refuses
         page = seen.page
-        page.set_viewport_size({"width": width, "height": 900})
         drawn(page)
-        assert seen.fits()
-        if width == 1280:
-            assert seen.violations() == []
-        for summary in page.locator("summary").all():
-            summary.click()
-        page.get_by_label("add-remove").check()
-        expect(page.get_by_role("alert")).to_be_visible()
-        assert seen.fits()
-        if width != 640:
-            assert seen.violations() == []
+        assert seen.violations() == []
+        for state in ("as opened", "with all tables and a message"):
+            for width in (1280, 640, 320):
+                page.set_viewport_size({"width": width, "height": 900})
+                assert seen.fits(), (width, state)
+            seen.open_all()
+            page.locator("#amount").fill("a lot")
+            expect(page.get_by_role("alert")).to_be_visible()
+        assert page.locator("[aria-invalid=true]").count() == 1
+        assert seen.violations() == []
 
 
 def test_in_print_every_picture_has_its_table_and_controls_are_gone(visit, address):

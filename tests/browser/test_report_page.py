@@ -82,6 +82,7 @@ def test_the_slider_shows_what_other_budgets_would_give(visit, address, released
             step = steps[number]
             expect(shown).to_contain_text(step.cost)
             assert slider.get_attribute("aria-valuetext") == shown.inner_text()
+            expect(seen.page.locator("#budget-told")).to_contain_text(step.cost)
             for column, values in (("risk", step.risks), ("error", step.errors)):
                 for place, value in enumerate(values):
                     text = seen.page.locator(f"#{column}-{place}").inner_text()
@@ -119,8 +120,8 @@ def test_nothing_is_scrolled_sideways_and_axe_finds_nothing(visit, address, inte
         for width in (640, 320, 1280):
             seen.page.set_viewport_size({"width": width, "height": 900})
             assert seen.fits(), width
-        for summary in seen.page.locator("summary").all():
-            summary.click()
+        if audience == "public":  # the other has the same tables, and more of them
+            seen.open_all()
         seen.page.set_viewport_size({"width": 320, "height": 900})
         assert seen.fits()
         assert seen.violations() == []

@@ -12,7 +12,13 @@ from countveil.assess import attacks
 from countveil.assess.plan_error import expected_error
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.explorer import pictures, wording
-from countveil.explorer.answer import answer, priors_of, with_levels_above
+from countveil.explorer.answer import (
+    answer,
+    answer_at_judged_level,
+    completed,
+    priors_of,
+    with_levels_above,
+)
 from countveil.explorer.drawing import draw
 from countveil.explorer.settings import Settings, changed
 from countveil.schema.plan import Plan
@@ -74,7 +80,9 @@ def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(p
 
 def test_the_levels_above_add_what_the_formula_says():
     plan, settings = asked(ONE_COUNT, siblings=3, prior="0.1")
-    rho, risk = with_levels_above(plan, settings)
+    found = with_levels_above(plan, settings)
+    rho, risk = found.effective_rho, found.marginal_risk
+    assert found.as_one_count
     assert rho == pytest.approx(1 / 8 + 1 / (8 + 3 * 8), rel=1e-9)  # r + 1/(1/r' + d/r)
     noise = gaussian(rho)
     expected = math.fsum(
@@ -82,6 +90,64 @@ def test_the_levels_above_add_what_the_formula_says():
     )
     assert risk == pytest.approx(expected / 0.1, rel=1e-9)
     assert risk > answer(plan, settings).his.marginal_risk
+
+
+def convolved(*laws):
+    """Return the law of a sum, term by term; what is below one in 10¹⁸ is left out."""
+    found = {0: 1.0}
+    for law in laws:
+        total = {}
+        for a, p in found.items():
+            for b, q in law.items():
+                total[a + b] = total.get(a + b, 0.0) + p * q
+        found = {value: p for value, p in total.items() if p > 1e-18}
+    return found
+
+
+def seen_together(rho, siblings, prior):
+    """Return his risk from his place's count and the parent's less that of all others, summed out.
+
+    Of the others he knows nothing but their noisy counts: the difference is his count with the noise of
+    the parent and of each of them.
+    """
+    own = {k: p for k, p in gaussian(rho).items() if p > 1e-18}
+    rest = convolved(*[own] * (1 + siblings))
+    terms = []
+    for e, p in own.items():
+        for f, q in rest.items():
+            other = own.get(e + 1, 0.0) * rest.get(f + 1, 0.0)
+            terms.append(p * q * prior * p * q / (prior * p * q + (1 - prior) * other))
+    return math.fsum(terms) / prior
+
+
+@pytest.mark.parametrize("siblings", [0, 1, 3])
+@pytest.mark.parametrize("amount", ["1/4", "1", "4", "16"])
+def test_the_levels_above_are_between_the_level_alone_and_all_that_is_seen(amount, siblings):
+    """The level alone is below the truth, for more values never tell less; so the larger is nearer."""
+    plan, settings = asked(ONE_COUNT, amount=amount, siblings=siblings, prior="0.1")
+    found = with_levels_above(plan, settings).marginal_risk
+    alone = answer(plan, settings).his.marginal_risk
+    truth = seen_together(float(plan.cost.rho) / 2, siblings, 0.1)
+    assert alone <= found
+    assert alone <= truth * (1 + 1e-12)
+    assert found == pytest.approx(truth, rel=0.01 if plan.cost.rho <= 1 else 0.15)
+    assert abs(found - truth) <= abs(alone - truth) + 1e-12
+
+
+def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_told():
+    """Several small noises tell more than one count with the sum of their rho: steps are finer."""
+    plan, settings = asked(STARTER, amount="10", siblings=1_000_000, prior="0.02")
+    found = with_levels_above(plan, settings)
+    alone = answer(plan, settings).his.marginal_risk
+    one = gaussian(found.effective_rho)
+    as_one = math.fsum(
+        p * p / (0.02 * p + 0.98 * one[e + 1]) for e, p in one.items() if e < 60 and p > 0
+    )
+    assert as_one < 0.9 * alone
+    assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
+    assert not found.as_one_count
+    told = wording.above_sentence(found, settings)
+    assert told.endswith(f"{alone:.3g} times his prior, as from his level alone.")
 
 
 @pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
@@ -100,6 +166,26 @@ def test_the_numbers_are_those_of_the_library(text):
     assert {item.level: item.error for item in found.levels} == errors
     assert sum(item.share for item in found.levels) == 1
     assert found.prior == 0.05
+
+
+def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
+    """What moves at once asks for one level's evidence; the rest is added, and nothing changes."""
+    levels, real = [], attacks.posteriors_by_prior
+
+    def counted(plan, level, *given, **named):
+        levels.append(level)
+        return real(plan, level, *given, **named)
+
+    monkeypatch.setattr(attacks, "posteriors_by_prior", counted)
+    plan, settings = asked(PRESET, attack="whole record", level="tract")
+    first = answer_at_judged_level(plan, settings)
+    assert levels == ["tract"]
+    assert [item.level for item in first.levels if item.risks] == ["tract"]
+    assert wording.sentence(first, settings)
+    whole = completed(first, plan, settings)
+    assert sorted(levels) == sorted(plan.measured_levels)
+    assert whole == answer(plan, settings)
+    assert wording.sentence(whole, settings) == wording.sentence(first, settings)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +229,15 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     assert lines["Cost"] == str(plan.cost)
     if "Epsilon" in lines:
         assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
+
+
+def test_it_says_where_what_is_published_as_counted_settles_it():
+    public = '[[invariants]]\nlevel = "place"\nquery = "TOTAL"\nreason = "known"\n'
+    moved = ONE_COUNT.replace("add-remove", "change-one")
+    for text, settled in ((moved, False), (moved + public, True)):
+        found, settings = answer(*asked(text)), asked(text)[1]
+        assert found.settled == settled
+        assert ("settles it" in wording.sentence(found, settings)) == settled
 
 
 def test_the_verdict_follows_the_limit():

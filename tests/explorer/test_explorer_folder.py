@@ -1,6 +1,9 @@
 """Plan files by name: listed, opened and saved in one folder, and never outside it."""
 
+import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.conftest import TINY_PLAN
@@ -62,6 +65,63 @@ def test_a_file_is_replaced_only_when_told(folder):
     with pytest.raises(FolderError, match="is a folder"):
         folder.write("dir.toml", "x", replace=True)
     assert not [name for name in os.listdir(folder.path) if "temporary" in name]
+
+
+def test_a_new_plan_is_there_whole_or_not_at_all(folder, monkeypatch):
+    before = {path.name for path in folder.path.iterdir()}
+
+    def stopped(*_):
+        seen = {path.name for path in folder.path.iterdir()} - before
+        assert "new.toml" not in seen  # until all of it is durable, it has no name
+        raise KeyboardInterrupt
+
+    for step in ("countveil.storage.sync", "os.link"):
+        with monkeypatch.context() as patched:
+            patched.setattr(step, stopped)
+            with pytest.raises(KeyboardInterrupt):
+                folder.write("new.toml", TINY_PLAN, replace=False)
+        assert {path.name for path in folder.path.iterdir()} == before
+    folder.write("new.toml", TINY_PLAN, replace=False)
+    assert folder.read("new.toml") == TINY_PLAN
+
+
+def test_where_there_are_no_links_a_new_plan_is_still_whole_and_replaces_nothing(
+    folder, monkeypatch
+):
+    def without_links(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", without_links)
+    folder.write("new.toml", TINY_PLAN, replace=False)
+    assert folder.read("new.toml") == TINY_PLAN
+    with pytest.raises(FolderError, match="is there already"):
+        folder.write("new.toml", "other", replace=False)
+    assert folder.read("new.toml") == TINY_PLAN
+
+
+def test_of_many_who_save_under_one_name_one_does(folder):
+    def attempt(number):
+        try:
+            folder.write("shared.toml", f"{number}" * 5000, replace=False)
+        except FolderError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as many:
+        assert sum(many.map(attempt, range(8))) == 1
+    assert len(set(folder.read("shared.toml"))) == 1
+    with ThreadPoolExecutor(8) as many:
+        for made in [many.submit(folder.write, "shared.toml", "x", replace=True) for _ in range(8)]:
+            made.result()
+    assert [name for name in os.listdir(folder.path) if "temporary" in name] == []
+
+
+def test_a_plan_that_cannot_be_read_is_not_offered(folder, monkeypatch):
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", unreadable)  # who runs this may be allowed everything
+    assert folder.names() == []
 
 
 def test_a_link_is_replaced_and_not_followed(folder):

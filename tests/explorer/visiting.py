@@ -13,6 +13,15 @@ from urllib.parse import urlsplit
 
 from countveil.explorer.server import Explorer
 
+HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -20,8 +29,8 @@ class Reply:
     headers: dict[str, str]
     text: str
 
-    def document(self) -> dict:
-        assert self.status == 200, self.text
+    def document(self, status: int = 200) -> dict:
+        assert self.status == status, self.text
         return json.loads(self.text)
 
 
@@ -41,6 +50,17 @@ def request(port: int, method: str, path: str, *, body: bytes | None = None, **h
         return Reply(found.status, {k.lower(): v for k, v in found.getheaders()}, text)
     finally:
         connection.close()
+
+
+def sealed(reply: Reply) -> Reply:
+    """Return a reply once it is seen to have all headers."""
+    policy = reply.headers["content-security-policy"]
+    assert {name: reply.headers[name] for name in HEADERS} == HEADERS
+    assert policy.startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "server" not in reply.headers
+    return reply
 
 
 @dataclass(frozen=True)
@@ -104,11 +124,18 @@ class Inside(Visitor):
 @contextmanager
 def serving(plan: Path | None) -> Iterator[str]:
     """Serve a plan; yield the address that a terminal would show."""
+    with running(plan) as explorer:
+        yield explorer.address
+
+
+@contextmanager
+def running(plan: Path | None) -> Iterator[Explorer]:
+    """Serve a plan; yield what serves it."""
     explorer = Explorer.start(plan)
     thread = threading.Thread(target=explorer.run)
     thread.start()
     try:
-        yield explorer.address
+        yield explorer
     finally:
         explorer.stop()
         thread.join(timeout=20)

@@ -1,5 +1,8 @@
 """The gallery page: whole, self-contained, and with the numbers of its items."""
 
+import base64
+import hashlib
+import html
 import re
 from html.parser import HTMLParser
 
@@ -74,7 +77,7 @@ class Page(HTMLParser):
         for name in ("src", "href", "xlink:href"):
             if name in given:
                 self.sources.append(given[name])
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "link"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -93,12 +96,19 @@ def test_the_page_is_well_formed_and_asks_for_nothing(page):
     read = Page(page)
     assert read.open == []
     assert len(read.ids) == len(set(read.ids))
-    assert all(source.startswith("#") for source in read.sources)
-    assert {source.removeprefix("#") for source in read.sources} <= set(read.ids)
+    links = [source for source in read.sources if source != "data:,"]  # no icon
+    assert all(source.startswith("#") for source in links)
+    assert {source.removeprefix("#") for source in links} <= set(read.ids)
     assert "<script" not in page
     assert not re.findall(r"url\((?!#)", page)
     assert not re.findall(r"@import|https?://(?!www\.w3\.org)", page)
-    assert "default-src &#x27;none&#x27;" in page
+    assert "default-src &#39;none&#39;" in page
+    assert "unsafe" not in page
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    seal = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src &#39;sha256-{html.escape(seal)}&#39;" in page.replace("&#43;", "+")
+    assert ' style="' not in page  # the policy would not apply it
+    assert "<th></th>" not in re.sub(r"<th [^>]*>", "<th>", page)
 
 
 def test_the_page_shows_every_value_escaped(page):
@@ -115,7 +125,34 @@ def test_the_page_shows_every_value_escaped(page):
     assert '<tr class="off"><th scope="row">second' in page
     assert '<tr><th scope="row">first' in page
     assert "The papers print 3 of them: 2 agree" in text
-    assert "1 do not" in text
+    assert "1 does not" in text
+    assert "1 item, 3 numbers" in text
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        (
+            (False,),
+            "1 item, 1 number, computed by the public API of countveil. The papers print 1 of ",
+        ),
+        ((False,), "them, and all agree within"),
+        ((True,), "0 agree within rounding or the paper's own simulation error, 1 does not, and"),
+        (
+            (False, True, True),
+            "1 agrees within rounding or the paper's own simulation error, 2 do not",
+        ),
+        ((False, False, True), "2 agree within"),
+    ],
+)
+def test_what_is_one_is_said_as_one(off, said):
+    values = tuple(
+        Value(f"{n}", "label", 1.0, 2.0 if other else 1.0, "why" if other else None, 0.1)
+        for n, other in enumerate(off)
+    )
+    page = gallery.html([Item("003", "Figure 1", "t", values, (), "", None)])
+    text = "".join(Page(page).text)
+    assert said in text
 
 
 def test_a_page_without_printed_numbers_says_so():
@@ -220,4 +257,4 @@ def test_a_real_item_is_on_its_page():
     item = papers.reproduce("002", "table-4")
     page = gallery.html([item])
     for value in item.values:
-        assert f'<td class="number">{shown(value.ours)}</td>' in page
+        assert f"<td>{shown(value.ours)}</td>" in page

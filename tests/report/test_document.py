@@ -4,23 +4,26 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import stat
 import sys
 import uuid
-from html.parser import HTMLParser
 from io import BytesIO
 
 import pyarrow as pa
 import pytest
 from pypdf import PdfReader
-from tests.conftest import TINY_PEOPLE, TINY_PLAN, run, write_people
+from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, write_people
 from tests.report.numbers_in_words import NUMBER, rounds_to
+from tests.report.reading import Page
+from typer.testing import CliRunner
 from weasyprint.urls import FatalURLFetchingError
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.realised import realised
-from countveil.errors import InputError, MissingExtra
+from countveil.cli.application import app
+from countveil.errors import CountveilError, InputError, MissingExtra
 from countveil.measure import drawing
 from countveil.release.attachment import attach
 from countveil.report import lenses
@@ -28,6 +31,7 @@ from countveil.report.decision_sheet import decision_sheet
 from countveil.report.document import as_pdf, internal_report, public_report
 from countveil.report.internal_lenses import internal_sections
 from countveil.report.interval_lens import interval_section
+from countveil.report.intruder_lens import intruder_section
 from countveil.report.what_if import what_if
 from countveil.schema.plan import Plan
 
@@ -35,42 +39,39 @@ INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known 
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A release with an invariant and estimates, that no test changes."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "plan.toml").write_text(TINY_PLAN + INVARIANT + ESTIMATED)
+    (folder / "places.csv").write_text(TINY_PLACES)
+    write_people(folder / "people.csv")
+    pipeline.release(Plan.load(folder / "plan.toml"), to=folder / "out", rng=Seeded(1))
+    return Release.read(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def html(made):
+    return public_report(made)
+
+
 @pytest.fixture
-def released(tiny):
-    tiny.write_text(TINY_PLAN + INVARIANT + ESTIMATED)
-    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
-    return Release.read(tiny.parent / "out")
+def released(made, tmp_path):
+    """The same, to be changed."""
+    shutil.copytree(made.folder.parent, tmp_path / "place")
+    return Release.read(tmp_path / "place" / "out")
 
 
-class Page(HTMLParser):
-    """What a browser would find: identifiers, links, scripts, styles, text."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.links, self.inside, self.parts, self.text = [], [], [], {}, []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids += [given["id"]] if "id" in given else []
-        self.links += [given[key] for key in ("href", "src", "action") if key in given]
-        assert not [key for key in given if key.startswith("on")], "inline handlers do not run"
-        self.inside.append((tag, given))
-
-    def handle_endtag(self, tag):
-        while self.inside and self.inside.pop()[0] != tag:
-            pass
-
-    def handle_data(self, data):
-        tag, given = self.inside[-1] if self.inside else ("", {})
-        if tag in ("style", "script"):
-            self.parts.setdefault((tag, given.get("type")), []).append(data)
-        else:
-            self.text.append(data)
+def ran(*arguments):
+    """Run a command here; return its status and what it printed, or the error it ends with."""
+    found = CliRunner().invoke(app, [*map(str, arguments)])
+    if isinstance(found.exception, CountveilError):
+        return found.exception.exit_status, str(found.exception)
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found.exit_code, found.output
 
 
-def test_it_needs_nothing_from_outside_and_runs_only_what_its_policy_seals(released):
-    html = public_report(released)
+def test_it_needs_nothing_from_outside_and_runs_only_what_its_policy_seals(html):
     page = Page(html)
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)
@@ -86,32 +87,17 @@ def test_it_needs_nothing_from_outside_and_runs_only_what_its_policy_seals(relea
     assert len(html) < 1_500_000
 
 
-def test_its_numbers_are_those_of_the_plan(released):
-    words = " ".join("".join(Page(public_report(released)).text).split())
-    for item in judged(released.plan, risk_by_level(released.plan)):
+def test_its_numbers_are_those_of_the_plan(made, html):
+    words = Page(html).words
+    for item in judged(made.plan, risk_by_level(made.plan)):
         assert f"{item.marginal_risk:,.4g}" in words
         assert f"{item.posterior:,.4g}" in words
-    sheet = decision_sheet(released)
+    sheet = decision_sheet(made)
     assert sheet.sentence in words
+    assert sheet.verdict in words
     assert "known <already>" in words
-    assert released.manifest["plan_sha256"] in words
-
-
-def test_the_slider_holds_what_other_plans_would_give(released):
-    page = Page(public_report(released))
-    (data,) = page.parts["script", "application/json"]
-    steps = json.loads(data)["steps"]
-    assert [step["chosen"] for step in steps].count(True) == 1
-    doubled = Plan.parse((TINY_PLAN + INVARIANT).replace('rho = "2"', 'rho = "4"'))
-    expected = [item.marginal_risk for item in judged(doubled, risk_by_level(doubled))]
-    (step,) = [step for step in steps if step["amount"] == "4"]
-    assert step["risks"] == pytest.approx(expected)
-    risks = [step["risks"][0] for step in steps]
-    assert risks == sorted(risks)
-    assert what_if(released.plan).currency == "rho"
-    assert step["decisions"] == pytest.approx(
-        [item.correct_decision for item in judged(doubled, risk_by_level(doubled))]
-    )
+    assert made.manifest["plan_sha256"] in words
+    assert "regionpublished as counted: no error" in words.replace(" published", "published")
 
 
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
@@ -133,18 +119,19 @@ def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, mon
     assert pages[0].count("<figure>") > 5
 
 
-def test_the_command_adds_it_to_the_release_which_still_verifies(released):
+def test_the_command_adds_it_to_the_release_which_still_verifies(released, monkeypatch):
     out = released.folder
-    ran = run("report", out)
-    assert ran.status == 0, ran.err
+    monkeypatch.chdir(out.parent)
+    assert ran("report", "out", "--quiet") == (0, "out/report.html\n")
     assert "report.html" in json.loads((out / "manifest.json").read_text())["files"]
     first = (out / "report.html").read_bytes()
-    assert run("verify", out, "--simulation").status == 0
-    assert run("report", out, "--json").document()["bytes"] == len(first)
+    assert ran("verify", out, "--simulation")[0] == 0
+    status, text = ran("report", out, "--json", "--quiet")
+    assert (status, json.loads(text)["bytes"]) == (0, len(first))
     assert (out / "report.html").read_bytes() == first
-    assert run("postprocess", out).status in (0, 2)
+    assert ran("postprocess", out, "--quiet")[0] == 0
     elsewhere = out.parent / "elsewhere.html"
-    assert run("report", out, "--to", elsewhere).status == 0
+    assert ran("report", out, "--to", elsewhere, "--quiet")[0] == 0
     assert elsewhere.read_bytes()[:15] == b"<!doctype html>"
 
 
@@ -158,11 +145,14 @@ def test_what_was_post_processed_anew_loses_the_report_of_what_it_replaced(relea
 
 
 def test_a_ledger_adds_what_is_spent(tiny):
-    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
-    release = Release.read(tiny.parent / "out")
-    book = release.plan.ledger(tiny.parent / "ledger.sqlite")
-    words = " ".join("".join(Page(public_report(release, ledger=book)).text).split())
-    assert "Spentrho = 0Leftrho = 2" in words
+    tiny.write_text(TINY_PLAN + '[ledger]\ntotal = "5"\n')
+    plan, ledger = Plan.load(tiny), tiny.parent / "ledger.sqlite"
+    for name, spent, left in (("out", 2, 3), ("again", 4, 1)):
+        pipeline.release(plan, to=tiny.parent / name, rng=Secure(), ledger=ledger)
+        release = Release.read(tiny.parent / name)
+        page = public_report(release, ledger=release.plan.ledger(ledger))
+        words = " ".join("".join(Page(page).text).split())
+        assert f"Spentrho = {spent}Leftrho = {left}" in words
 
 
 def test_a_table_beside_public_information_is_refused(tmp_path):
@@ -181,16 +171,16 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
         public_report(Release.read(tmp_path / "out"))
 
 
-@pytest.fixture
-def found(released):
-    counts = open_engine("local").tabulate(Plan.load(released.folder.parent / "plan.toml"))
-    return realised(released, counts)
+@pytest.fixture(scope="module")
+def found(made):
+    counts = open_engine("local").tabulate(Plan.load(made.folder.parent / "plan.toml"))
+    return realised(made, counts)
 
 
 def sections(release, found):
     plan = release.plan
     others, sheet = what_if(plan), decision_sheet(release)
-    yield lenses.intruder_section(release, others)
+    yield intruder_section(release, others)
     yield lenses.error_section(plan, sheet.errors)
     yield interval_section(release)
     yield lenses.loss_section(plan)
@@ -226,36 +216,17 @@ def untold(section, sentence):
     ]
 
 
-def test_every_number_of_a_sentence_is_listed_or_drawn_beside_it(released, found):
+def test_every_number_of_a_sentence_is_listed_or_drawn_beside_it(made, found):
     told = 0
-    for section in sections(released, found):
+    every = list(sections(made, found))
+    for section in every:
         for sentence in section.sentences:
             # What the parameters of a section are is said in its own words.
             assert untold(section, sentence.replace("95 % confidence", "")) == [], sentence
             told += len(NUMBER.findall(sentence))
     assert told > 20
-    first = next(sections(released, found))
+    first = every[0]
     assert untold(first, first.sentences[0].replace("times", "1.23456 times")) == ["1.23456"]
-
-
-def test_the_decision_sheet_says_what_its_table_says(released):
-    sheet = decision_sheet(released)
-    worst = max(sheet.risks, key=lambda row: row.marginal_risk)
-    for shown, value in zip(
-        NUMBER.findall(sheet.sentence),
-        (worst.prior, worst.released, worst.marginal_risk),
-        strict=True,
-    ):
-        assert rounds_to(shown[0], False, value, False)
-    assert [n for n, _ in NUMBER.findall(sheet.suppression)] == ["1", "4", "1", "3"]
-    assert all((row.exact, row.suppressed) == (1.0, 1.0) for row in sheet.risks)
-
-
-def test_a_total_published_as_counted_has_no_error(tiny):
-    tiny.write_text(TINY_PLAN + INVARIANT)
-    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
-    words = " ".join("".join(Page(public_report(Release.read(tiny.parent / "out"))).text).split())
-    assert "regionpublished as counted: no error" in words.replace(" published", "published")
 
 
 def test_purpose_and_who_chose_are_on_page_one(tiny):
@@ -267,44 +238,31 @@ def test_purpose_and_who_chose_are_on_page_one(tiny):
     assert "the board <of> 12 May" in words
 
 
-def test_the_internal_report_is_marked_private_and_nowhere_public(released, found):
-    page = internal_report(released, found)
+def test_the_internal_report_is_marked_private_and_nowhere_public(made, released, found):
+    page = internal_report(made, found)
     assert '<body class="internal">' in page
     assert page.count("INTERNAL") > 5
     out, internal = released.folder, released.folder.parent / "out-internal"
     before = sorted(path.name for path in out.iterdir())
-    ran = run("report", out, "--internal", "--quiet")
-    assert ran.status == 0, ran.err
+    assert ran("report", out, "--internal", "--quiet")[0] == 0
     assert stat.S_IMODE((internal / "report-internal.html").stat().st_mode) == 0o600
     assert sorted(path.name for path in out.iterdir()) == before
     assert (internal / "report-internal.html").read_text() == page
-    refused = run("report", out, "--internal", "--to", out / "x.html")
-    assert refused.status == 2
-    assert "nothing internal may be" in refused.err
+    status, told = ran("report", out, "--internal", "--to", out / "x.html", "--quiet")
+    assert status == 2
+    assert "nothing internal may be" in told
     assert not (out / "x.html").exists()
-    assert run("report", out, "--plan", "plan.toml").status == 2
+    assert ran("report", out, "--plan", "plan.toml", "--quiet")[0] == 2
 
 
-def test_the_internal_report_shows_what_came_out(released, found):
-    """Errors recomputed from the published totals and the records, by hand."""
-    exact = {f"A{n}": sum(1 for p in TINY_PEOPLE if p[0] == f"A{n}") for n in range(1, 6)}
-    table = released.estimates.table("area", "TOTAL").to_pydict()
-    off = [abs(e - exact[c]) for c, e in zip(table["geocode"], table["estimate"], strict=True)]
-    (error,) = [s for s in internal_sections(released.plan, found) if s.name == "realised-error"]
-    row = {row[0]: row for row in error.listings[0].rows}["area"]
-    assert row[1] == len(exact)
-    assert row[2] == pytest.approx(sum(off) / len(off))
-
-
-def test_the_pdf_is_tagged_titled_and_has_no_outside_reference(released):
-    data = as_pdf(public_report(released))
-    found = PdfReader(BytesIO(data))
-    assert found.metadata.title == f"{released.plan.title}: disclosure report"
+def test_the_pdf_is_tagged_titled_and_has_no_outside_reference(made, html):
+    found = PdfReader(BytesIO(as_pdf(html)))
+    assert found.metadata.title == f"{made.plan.title}: disclosure report, SIMULATION"
     assert found.trailer["/Root"]["/MarkInfo"]["/Marked"]
     assert len(found.pages) < 25
     text = found.pages[0].extract_text()
     for words in (
-        "PUBLIC",
+        "SIMULATION",
         "Decision sheet",
         "Risk before and after",
         "Not covered",
@@ -328,27 +286,6 @@ def test_a_report_without_pdf_takes_the_older_pdf_away(released):
     attach(released, {"report.html": b"three"})
     assert not (out / "report.pdf").exists()
     assert Release.read(out).verify(simulation=True)
-
-
-def square(code, x):
-    ring = [[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]
-    shape = {"type": "Polygon", "coordinates": [ring]}
-    return {"type": "Feature", "properties": {"geocode": code}, "geometry": shape}
-
-
-def test_shapes_of_places_are_drawn(released, tmp_path):
-    shapes = {"type": "FeatureCollection", "features": [square(f"A{n}", n) for n in range(1, 6)]}
-    plain, drawn = public_report(released), public_report(released, shapes=shapes)
-    assert plain.count("mark-shape") == 0
-    assert drawn.count("mark-shape") > 0
-    assert "Risk by place" in drawn
-    other = {"type": "FeatureCollection", "features": [square("nowhere", 0)]}
-    with pytest.raises(InputError, match="give shapes of one of these levels"):
-        public_report(released, shapes=other)
-    (tmp_path / "broken.json").write_text("{")
-    ran = run("report", released.folder, "--shapes", tmp_path / "broken.json")
-    assert ran.status == 2
-    assert "cannot be read as GeoJSON" in ran.err
 
 
 def test_attributes_that_are_not_measured_leave_a_report(tiny):

@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.infer import released_trees
 from tests.infer.released_trees import plan_text
-from tests.report.test_charts import area_estimates, covered, level_errors
+from tests.report.chart_cases import area_estimates, covered, level_errors
 from tests.report.test_document import INVARIANT, untold
 
 from countveil import Plan, Release, Seeded, infer, pipeline

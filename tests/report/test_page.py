@@ -8,7 +8,7 @@ import pytest
 
 from countveil.assess.plan_risk import LevelRisk
 from countveil.report import charts
-from countveil.report.page import drawing, environment, figure, percent, policy, shown
+from countveil.report.page import drawing, environment, figure, part, percent, policy, shown
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_numbers_are_shown_with_four_digits_and_never_in_powers_of_ten(value, te
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.0 %"), (1e-9, "under 0.1 %"), (0.6239, "62.4 %"), (1.0, "100.0 %")]
+    ("value", "text"), [(0.0, "0 %"), (1e-9, "almost 0 %"), (0.6239, "62.39 %"), (1.0, "100 %")]
 )
 def test_a_share_that_would_round_to_nothing_is_said_to_be_small(value, text):
     assert percent(value) == text
@@ -59,3 +59,8 @@ def test_templates_escape_and_refuse_what_they_lack():
     assert templates.from_string("{{ name }}").render(name="<b>") == "&lt;b&gt;"
     with pytest.raises(Exception, match="'name' is undefined"):
         templates.from_string("{{ name }}").render()
+
+
+def test_long_words_of_a_plan_are_broken_and_not_cut():
+    (rule,) = re.findall(r"([^{}]+)\{ overflow-wrap: anywhere; \}", part("style.css"))
+    assert {"h1", "p", "dt", "caption", "figcaption"} <= {item.strip() for item in rule.split(",")}

@@ -23,8 +23,16 @@ from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import FloatArray, IntArray
 from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
 
-__all__ = ["among", "correct_decision", "effective_rho", "marginal_risk", "presence_by_prior"]
+__all__ = [
+    "among",
+    "correct_decision",
+    "effective_rho",
+    "is_settled",
+    "marginal_risk",
+    "presence_by_prior",
+]
 
 _ROUNDING = 1e-12
 _EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
@@ -152,12 +160,25 @@ def decisions_by_prior(
 
 
 def presence_by_prior(
-    plan: Plan, level: str, priors: Sequence[float]
+    plan: Plan, level: str, priors: Sequence[float], *, invariants: bool = False
 ) -> list[tuple[float, float, float]]:
-    """Return (prior, expected posterior, probability of a correct decision) of the presence attack."""
+    """Return (prior, expected posterior, probability of a correct decision) of the presence attack.
+
+    With `invariants` he also sees what is published as counted; where that settles it, he is certain.
+    """
+    if invariants and is_settled(plan, level):
+        return [(prior, 1.0, 1.0) for prior in priors]
     after = posteriors_by_prior(plan, level, priors)
     right = decisions_by_prior(plan, level, priors)
     return list(zip(priors, after, right, strict=True))
+
+
+def is_settled(
+    plan: Plan, level: str, *, attack: Attack = "presence", attribute: str | None = None
+) -> bool:
+    """Whether what is published as counted tells who knows everyone else in a unit, without noise."""
+    targets = targets_of(plan, attack, attribute, None)
+    return any(_determined(plan, level, target) for target in targets)
 
 
 def _level(plan: Plan, level: str | None) -> str:
@@ -173,13 +194,18 @@ def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
     return float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
 
 
-def _places(plan: Plan, level: str, target: Target) -> list[tuple[Mechanism, int]]:
+def _noises(plan: Plan, level: str) -> list[tuple[Query, Mechanism]]:
+    return [(item.query, mechanism_for(item)) for item in plan.at(level)]
+
+
+def _places(
+    noises: Sequence[tuple[Query, Mechanism]], target: Target
+) -> list[tuple[Mechanism, int]]:
     """Return each noise of the queries that tell the hypotheses apart, and in how many cells."""
     found: dict[Mechanism, int] = {}
-    for item in plan.at(level):
-        cells = target.told_apart(item.query)
+    for query, noise in noises:
+        cells = target.told_apart(query)
         if cells:
-            noise = mechanism_for(item)
             found[noise] = found.get(noise, 0) + cells
     return list(found.items())
 
@@ -187,7 +213,8 @@ def _places(plan: Plan, level: str, target: Target) -> list[tuple[Mechanism, int
 def _distinct_laws(
     plan: Plan, level: str, targets: Sequence[Target]
 ) -> list[tuple[tuple[Mechanism, int], ...]]:
-    return list(dict.fromkeys(tuple(_places(plan, level, target)) for target in targets))
+    noises = _noises(plan, level)
+    return list(dict.fromkeys(tuple(_places(noises, target)) for target in targets))
 
 
 def _rho(
@@ -199,7 +226,8 @@ def _rho(
 ) -> float:
     rows = plan.rows_per_person
     if siblings is None:
-        return rows**2 * sum(cells * _rate(noise) for noise, cells in _places(plan, level, target))
+        told = _places(_noises(plan, level), target)
+        return rows**2 * sum(cells * _rate(noise) for noise, cells in told)
     classes, sizes, v = _classes(plan, target)
     first = plan.levels.index(level)
     precision: FloatArray | None = None

@@ -17,7 +17,10 @@ _LEFT_OUT = ("records", "ledger")  # where things are, not what they do
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: its cost, the risks its limit applies to, and the error of every query."""
+    """One of the two: its cost, the risks its limit applies to, and the error of every query.
+
+    Risks are with all that is published as counted.
+    """
 
     name: str
     title: str
@@ -86,7 +89,7 @@ def _side(plan: Plan, name: str) -> Side:
         str(cost),
         cost.epsilon(plan.delta) if isinstance(cost, ZCDP) else None,
         plan.judged_level,
-        tuple(judged(plan, risk_by_level(plan))),
+        tuple(judged(plan, risk_by_level(plan, invariants=True))),
         expected_error(plan),
     )
 

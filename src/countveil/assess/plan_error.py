@@ -62,6 +62,16 @@ def expected_error(plan: Plan, queries: Sequence[str] | None = None) -> tuple[Ex
     )
 
 
+def as_counted(plan: Plan, level: str, query: Query) -> bool:
+    """Whether an invariant of this level, or of one below, fixes a query."""
+    below = plan.levels[plan.levels.index(level) :]
+    return any(
+        item.query.name == query.name or (query.name == TOTAL and item.query.complete)
+        for item in plan.invariants
+        if item.level in below
+    )
+
+
 def mean_absolute_noise(noise: Mechanism) -> float:
     """Return E|noise| = 2 Σ k P(k), to about 14 digits.
 
@@ -94,18 +104,8 @@ def _at(plan: Plan, level: str, queries: Sequence[str] | None) -> Iterator[Expec
             None if noise is None else mean_absolute_noise(noise),
             max(errors, default=None),
             min(errors, default=None),
-            _as_counted(plan, level, query),
+            as_counted(plan, level, query),
         )
-
-
-def _as_counted(plan: Plan, level: str, query: Query) -> bool:
-    """Whether an invariant of this level, or of one below, fixes a query."""
-    below = plan.levels[plan.levels.index(level) :]
-    return any(
-        item.query.name == query.name or (query.name == TOTAL and item.query.complete)
-        for item in plan.invariants
-        if item.level in below
-    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from countveil.assess.attacks import presence_by_prior
+from countveil.assess.attacks import is_settled, presence_by_prior
 from countveil.schema.plan import Plan
 
 
@@ -13,7 +13,8 @@ from countveil.schema.plan import Plan
 class LevelRisk:
     """One intruder at one level, who knows everyone else there and sees all its queries.
 
-    His target has as many rows as the plan allows a person.
+    His target has as many rows as the plan allows a person. `settled`: what is published as counted
+    tells him all, whatever the noise.
     """
 
     level: str
@@ -21,21 +22,24 @@ class LevelRisk:
     marginal_risk: float
     posterior: float
     correct_decision: float
+    settled: bool = False
 
 
-def risk_by_level(plan: Plan, priors: Sequence[float] | None = None) -> list[LevelRisk]:
+def risk_by_level(
+    plan: Plan, priors: Sequence[float] | None = None, *, invariants: bool = False
+) -> list[LevelRisk]:
     """Return the risk of every level for every prior, those of the plan if not said.
 
-    He knows all others in the unit; he sees every query of that level, but not what is published as
-    counted; the numbers are marginal risk, posterior and probability of a correct decision from all
-    queries together.
+    He knows all others in the unit; he sees every query of that level, and with `invariants` also what
+    is published as counted; the numbers are marginal risk, posterior and probability of a correct
+    decision from all of that together.
     """
+    asked = plan.intruder.priors if priors is None else priors
     risks = []
     for level in plan.measured_levels:
-        for prior, posterior, correct in presence_by_prior(
-            plan, level, plan.intruder.priors if priors is None else priors
-        ):
-            risks.append(LevelRisk(level, prior, posterior / prior, posterior, correct))
+        settled = invariants and is_settled(plan, level)
+        for prior, after, right in presence_by_prior(plan, level, asked, invariants=invariants):
+            risks.append(LevelRisk(level, prior, after / prior, after, right, settled))
     return risks
 
 

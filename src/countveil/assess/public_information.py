@@ -108,7 +108,9 @@ def _units(release: Release) -> dict[str, int]:
 def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
     """Return the kinds of secrets, from what the invariants tie down; `units` of levels if known."""
     if plan.neighbors == "add-remove":
-        return [_secret(plan, f"whether a {plan.unit} is counted at all", 1, "nothing is fixed")]
+        return [
+            _secret(plan, f"whether any one {plan.unit} is counted at all", 1, "nothing is fixed")
+        ]
     found = []
     more = 1 + plan.rows_per_person  # each of his rows may need another's to make up for it
     lowest, fixed = plan.levels[-1], [item.level for item in plan.invariants]
@@ -172,7 +174,7 @@ def _settled(release: Release) -> list[str]:
             totals = release.measurements.invariant(item.level, "TOTAL")[:, 0]
             if (totals == 0).any():
                 found.append(
-                    f"{int((totals == 0).sum()):,} of {len(totals):,} units of {item.level} are public "
+                    f"{int((totals == 0).sum()):,} of {len(totals):,} units of {item.level} are known "
                     f"to be empty: that nobody is there is no secret."
                 )
     return found

@@ -10,12 +10,11 @@ from countveil.assess.empirical_loss import of_release
 from countveil.assess.empirical_loss.groups import Tallies
 from countveil.assess.exact_answers import exact_answers
 from countveil.assess.homogeneity.released import ReleasedAttack, attack
+from countveil.assess.plan_error import as_counted
 from countveil.assess.release_error import Accuracy, accuracy
 from countveil.assess.risk_map import RiskMap, internal_map
-from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.release import Release
-from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 from countveil.tabulate.counts import Counts
 
@@ -55,10 +54,11 @@ class Realised:
 def realised(
     release: Release, counts: Counts, *, progress: Progress = lambda done, units: None
 ) -> Realised:
-    """Compare a release with its counts, through every lens; the result is internal."""
+    """Compare a release with its counts, through every lens; the result is internal.
+
+    Counts of another plan are refused by the first of them.
+    """
     plan = release.plan
-    if counts.counted_as != plan.counting_digest:
-        raise InputError("the counts were tabulated for another plan; tabulate this one")
     everyone = internal_map(
         release.measurements, counts, prior=min(plan.intruder.priors), progress=progress
     )
@@ -100,14 +100,12 @@ def _totals(release: Release, counts: Counts) -> Totals | None:
 
 
 def _drawn_level(release: Release) -> str | None:
-    plan: Plan = release.plan
+    """Return the lowest level with estimates, noisy totals and few enough units to be drawn."""
+    plan, geography = release.plan, release.geography
+    total = plan.schema.query(TOTAL)
     fitting = [
         level
-        for level in plan.levels
-        if 1 < release.geography.units(level) <= _MOST_PLACES and not _as_counted(plan, level)
+        for level in release.estimates.levels
+        if 1 < geography.units(level) <= _MOST_PLACES and not as_counted(plan, level, total)
     ]
     return fitting[-1] if fitting else None
-
-
-def _as_counted(plan: Plan, level: str) -> bool:
-    return any(item.level == level and item.query.name == TOTAL for item in plan.invariants)

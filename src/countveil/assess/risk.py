@@ -8,6 +8,9 @@ from typing import Literal
 
 from countveil.numerics import FloatArray
 
+THRESHOLDS = (1.5, 2.0, 5.0)
+"""How many times a prior a belief may become before readers are told how often it does."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Risk:

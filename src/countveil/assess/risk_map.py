@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.assess.error_text import WATERMARK
 from countveil.assess.intruder import Intruder
+from countveil.assess.risk import THRESHOLDS
 from countveil.assess.risk_sums import SIZES, Entries, RiskJob, RiskSums, RiskTask, together
 from countveil.errors import InputError
 from countveil.measure import manifest
@@ -32,7 +33,6 @@ from countveil.schema.plan import Plan
 from countveil.tabulate.counts import Counts
 from countveil.workers import Workers, hired
 
-THRESHOLDS = (1.5, 2.0, 5.0)
 Progress = Callable[[int, int], None]  # units done, units
 
 

@@ -13,6 +13,7 @@ from countveil.assess.intruder import Intruder
 from countveil.assess.known_facts import FactRisk, known_facts
 from countveil.assess.one_level import exceedance
 from countveil.assess.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.risk import THRESHOLDS
 from countveil.assess.targets import Attack
 from countveil.measure.measurement import Measurements
 from countveil.measure.strategy import mechanism_for
@@ -20,12 +21,13 @@ from countveil.privacy.costs import ZCDP
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 
-THRESHOLDS = (1.5, 2.0, 5.0)
-
 
 @dataclass(frozen=True, slots=True)
 class AttackRisk:
-    """An attack with all queries of the judged level, for one prior."""
+    """An attack with all queries of the judged level and what is published as counted, for one prior.
+
+    `settled`: what is published as counted tells him all, whatever the noise.
+    """
 
     attack: str
     prior: float
@@ -35,6 +37,7 @@ class AttackRisk:
     effective_rho: float | None
     with_levels_above: float | None
     with_invariants: float | None
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,16 @@ def summarise(
     for attack, attribute in _attacks(plan):
         given: dict[str, Any] = {"attack": attack, "attribute": attribute, "level": level}
         rho = above = informed = None
+        settled = attacks.is_settled(plan, level, attack=attack, attribute=attribute)
         if isinstance(plan.cost, ZCDP):
             rho = float(attacks.effective_rho(plan, **given).value)
             if siblings:
                 above = float(
                     attacks.effective_rho(plan, siblings=siblings, invariants=False, **given).value
                 )
-                informed = float(attacks.effective_rho(plan, siblings=siblings, **given).value)
+                informed = above
+                if plan.invariants:
+                    informed = float(attacks.effective_rho(plan, siblings=siblings, **given).value)
         for prior in chosen:
             risk = attacks.marginal_risk(plan, prior=prior, **given)
             right = attacks.correct_decision(plan, prior=prior, **given)
@@ -106,7 +112,7 @@ def summarise(
             found.append(
                 AttackRisk(
                     *(name, prior, float(risk.value), float(risk.posterior), float(right.value)),
-                    *(rho, above, informed),
+                    *(rho, above, informed, settled),
                 )
             )
     levels = tuple(risk_by_level(plan, priors=chosen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
+from countveil.schema.workload import Query, Schema
 
 Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole record"]
 
@@ -48,7 +49,7 @@ def targets_of(
             raise InputError(
                 f"attribute: {attribute!r} came, and an attack on {attack} is about none; leave it out"
             )
-        return [Target(cell) for cell in _one_of_each(plan)]
+        return [Target(cell) for cell in _one_of_each(schema, plan.possible.tobytes())]
     if attack == "unknown attribute":
         if attribute not in names:
             raise InputError(
@@ -68,7 +69,8 @@ def targets_of(
     if categories is not None and attribute is not None:
         known = next(item.categories for item in schema.attributes if item.name == attribute)
         fixed = _numbers(attribute, known, categories)
-    found = _pairs(plan, [names.index(name) for name in changed], fixed)
+    axes = tuple(names.index(name) for name in changed)
+    found = list(_pairs(schema, plan.possible.tobytes(), axes, fixed))
     if not found:
         raise InputError(
             f"attack: {attack!r} needs two cells that differ so and can both hold people; structural "
@@ -79,43 +81,52 @@ def targets_of(
 
 def signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
     """Return how recodes see each category of an attribute."""
-    attribute = next(item for item in plan.schema.attributes if item.name == name)
-    groups = [recode.group_of(attribute) for recode in plan.schema.recodes if recode.of == name]
+    return _signatures(plan.schema, name)
+
+
+def _signatures(schema: Schema, name: str) -> list[tuple[int, ...]]:
+    attribute = next(item for item in schema.attributes if item.name == name)
+    groups = [recode.group_of(attribute) for recode in schema.recodes if recode.of == name]
     return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
 
 
-def _kinds(plan: Plan) -> IntArray:
+def _kinds(schema: Schema) -> IntArray:
     """Return the kind of each cell along each axis: cells of one kind look the same to every query."""
-    shape = plan.schema.shape
-    where = np.indices(shape).reshape(len(shape), plan.schema.cells)
+    shape = schema.shape
+    where = np.indices(shape).reshape(len(shape), schema.cells)
     found = np.zeros_like(where)
-    for axis, attribute in enumerate(plan.schema.attributes):
+    for axis, attribute in enumerate(schema.attributes):
         number: dict[tuple[int, ...], int] = {}
-        along = [number.setdefault(key, len(number)) for key in signatures(plan, attribute.name)]
+        along = [number.setdefault(key, len(number)) for key in _signatures(schema, attribute.name)]
         found[axis] = np.array(along)[where[axis]]
     return found
 
 
-def _one_of_each(plan: Plan) -> list[int]:
+# A budget changes neither cells nor kinds: both are looked for once, however many plans are tried.
+@lru_cache(maxsize=16)
+def _one_of_each(schema: Schema, can_be: bytes) -> tuple[int, ...]:
     """Return the first cell of each kind that can hold people."""
-    possible = np.flatnonzero(plan.possible)
-    kinds = _kinds(plan)[:, possible]
+    possible = np.flatnonzero(np.frombuffer(can_be, bool))
+    kinds = _kinds(schema)[:, possible]
     if not len(kinds):
-        return [0]
+        return (0,)
     first = np.unique(kinds, axis=1, return_index=True)[1]
-    return [int(cell) for cell in possible[np.sort(first)]]
+    return tuple(int(cell) for cell in possible[np.sort(first)])
 
 
-def _pairs(plan: Plan, changed: Sequence[int], fixed: tuple[int, int] | None) -> list[Target]:
+@lru_cache(maxsize=16)
+def _pairs(
+    schema: Schema, can_be: bytes, changed: tuple[int, ...], fixed: tuple[int, int] | None
+) -> tuple[Target, ...]:
     """Return one pair of cells for each way that queries see two of them.
 
     They differ along the axes `changed`, as far as these have two categories, and only there; with
     `fixed` they have these two categories along the one that changes.
     """
-    shape = np.array(plan.schema.shape)
-    possible = np.flatnonzero(plan.possible)
-    where = np.array(np.unravel_index(possible, plan.schema.shape))
-    kinds = _kinds(plan)[:, possible]
+    shape = np.array(schema.shape)
+    possible = np.flatnonzero(np.frombuffer(can_be, bool))
+    where = np.array(np.unravel_index(possible, schema.shape))
+    kinds = _kinds(schema)[:, possible]
     differ = [axis for axis in changed if shape[axis] > 1]
     same = [axis for axis in range(len(shape)) if axis not in differ]
     groups, member = np.unique(kinds, axis=1, return_inverse=True)
@@ -134,7 +145,7 @@ def _pairs(plan: Plan, changed: Sequence[int], fixed: tuple[int, int] | None) ->
                 other = right[int(np.argmax(fits))]
                 found.append(Target(int(possible[one]), int(possible[other])))
                 break
-    return found
+    return tuple(found)
 
 
 def _numbers(name: str, known: Sequence[str], given: tuple[str, str]) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +30,10 @@ def explore(
     Example: `countveil explore plan.toml`
     """
     try:
+        from countveil.explorer.opening import browser_at
         from countveil.explorer.server import Explorer
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):
             raise
         raise MissingExtra(
             "the explorer needs starlette and uvicorn: pip install 'countveil[explore]'"
@@ -40,9 +41,6 @@ def explore(
     explorer = Explorer.start(plan, port=port)
     with suppress(KeyboardInterrupt, Stopped):
         print(f"The explorer is at {explorer.address}\nCtrl-C ends it.", flush=True)
-        if browser:
-            import webbrowser
-
-            webbrowser.open(explorer.address)
-        explorer.run()
+        with browser_at(explorer.opening) if browser else nullcontext():
+            explorer.run()
     print("The explorer has ended.")

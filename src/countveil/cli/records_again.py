@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from countveil.errors import CountveilError, InputError
+from countveil.errors import CountveilError, FolderError, InputError
 
 if TYPE_CHECKING:
     from countveil.release import Release
+
+_RUN = "run.json"
 
 
 def counts_again(
     out: Path, internal: bool, plan: Path | None, show_values: bool, engine: str = "local"
 ) -> tuple[Release, Any]:
-    """Return a release and the counts it was made from, once more from the records of its plan."""
+    """Return a release and the counts it was made from, once more from the records of its plan.
+
+    Other records than those are refused: the run keeps a keyed hash of them.
+    """
     from countveil.engines.registry import open_engine
     from countveil.release import Release
     from countveil.schema.plan import Plan
@@ -28,7 +35,37 @@ def counts_again(
     loaded = Plan.load(path)
     if loaded.measuring_digest != done.plan.measuring_digest:
         raise InputError(f"{path}: measures something else than {out}; name that release's plan")
-    return done, open_engine(engine, show_values=show_values).tabulate(loaded)
+    key, hashed = _hash_of_records(out, done.manifest.get("release"))
+    counts = open_engine(engine, show_values=show_values).tabulate(loaded)
+    if not hmac.compare_digest(counts.keyed_hash(key), hashed):
+        raise InputError(
+            f"{path}: its records are not those that {out} was released from; restore them, or name "
+            f"a plan that reads them with --plan"
+        )
+    return done, counts
+
+
+def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
+    """Return the key and the hash that the run of a release keeps of its records."""
+    from countveil.measure.run import internal_of
+
+    path = internal_of(out) / _RUN
+    try:
+        state = json.loads(path.read_bytes())
+        found = bytes.fromhex(state["key"]), str(state["records"])
+        other = state["release"] != release
+    except FileNotFoundError as error:
+        raise FolderError(
+            f"{path}: is not there, so nobody can tell whether the records are still those of {out}; "
+            f"restore the internal folder beside it"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FolderError(f"{path}: not readable as a run; restore it from a backup") from error
+    if other:
+        raise FolderError(
+            f"{path}: is of another release than {out}; put its own internal folder beside it"
+        )
+    return found
 
 
 def _plan_of(out: Path, digest: str) -> Path:

@@ -11,6 +11,7 @@ from countveil.cli import showing
 from countveil.cli.application import command
 from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
 from countveil.cli.records_again import counts_again
+from countveil.cli.report_target import paths_of, read_shapes, refuse_target
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,17 +53,27 @@ def report(
     Example: `countveil report out --ledger ledger.sqlite`, or `countveil report out --internal --pdf`
     """
     from countveil.release import Release
+    from countveil.release.attachment import refuse_damaged_but_reports, sweep
     from countveil.report.document import as_pdf, public_report
 
     if plan is not None and not internal:
         raise InputError("plan: names the records that --internal reads; give both, or none")
+    kinds = [".html", ".pdf"] if pdf else [".html"]
+    if to is not None:
+        refuse_target(to, kinds)
+    if ledger is not None and not ledger.is_file():
+        raise InputError(f"--ledger: {ledger} is no file; name the ledger that the release charged")
+    places = None if shapes is None else read_shapes(shapes)
     release = Release.read(out)
+    if to is None and not internal:
+        sweep(out)
     book = None if ledger is None else release.plan.ledger(ledger)
+    refuse_damaged_but_reports(release, book)
     with showing.progress("writing the report", 1 + pdf, quiet) as step:
         if internal:
-            html = _internal(out, plan, show_values, ledger=book, shapes=_read(shapes))
+            html = _internal(out, plan, show_values, ledger=book, shapes=places)
         else:
-            html = public_report(release, ledger=book, shapes=_read(shapes))
+            html = public_report(release, ledger=book, shapes=places)
         step(1)
         files = {".html": html.encode()}
         if pdf:
@@ -85,18 +96,6 @@ def _internal(out: Path, plan: Path | None, show_values: bool, **given: Any) -> 
     return internal_report(done, realised(done, counts), **given)
 
 
-def _read(shapes: Path | None) -> dict[str, Any] | None:
-    import json
-
-    if shapes is None:
-        return None
-    try:
-        found: dict[str, Any] = json.loads(shapes.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shapes}: cannot be read as GeoJSON ({error})") from error
-    return found
-
-
 def _written(
     release: Release, files: dict[str, bytes], internal: bool, to: Path | None
 ) -> list[Path]:
@@ -111,11 +110,7 @@ def _written(
     target = internal_of(release.folder) / "report-internal.html" if to is None else to
     if to is None:
         storage.make_folder(target.parent, 0o700)
-    elif internal and _is_published(target):
-        raise InputError(
-            f"{to}: is in a release folder, where nothing internal may be; name another"
-        )
-    paths = [target if kind == ".html" else target.with_suffix(kind) for kind in files]
+    paths = paths_of(target, list(files))
     for path, data in zip(paths, files.values(), strict=True):
         if internal:
             with storage.replacing_private(path) as temporary:
@@ -123,9 +118,3 @@ def _written(
         else:
             storage.write_bytes(path, data)
     return paths
-
-
-def _is_published(target: Path) -> bool:
-    from countveil.measure import manifest
-
-    return any((place / manifest.NAME).exists() for place in target.absolute().parents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +32,10 @@ class PriorRisk:
 
 @dataclass(frozen=True, slots=True)
 class LevelAnswer:
-    """One level: its share of the budget, its risk for each prior, the error of its total."""
+    """One level: its share of the budget, the error of its total, its risk for each prior.
+
+    `risks` is empty where it was not asked for yet.
+    """
 
     level: str
     share: Fraction
@@ -42,7 +45,10 @@ class LevelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plan would do; `decisions` has, for each prior, how often he is right where he knows."""
+    """What a plan would do; `decisions` has, for each prior, how often he is right where he knows.
+
+    All of it is of noisy values. `settled`: what is published as counted tells him by itself.
+    """
 
     cost: Cost
     epsilon: float
@@ -53,6 +59,7 @@ class Answer:
     levels: tuple[LevelAnswer, ...]
     decisions: tuple[float, ...]
     limit: float | None
+    settled: bool
 
     @property
     def judged(self) -> LevelAnswer:
@@ -70,18 +77,33 @@ class Answer:
         return self.decisions[self.priors.index(self.prior)]
 
 
+@dataclass(frozen=True, slots=True)
+class LevelsAbove:
+    """What the levels above add: the risk, and whether it is that of one count with `effective_rho`.
+
+    If it is not, the level alone already gives more, and the risk is that.
+    """
+
+    effective_rho: float
+    marginal_risk: float
+    as_one_count: bool
+
+
 def answer(plan: Plan, settings: Settings) -> Answer:
     """Return the numbers of a plan: no record is read.
 
     He knows everyone else in a unit and sees all its queries, but not what is published as counted;
     risks are those of the worst target.
     """
-    cost, priors = plan.cost, priors_of(plan, settings)
-    asked: dict[str, Any] = {"attack": settings.attack, "attribute": settings.attribute}
+    return completed(answer_at_judged_level(plan, settings), plan, settings)
+
+
+def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
+    """Return the numbers without the risks of other levels: what moves with a slider, at once."""
+    cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
     with ThreadPoolExecutor(1) as beside:  # transforms, which leave the interpreter to the rest
-        level = plan.judged_level
-        decided = beside.submit(attacks.decisions_by_prior, plan, level, priors, **asked)
-        risks = {level: _risks(plan, level, priors, asked) for level in plan.measured_levels}
+        decided = beside.submit(attacks.decisions_by_prior, plan, level, priors, **_asked(settings))
+        risks = _risks(plan, level, priors, settings)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
         decisions = tuple(decided.result())
     forget_laws()
@@ -90,16 +112,29 @@ def answer(plan: Plan, settings: Settings) -> Answer:
         cost=cost,
         epsilon=float(cost.epsilon) if isinstance(cost, PureDP) else cost.epsilon(plan.delta),
         delta=plan.delta,
-        level=plan.judged_level,
+        level=level,
         prior=settings.prior_value,
         priors=priors,
         levels=tuple(
-            LevelAnswer(level, shares[level], risks[level], errors[level])
-            for level in plan.measured_levels
+            LevelAnswer(name, shares[name], risks if name == level else (), errors[name])
+            for name in plan.measured_levels
         ),
         decisions=decisions,
         limit=plan.intruder.limit if settings.attack == "presence" else None,
+        settled=attacks.is_settled(plan, level, **_asked(settings)),
     )
+
+
+def completed(found: Answer, plan: Plan, settings: Settings) -> Answer:
+    """Return an answer with the risks of all levels."""
+    levels = tuple(
+        item
+        if item.risks
+        else replace(item, risks=_risks(plan, item.level, found.priors, settings))
+        for item in found.levels
+    )
+    forget_laws()
+    return replace(found, levels=levels)
 
 
 def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
@@ -112,21 +147,23 @@ def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
 
 def attack_of(settings: Settings) -> dict[str, Any]:
     """Return the attack as `assess.attacks` takes it."""
-    return {"attack": settings.attack, "attribute": settings.attribute, "invariants": False}
+    return {**_asked(settings), "invariants": False}
 
 
-def with_levels_above(plan: Plan, settings: Settings) -> tuple[float, float]:
+def with_levels_above(plan: Plan, settings: Settings) -> LevelsAbove:
     """Return the rho that all levels amount to, and the marginal risk of one count with that rho.
 
-    Every unit has `siblings` others beside it; counts are large. Never less than the level alone.
+    Every unit has `siblings` others beside it; counts are large. One count is an approximation where
+    there are several. What the level gives alone is exact, and more values never tell less on average,
+    for the expected posterior is that of a square: so it is never below that.
     """
     attack = attack_of(settings)
     siblings = dict.fromkeys(plan.levels[1:], settings.siblings or 0)
     rho = float(attacks.effective_rho(plan, siblings=siblings, **attack).value)
     one = DiscreteGaussian.from_rho(Fraction(rho))
-    together = marginal_risk(one, intruder=Intruder(prior=settings.prior_value))
-    alone = attacks.marginal_risk(plan, prior=settings.prior_value, **attack)
-    return rho, max(float(together.value), float(alone.value))
+    together = marginal_risk(one, intruder=Intruder(prior=settings.prior_value)).value
+    alone = attacks.marginal_risk(plan, prior=settings.prior_value, **attack).value
+    return LevelsAbove(rho, max(float(together), float(alone)), bool(together >= alone))
 
 
 def forget_laws() -> None:
@@ -135,10 +172,14 @@ def forget_laws() -> None:
         lattice_loss.cache_clear()
 
 
+def _asked(settings: Settings) -> dict[str, Any]:
+    return {"attack": settings.attack, "attribute": settings.attribute}
+
+
 def _risks(
-    plan: Plan, level: str, priors: tuple[float, ...], asked: dict[str, Any]
+    plan: Plan, level: str, priors: tuple[float, ...], settings: Settings
 ) -> tuple[PriorRisk, ...]:
-    after = attacks.posteriors_by_prior(plan, level, priors, **asked)
+    after = attacks.posteriors_by_prior(plan, level, priors, **_asked(settings))
     return tuple(
         PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
     )

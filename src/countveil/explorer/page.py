@@ -64,12 +64,26 @@ def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> tup
     return html, sealed
 
 
+def lost_page(said: str, *, base: str) -> tuple[str, str]:
+    """Return a page in place of that of a plan that is not there, and its policy."""
+    style = part("style.css") + part("explorer.css", _TEMPLATES)
+    html = _template("lost.html").render(
+        style=Markup(style),  # noqa: S704  # ours, and hashed in the policy
+        said=said,
+        base=base,
+    )
+    return html, policy(styles=[style], scripts=[], img_src="data:", frame_ancestors="'none'")
+
+
 def numbers(answer: Answer, settings: Settings) -> dict[str, Any]:
     """Return the answer as the page takes it: sentences, tables, and the numbers themselves."""
     from countveil.explorer import wording
 
     found = wording.verdict(answer)
-    html = _template("numbers.html").render(answer=answer, settings=settings)
+    html = _template("numbers.html").render(
+        answer=answer,
+        by_level=Markup(_by_level(answer)),  # noqa: S704  # its template escapes
+    )
     return {
         "sentence": wording.sentence(answer, settings),
         "verdict": None if found is None else {"within": found[0], "text": found[1]},
@@ -79,3 +93,14 @@ def numbers(answer: Answer, settings: Settings) -> dict[str, Any]:
         "html": html,
         "numbers": wording.document(answer),
     }
+
+
+def levels(answer: Answer) -> dict[str, Any]:
+    """Return the risks of all levels as the page takes them: a table, and the numbers themselves."""
+    from countveil.explorer import wording
+
+    return {"by_level": _by_level(answer), "numbers": wording.document(answer)}
+
+
+def _by_level(answer: Answer) -> str:
+    return _template("by_level.html").render(answer=answer)

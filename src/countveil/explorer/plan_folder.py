@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from countveil import storage
 from countveil.errors import FolderError, InputError
@@ -12,6 +15,8 @@ from countveil.errors import FolderError, InputError
 LARGEST = 1_000_000  # bytes of a plan that is listed or sent
 _NAME = re.compile(r"\w[\w. -]{0,100}\.toml")
 _MOST = 200
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_ASIDE = ".countveil-temporary-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,7 @@ class PlanFolder:
     """The folder that a session reads plans from and saves them to."""
 
     path: Path
+    _saving: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def names(self) -> list[str]:
         """Return the plan files there: TOML that has a [release]."""
@@ -43,23 +49,50 @@ class PlanFolder:
         path = self.path / plain(name)
         if path.is_dir():
             raise FolderError(f"{name}: is a folder; choose another name")
-        if not replace:
-            try:
-                path.touch(exist_ok=False)
-            except FileExistsError:
-                raise FolderError(
-                    f"{name}: is there already; choose another name, or let it be replaced"
-                ) from None
-        storage.write_bytes(path, text.encode())
+        with self._saving:  # one file aside for each name
+            if replace:
+                storage.write_bytes(path, text.encode())
+            else:
+                self._add(path, text.encode())
         return path
+
+    def _add(self, path: Path, data: bytes) -> None:
+        """Write a new file aside, then give it its name: there is never half of it, nor another's."""
+        aside = path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+        try:
+            aside.write_bytes(data)
+            storage.sync(aside)
+            _name(aside, path)
+            storage.sync(self.path)
+        except FileExistsError:
+            raise FolderError(
+                f"{path.name}: is there already; choose another name, or let it be replaced"
+            ) from None
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _is_own(self, path: Path) -> bool:
         """Whether a path is a file of this folder itself, and no link that leads out of it."""
-        return (
-            path.is_file()
-            and path.resolve().parent == self.path.resolve()
-            and path.stat().st_size <= LARGEST
-        )
+        try:
+            return (
+                path.is_file()
+                and path.resolve().parent == self.path.resolve()
+                and path.stat().st_size <= LARGEST
+            )
+        except OSError:
+            return False  # it has just gone, or is in no state to be read
+
+
+def _name(aside: Path, path: Path) -> None:
+    """Give a file its name; refuse one that is taken."""
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError from error
+        aside.rename(path)  # on a medium without links: still whole, or not there
 
 
 def plain(name: str) -> str:
@@ -73,4 +106,8 @@ def plain(name: str) -> str:
 
 
 def _looks_like_a_plan(path: Path) -> bool:
-    return re.search(rb"^\s*\[release\]", path.read_bytes(), re.MULTILINE) is not None
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return False  # one that cannot be read is not offered
+    return re.search(rb"^\s*\[release\]", text, re.MULTILINE) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,21 +12,29 @@ import anyio
 import uvicorn
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
 from countveil.errors import CountveilError, InputError
-from countveil.explorer import pictures
+from countveil.explorer import asked, pictures
+from countveil.explorer.connections import TimedProtocol
 from countveil.explorer.guard import Guard, Secrets
-from countveil.explorer.page import numbers, page
-from countveil.explorer.plan_folder import LARGEST
-from countveil.explorer.session import Opened, Session, answered, answered_above
-from countveil.explorer.settings import Settings
+from countveil.explorer.page import levels, lost_page, numbers, page
+from countveil.explorer.session import (
+    NotOpen,
+    Opened,
+    Session,
+    answered,
+    answered_above,
+    answered_levels,
+)
+from countveil.explorer.settings import Malformed, Settings, blamed
 
 HOST = "127.0.0.1"
 _AT_ONCE = 2  # computations; others wait their turn
+_CONNECTIONS = 512  # more are told to come later
 _WAITING = 2048  # connections before they are taken up
 _CLOSING = 2  # seconds that open calls have when it ends
 
@@ -36,9 +43,13 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explorer:
-    """A server that is bound to its port; `run` serves until it is stopped."""
+    """A server that is bound to its port; `run` serves until it is stopped.
+
+    `address` is for the terminal to show; `opening` leads in once, and is for starting a browser.
+    """
 
     address: str
+    opening: str
     _server: uvicorn.Server
     _socket: socket.socket
 
@@ -63,11 +74,24 @@ class Explorer:
             access_log=False,
             server_header=False,
             lifespan="off",
+            http=TimedProtocol,
             ws="none",
+            limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_CLOSING,
         )
-        address = f"http://{HOST}:{port}/?token={known.token}"
-        return cls(address, uvicorn.Server(config), listening)
+        entry = f"http://{HOST}:{port}/"
+        return cls(
+            f"{entry}?token={known.token}",
+            f"{entry}?opening={known.opening}",
+            uvicorn.Server(config),
+            listening,
+        )
+
+    @property
+    def bound(self) -> tuple[str, int]:
+        """The address and the port that it listens at."""
+        host, port = self._socket.getsockname()
+        return str(host), int(port)
 
     def run(self) -> None:
         """Serve until stopped, by Ctrl-C or by `stop`."""
@@ -79,22 +103,28 @@ class Explorer:
         self._server.should_exit = True
 
 
-def application(session: Session, first: Opened, known: Secrets, port: int) -> Starlette:
-    """Return the application; every path of it lies behind the guard."""
+def application(session: Session, first: Opened, known: Secrets, port: int) -> ASGIApp:
+    """Return the application; the guard stands before all of it."""
     calls = _Calls(session, first, known, anyio.CapacityLimiter(_AT_ONCE))
     inner = [
         Route("/", calls.page, methods=["GET"]),
         Route("/open", calls.open, methods=["POST"]),
         Route("/plans/{plan}/numbers", calls.numbers, methods=["POST"]),
+        Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
         Route("/plans/{plan}/above", calls.above, methods=["POST"]),
         Route("/plans/{plan}/pictures/{name}", calls.picture, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
     ]
-    return Starlette(
+    behind = Starlette(
         routes=[Mount(known.path, routes=inner)],
-        middleware=[Middleware(Guard, known=known, port=port)],
-        exception_handlers={CountveilError: _refused, OSError: _refused},
+        exception_handlers={
+            CountveilError: _refused,
+            OSError: _refused,
+            ClientDisconnect: _gone,
+            Exception: _fault,
+        },
     )
+    return Guard(behind, known=known, port=port)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +137,14 @@ class _Calls:
     limiter: anyio.CapacityLimiter
 
     async def page(self, request: Request) -> Response:
-        asked = request.query_params.get("plan")
-        opened = self.first if asked is None else self.session.opened(asked)
+        identity = request.query_params.get("plan")
+        try:
+            opened = (
+                self.session.kept(self.first) if identity is None else self.session.opened(identity)
+            )
+        except NotOpen as error:
+            html, policy = lost_page(str(error), base=self.known.path)
+            return HTMLResponse(html, 404, headers={"Content-Security-Policy": policy})
         html, policy = page(
             opened,
             folder_plans=await self._beside(self.session.folder.names),
@@ -118,34 +154,39 @@ class _Calls:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
     async def numbers(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await _document(request))
+        opened, settings = self._opened(request), Settings.read(await asked.document(request))
         found = await self._beside(lambda: numbers(answered(opened, settings), settings))
         names = pictures.offered(settings)
         keys = {name: pictures.fingerprint(name, settings) for name in names}
         return JSONResponse({**found, "pictures": keys})
 
+    async def levels(self, request: Request) -> Response:
+        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        return JSONResponse(await self._beside(lambda: levels(answered_levels(opened, settings))))
+
     async def above(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await _document(request))
+        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        if settings.siblings is None:
+            raise Malformed("units beside his: say how many, for what the levels above add")
 
         def told() -> dict[str, Any]:
             from countveil.explorer.wording import above_sentence
 
-            rho, risk = answered_above(opened, settings)
-            sentence = above_sentence(rho, risk, settings)
-            return {"sentence": sentence, "effective_rho": rho, "marginal_risk": risk}
+            found = answered_above(opened, settings)
+            return {"sentence": above_sentence(found, settings), **asdict(found)}
 
         return JSONResponse(await self._beside(told))
 
     async def picture(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await _document(request))
+        opened, settings = self._opened(request), Settings.read(await asked.document(request))
         name = request.path_params["name"]
         found = await self._beside(lambda: self.session.drawn(opened, settings, name))
         return JSONResponse({**asdict(found), "key": pictures.fingerprint(name, settings)})
 
     async def save(self, request: Request) -> Response:
-        opened, asked = self._opened(request), _table(await _document(request))
-        settings, name = Settings.read(asked.get("settings")), _text(asked, "name")
-        replace = asked.get("replace") is True
+        opened, wanted = self._opened(request), asked.table(await asked.document(request))
+        settings, name = Settings.read(wanted.get("settings")), asked.text(wanted, "name")
+        replace = wanted.get("replace") is True
         commented = await self._beside(
             lambda: self.session.save(opened, settings, name, replace=replace)
         )
@@ -153,10 +194,10 @@ class _Calls:
         return JSONResponse({"message": f"Saved as {name}.{without}", "comments": commented})
 
     async def open(self, request: Request) -> Response:
-        asked = _table(await _document(request))
-        name = _text(asked, "name")
-        if "text" in asked:
-            text = _text(asked, "text")
+        wanted = asked.table(await asked.document(request))
+        name = asked.text(wanted, "name")
+        if "text" in wanted:
+            text = asked.text(wanted, "text")
             opened = await self._beside(lambda: self.session.open_text(name, text))
         else:
             opened = await self._beside(lambda: self.session.open_file(name))
@@ -170,35 +211,24 @@ class _Calls:
         return await run_sync(compute, limiter=self.limiter)
 
 
-async def _document(request: Request) -> Any:
-    """Return the JSON that was sent; refuse more than a plan can be."""
-    read = bytearray()
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > 2 * LARGEST:
-            raise InputError(f"over {LARGEST:,} bytes; a plan is a small text file")
-    try:
-        return json.loads(read)
-    except (ValueError, RecursionError):
-        raise InputError("what was sent is not JSON; load the page again") from None
-
-
-def _table(document: Any) -> dict[str, Any]:
-    if not isinstance(document, dict):
-        raise InputError("what was sent is no table of names and values; load the page again")
-    return document
-
-
-def _text(asked: dict[str, Any], key: str) -> str:
-    found = asked.get(key)
-    if not isinstance(found, str):
-        raise InputError(f"{key}: is needed, as text")
-    return found
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer with an error's own message: the call was fine, what it asked for is not."""
     if isinstance(error, OSError):
         name = Path(str(error.filename or "a file")).name
         return JSONResponse({"refused": f"{name}: {error.strerror}; mend that and try again"})
-    return JSONResponse({"refused": str(error)})
+    said, status = str(error), 200
+    if isinstance(error, Malformed):
+        status = 400
+    elif isinstance(error, NotOpen):
+        status = 404
+    return JSONResponse({"refused": said, "fields": blamed(said)}, status)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # to nobody: who asked has left
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Answer where we are at fault; the terminal shows what it is."""
+    said = "a fault in the explorer, which the terminal shows; please report it"
+    return JSONResponse({"refused": said}, 500)

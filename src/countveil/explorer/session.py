@@ -18,11 +18,15 @@ from countveil.report.page import drawing
 from countveil.schema.plan import Plan
 
 if TYPE_CHECKING:
-    from countveil.explorer.answer import Answer
+    from countveil.explorer.answer import Answer, LevelsAbove
 
 _MOST_PLANS = 32
 _MOST_PICTURES = 64
 _STARTER = "starter.toml"
+
+
+class NotOpen(InputError):
+    """A plan that this session does not hold, or not any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +88,7 @@ class Session:
         with self._lock:
             found = self._plans.get(identity)
         if found is None:
-            raise InputError("this plan is not open any more; open it again")
+            raise NotOpen("this plan is not open any more; open it again")
         return found
 
     def save(self, opened: Opened, settings: Settings, name: str, *, replace: bool) -> bool:
@@ -112,7 +116,10 @@ class Session:
     def _keep(self, name: str, text: str) -> Opened:
         plan = Plan.parse(text, folder=self.folder.path, name=name)
         Settings.of(plan)  # refuses a plan that has nothing to move
-        found = Opened(name, text, plan)
+        return self.kept(Opened(name, text, plan))
+
+    def kept(self, found: Opened) -> Opened:
+        """Keep a plan as the one opened last; return that of the same text if there was one."""
         with self._lock:
             kept = self._plans.setdefault(found.identity, found)
             self._plans.move_to_end(found.identity)
@@ -123,18 +130,31 @@ class Session:
 
 @lru_cache(maxsize=64)
 def answered(opened: Opened, settings: Settings) -> Answer:
-    """Return the numbers of a plan with these settings."""
-    from countveil.explorer.answer import answer
+    """Return the numbers of a plan with these settings, of other levels all but the risks."""
+    from countveil.explorer.answer import answer_at_judged_level
 
-    return answer(changed(opened.plan, settings), settings)
+    return answer_at_judged_level(_changed(opened, settings), settings)
 
 
 @lru_cache(maxsize=64)
-def answered_above(opened: Opened, settings: Settings) -> tuple[float, float]:
+def answered_levels(opened: Opened, settings: Settings) -> Answer:
+    """Return the numbers of a plan with these settings, of all levels."""
+    from countveil.explorer.answer import completed
+
+    return completed(answered(opened, settings), _changed(opened, settings), settings)
+
+
+@lru_cache(maxsize=64)
+def answered_above(opened: Opened, settings: Settings) -> LevelsAbove:
     """Return what the levels above amount to, and the risk with them."""
     from countveil.explorer.answer import with_levels_above
 
-    return with_levels_above(changed(opened.plan, settings), settings)
+    return with_levels_above(_changed(opened, settings), settings)
+
+
+@lru_cache(maxsize=8)
+def _changed(opened: Opened, settings: Settings) -> Plan:
+    return changed(opened.plan, settings)
 
 
 def _draw(opened: Opened, settings: Settings, name: str) -> Drawn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +21,22 @@ Attack = Literal["presence", "unknown attribute", "whole record"]
 
 CURRENCY: dict[Noise, str] = {"discrete Gaussian": "rho", "discrete Laplace": "epsilon"}
 MOST_PRIORS = 8  # as many as a picture tells apart
+_FIELDS = {  # how a message names what a control of the page holds
+    "budget": "amount",
+    "budget.levels": "weights",
+    "weights": "weights",
+    "weight of": "weights",
+    "intruder.priors": "prior",
+    "prior": "prior",
+    "intruder.level": "level",
+    "units beside his": "siblings",
+    "siblings": "siblings",
+}
 _MOST_SIBLINGS = 1_000_000
+
+
+class Malformed(InputError):
+    """What was sent is not what the page sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +87,11 @@ class Settings:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "settings"
             message = first["msg"][0].lower() + first["msg"][1:]
-            raise InputError(f"settings: {where}: {message}") from None
+            raise Malformed(f"settings: {where}: {message}") from None
         if found.siblings is not None and not 0 <= found.siblings <= _MOST_SIBLINGS:
-            raise InputError(
-                f"units beside his: {found.siblings:,} is not allowed; give from 0 to "
-                f"{_MOST_SIBLINGS:,}"
-            )
+            raise InputError(f"units beside his: give a whole number from 0 to {_MOST_SIBLINGS:,}")
         if (found.attribute is not None) != (found.attack == "unknown attribute"):
-            raise InputError("settings: attribute: goes with the attack on an unknown attribute")
+            raise Malformed("settings: attribute: goes with the attack on an unknown attribute")
         return found
 
     @property
@@ -96,10 +109,23 @@ class Settings:
     @property
     def prior_value(self) -> float:
         """The prior as a number."""
-        return float(exact(self.prior, "prior"))
+        found = exact(self.prior, "prior")
+        if not 0 < found < 1:
+            raise InputError(f"prior: {self.prior} is not allowed; it is between 0 and 1")
+        return float(found)
 
 
 _ADAPTER = TypeAdapter(Settings)
+
+
+def blamed(message: str) -> list[str]:
+    """Return the controls that a message names: what is wrong comes first in it, before a colon."""
+    found = []
+    for part in message.split(":")[:3]:
+        named = [key for key in _FIELDS if re.match(rf"{re.escape(key)}($|[. ])", part.strip())]
+        if named:
+            found.append(_FIELDS[max(named, key=len)])
+    return list(dict.fromkeys(found))
 
 
 def shares_of(plan: Plan) -> dict[str, Fraction]:

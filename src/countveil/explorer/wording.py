@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from countveil.explorer.answer import Answer
+from countveil.explorer.answer import Answer, LevelsAbove
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
-from countveil.report.page import percent
-from countveil.report.summary_words import article
+from countveil.report.words import article, percent, upwards
+
+_SETTLED = " That is from noisy values alone; what the plan publishes as counted settles it anyway."
 
 
 def sentence(answer: Answer, settings: Settings) -> str:
     """Return what the intruder of the page ends at, in one sentence."""
     his = answer.his
+    so = " if that is so" if settings.attack == "presence" else ""
     return (
         f"An intruder who {_knows(answer, settings)} with probability {his.prior:g}, ends at "
-        f"{his.posterior:.3g} on average: {his.marginal_risk:.3g} times his prior. Where it is true, "
-        f"he says so {percent(answer.decision)} of the time."
+        f"{his.posterior:.3g} on average{so}: {his.marginal_risk:.3g} times his prior. Where it is "
+        f"true, he says so {percent(answer.decision)} of the time.{_SETTLED if answer.settled else ''}"
     )
 
 
@@ -54,12 +55,14 @@ def verdict(answer: Answer) -> tuple[bool, str] | None:
     return False, f"Above the plan's limit of {answer.limit:g}: the largest risk is {place}."
 
 
-def above_sentence(rho: float, risk: float, settings: Settings) -> str:
+def above_sentence(found: LevelsAbove, settings: Settings) -> str:
     """Return what the levels above add."""
-    return (
-        f"If he also sees the levels above, with {settings.siblings:,} units beside each of his: "
-        f"{risk:.3g} times his prior, as from one count with rho {rho:.3g}."
-    )
+    seen = f"If he also sees the levels above, with {settings.siblings:,} units beside each of his"
+    if found.as_one_count:
+        how = f"as from one count with rho {found.effective_rho:.3g}"
+    else:
+        how = "as from his level alone"
+    return f"{seen}: {found.marginal_risk:.3g} times his prior, {how}."
 
 
 def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
@@ -70,11 +73,6 @@ def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
     else:
         lines.append(("Epsilon", f"{upwards(answer.epsilon)} at delta {float(answer.delta):g}"))
     return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
-
-
-def upwards(value: float) -> str:
-    """Show a guarantee with two decimals, rounded against us."""
-    return f"{math.ceil(value * 100) / 100:.2f}"
 
 
 def document(answer: Answer) -> dict[str, Any]:

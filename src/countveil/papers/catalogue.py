@@ -7,6 +7,7 @@ from pathlib import Path
 
 from countveil.errors import InputError
 from countveil.papers import (
+    census_budget,
     empirical_loss,
     homogeneity,
     homogeneity_curves,
@@ -30,6 +31,7 @@ PAPERS = {
 }
 _ORDER = {"table": 0, "figure": 1, "example": 2, "text": 3}
 _ENTRIES = (
+    *census_budget.ENTRIES,
     *empirical_loss.ENTRIES,
     *homogeneity.ENTRIES,
     *homogeneity_curves.ENTRIES,

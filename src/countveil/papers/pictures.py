@@ -26,7 +26,7 @@ def svg(picture: Picture, *, prefix: str = "") -> str:
 
     `prefix` keeps its ids apart from those of other drawings on the same page.
     """
-    drawn: str = vl_convert.vegalite_to_svg(chart(picture).to_json())
+    drawn: str = vl_convert.vegalite_to_svg(chart(picture).to_json(), allowed_base_urls=[])
     said = escape(description(picture), quote=True)
     # The converter numbers ids on from its last drawing: renamed, equal pictures are equal bytes.
     for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', drawn))):
@@ -60,7 +60,7 @@ def description(picture: Picture) -> str:
     shown = picture.y_title or picture.y
     said = "" if picture.title == shown else f"{picture.title}: "
     said += f"{shown} against {picture.x_title or picture.x}"
-    said += f", {len(x):,} points"
+    said += f", {len(x):,} {'point' if len(x) == 1 else 'points'}"
     if picture.kind == "tiles" and picture.series is not None:
         shade = picture.table[picture.series].to_pylist()
         return f"{said}; values from {_short(min(shade))} to {_short(max(shade))}."

@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.comparison import Comparison, Side
-from countveil.report.charts.words import upwards
+from countveil.assess.plan_risk import LevelRisk
+from countveil.report.summary_words import SETTLED
+from countveil.report.words import prior, upwards
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def _sentence(found: Comparison) -> str:
     if both:
         worst = max(both, key=lambda pair: pair[1].marginal_risk)
         told.append(
-            f"the risk with prior {worst[1].prior:g} went from {worst[0].marginal_risk:.3f} to "
+            f"the risk with prior {prior(worst[1].prior)} went from {worst[0].marginal_risk:.3f} to "
             f"{worst[1].marginal_risk:.3f}"
         )
     ratios = [
@@ -78,14 +80,16 @@ def _risks(found: Comparison) -> Table:
     for side in (found.first, found.second):
         table.add_column(side.name, justify="right")
     table.add_column("difference", justify="right")
-    for prior, *both in found.risks:
-        cells = [
-            "" if item is None else f"{item.marginal_risk:.3f} ({item.correct_decision:.3g})"
-            for item in both
-        ]
+    for before, *both in found.risks:
+        cells = ["" if item is None else _risk(item) for item in both]
         more = _difference(both, lambda item: float(item.marginal_risk))
-        table.add_row(f"{prior:g}", *cells, more)
+        table.add_row(prior(before), *cells, more)
     return table
+
+
+def _risk(item: LevelRisk) -> str:
+    settled = f", {SETTLED}" if item.settled else ""
+    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){settled}"
 
 
 def _errors(found: Comparison) -> Table:

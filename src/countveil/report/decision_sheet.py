@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from countveil.assess.plan_error import ExpectedError, expected_error
 from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.summary import Summary, summarise
 from countveil.assess.suppression import SMALL, kept_secret, posterior_beside_suppression
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.release import Release
-from countveil.report.charts import words
-from countveil.report.summary_words import article
+from countveil.report import words
+from countveil.report.summary_words import worst_attack
 from countveil.schema.plan import Plan
 
 NOT_COVERED = (
@@ -24,7 +25,11 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, slots=True)
 class BeforeAndAfter:
-    """One intruder at the judged level: what he believes of a person who is counted, on average."""
+    """One intruder at the judged level: what he believes of a person who is counted, on average.
+
+    `released` is from noisy counts and all that is published as counted, `noisy` from noisy counts
+    alone. `settled`: what is published as counted tells him all.
+    """
 
     prior: float
     exact: float
@@ -32,6 +37,8 @@ class BeforeAndAfter:
     released: float
     marginal_risk: float
     correct_decision: float
+    noisy: float
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,11 @@ class DecisionSheet:
     purpose: str
     parameters: tuple[tuple[str, str], ...]
     judged_level: str
+    rows: int
+    limit: float | None
     risks: tuple[BeforeAndAfter, ...]
     levels: tuple[LevelRisk, ...]
+    worst_attack: str
     errors: tuple[ExpectedError, ...]
     public: tuple[tuple[str, str], ...]
     budget: tuple[tuple[str, str], ...]
@@ -51,43 +61,97 @@ class DecisionSheet:
     identity: tuple[tuple[str, str], ...]
 
     @property
+    def worst(self) -> BeforeAndAfter:
+        """The intruder who gains most."""
+        return max(self.risks, key=lambda row: row.marginal_risk)
+
+    @property
     def sentence(self) -> str:
         """The answer in one sentence, for the intruder who gains most."""
-        worst = max(self.risks, key=lambda row: row.marginal_risk)
+        worst, level = self.worst, words.article(self.judged_level)
+        if worst.settled:
+            return (
+                f"What is published as counted settles whether a person is in {level}: an intruder who "
+                f"knows everyone else there ends at certainty, as with the exact table. By noisy "
+                f"counts alone he would go, where he is right, from {words.prior(worst.prior)} to "
+                f"{worst.noisy:.3g} on average: {worst.noisy / worst.prior:.3g} times his prior."
+            )
         return (
-            f"An intruder who knows everyone else in {article(self.judged_level)}, and believes that a "
-            f"person is counted there with probability {worst.prior:g}, ends at {worst.released:.3g} "
-            f"on average: {worst.marginal_risk:.3g} times his prior. The exact table would have taken "
-            f"him to certainty."
+            f"An intruder who knows everyone else in {level}, and believes that a person is counted "
+            f"there with probability {words.prior(worst.prior)}, ends at {worst.released:.3g} on "
+            f"average if that is so: {worst.marginal_risk:.3g} times his prior. The exact table would "
+            f"have taken him to certainty."
         )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the largest risk keeps to the plan's own limit."""
+        if self.limit is None:
+            return "The plan states no limit of risk (intruder.limit)."
+        worst = self.worst
+        if worst.marginal_risk <= self.limit:
+            return (
+                f"Within the plan's limit of {self.limit:g} times the prior: the largest risk is "
+                f"{words.number(worst.marginal_risk)}, with prior {words.prior(worst.prior)}."
+            )
+        told = (
+            f"Above the plan's limit of {self.limit:g} times the prior: the largest risk is "
+            f"{_above(worst.marginal_risk, self.limit)}, with prior {words.prior(worst.prior)}."
+        )
+        if worst.settled:
+            alone = max(row.noisy / row.prior for row in self.risks)
+            side = "within" if alone <= self.limit else "above"
+            told += (
+                f" No noise changes that, as it is settled by what is public; by noisy counts alone "
+                f"the largest is {words.number(alone)}, {side} the limit."
+            )
+        return told
 
     @property
     def suppression(self) -> str:
         """What suppressing small cells would have protected, in one sentence."""
-        kept = kept_secret()
+        kept = kept_secret(rows=self.rows)
+        if not kept:
+            return (
+                f"With counts of 1 to {SMALL - 1} suppressed he would be certain everywhere: a person "
+                f"of {self.rows} rows takes any cell out of that range, or into it."
+            )
+        many = f"{kept[0]} to {kept[-1]} others" if len(kept) > 1 else f"just {kept[0]} other"
         return (
             f"With counts of 1 to {SMALL - 1} suppressed he stays at his prior only in cells that "
-            f"hold {kept[0]} to {kept[-1]} others, and only while no total tells the rest; anywhere "
-            f"else he is certain."
+            f"hold {many}, and only while no total tells the rest; anywhere else he is certain."
         )
 
 
-def decision_sheet(release: Release, ledger: Ledger | None = None) -> DecisionSheet:
-    """Return the sheet of a release, from its plan and manifest; with a ledger, also what is spent."""
-    plan, levels = release.plan, tuple(risk_by_level(release.plan))
+def decision_sheet(
+    release: Release, ledger: Ledger | None = None, summary: Summary | None = None
+) -> DecisionSheet:
+    """Return the sheet of a release, from its plan and manifest; with a ledger, also what is spent.
+
+    `summary` is what `assess.summary.summarise` says of the plan, made here if it is not given.
+    """
+    plan = release.plan
+    priors = tuple(dict.fromkeys(plan.intruder.priors))
+    levels = tuple(risk_by_level(plan, priors, invariants=True))
+    found = summarise(plan) if summary is None else summary
+    noisy = {item.prior: item.posterior for item in judged(plan, list(found.levels))}
     return DecisionSheet(
         plan.title,
         plan.document["release"].get("purpose") or "not stated in the plan (release.purpose)",
         tuple(_parameters(plan)),
         plan.judged_level,
+        plan.rows_per_person,
+        plan.intruder.limit,
         tuple(
             BeforeAndAfter(
-                *(item.prior, 1.0, _suppressed(item.prior)),
+                *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
                 *(item.posterior, item.marginal_risk, item.correct_decision),
+                *(noisy[item.prior], item.settled),
             )
             for item in judged(plan, list(levels))
         ),
         levels,
+        worst_attack(found),
         expected_error(plan),
         tuple(
             (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
@@ -96,6 +160,12 @@ def decision_sheet(release: Release, ledger: Ledger | None = None) -> DecisionSh
         NOT_COVERED,
         tuple(_identity(release)),
     )
+
+
+def _above(value: float, limit: float) -> str:
+    """Return a number with as many digits as it takes to read above the limit."""
+    shown = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return next((text for text in shown if float(text) > limit), f"{value!r}")
 
 
 def _parameters(plan: Plan) -> list[tuple[str, str]]:
@@ -118,9 +188,11 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def _suppressed(prior: float) -> float:
+def _suppressed(prior: float, rows: int) -> float:
     """Return where he ends in the worst cell of a table whose small counts are suppressed."""
-    return max(posterior_beside_suppression(others, prior) for others in range(SMALL + 1))
+    return max(
+        posterior_beside_suppression(others, prior, rows=rows) for others in range(SMALL + 1)
+    )
 
 
 def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from countveil.assess.realised import Realised
+from countveil.assess.summary import summarise
 from countveil.errors import InputError, MissingExtra
 from countveil.privacy.ledger import Ledger
 from countveil.release import Release
@@ -18,8 +20,11 @@ from countveil.report import lenses, page
 from countveil.report.decision_sheet import DecisionSheet, decision_sheet
 from countveil.report.internal_lenses import internal_sections
 from countveil.report.interval_lens import interval_section
+from countveil.report.intruder_lens import intruder_section
 from countveil.report.section import Section
 from countveil.report.what_if import WhatIf, what_if
+
+MOST_BYTES = 1_500_000
 
 
 def public_report(
@@ -69,9 +74,10 @@ def _report(
             f"{release.folder}: is a table drawn beside public information; its guarantee is shown by "
             f"`countveil assess OUT --lens public`"
         )
-    sheet, others = decision_sheet(release, ledger), what_if(plan)
+    summary = summarise(plan, release.geography, measurements=release.measurements)
+    sheet, others = decision_sheet(release, ledger, summary), what_if(plan)
     parts = [
-        lenses.intruder_section(release, others, shapes),
+        intruder_section(release, others, shapes, summary),
         lenses.error_section(plan, sheet.errors),
         interval_section(release),
         lenses.loss_section(plan),
@@ -81,7 +87,30 @@ def _report(
     sections = [section for section in parts if section is not None]
     if found is not None:
         sections += internal_sections(plan, found)
-    return _rendered(release, sheet, others, sections, internal=found is not None)
+    html = _rendered(release, sheet, others, told_apart(sections), internal=found is not None)
+    if shapes is not None and len(html.encode()) > MOST_BYTES:
+        raise InputError(
+            f"shapes: with them the report has {len(html.encode()):,} bytes, and may have "
+            f"{MOST_BYTES:,}; give shapes of fewer points"
+        )
+    return html
+
+
+def told_apart(sections: Sequence[Section]) -> list[Section]:
+    """Return sections whose pictures have a name each: where two would have one, it is numbered."""
+    used = {section.name for section in sections}
+    found = []
+    for section in sections:
+        pictures = []
+        for picture in section.pictures:
+            names = itertools.chain(
+                [picture.name], (f"{picture.name}-{number}" for number in itertools.count(2))
+            )
+            name = next(name for name in names if name not in used)
+            used.add(name)
+            pictures.append(dataclasses.replace(picture, name=name))
+        found.append(dataclasses.replace(section, pictures=tuple(pictures)))
+    return found
 
 
 def _rendered(
@@ -104,6 +133,7 @@ def _rendered(
             script=Markup(script),  # noqa: S704
             data=Markup(data),  # noqa: S704  # numbers, with every "<" escaped
             internal=internal,
+            simulation=not release.publishable,
             sheet=sheet,
             what_if=others,
             chosen=others.steps.index(others.chosen),

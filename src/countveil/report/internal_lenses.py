@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from countveil.assess.attacks import is_settled
 from countveil.assess.empirical_loss import kde
+from countveil.assess.empirical_loss.groups import reach_of
 from countveil.assess.realised import Realised
 from countveil.errors import InputError
-from countveil.report import charts
-from countveil.report.charts import Picture, words
+from countveil.report import charts, words
+from countveil.report.charts import MOST_SERIES, Picture
 from countveil.report.section import Listing, Section
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 
 _ALL = "all"
+_WIDEST = 100_000  # people that residuals may reach for their density to be smoothed, one by one
+_MOST_CURVES = 4
 
 
 def internal_sections(plan: Plan, found: Realised) -> list[Section]:
     """Return what only the internal report shows: error, realised risk, loss and the attack."""
-    parts = [_realised_error(found), _everyone(found), _loss(plan, found), _attack(found)]
+    parts = [_realised_error(found), _everyone(plan, found), _loss(plan, found), _attack(found)]
     return [section for section in parts if section is not None]
 
 
@@ -31,18 +35,26 @@ def _realised_error(found: Realised) -> Section | None:
         if row["query"] == TOTAL and row["size_class"] == _ALL
     ]
     sentences = [
-        f"The total of {words.number(row['cells'])} units of level {row['level']} is off by "
-        f"{words.number(row['mean_absolute_error'])} people on average; the bias is "
+        f"Totals of the {words.number(row['cells'])} units of level {row['level']} are off by "
+        f"{words.number(row['mean_absolute_error'])} on average; their mean error, the bias, is "
         f"{words.number(row['bias'])}."
         for row in rows
     ]
     columns = ("mean_absolute_error", "bias", "root_mean_squared_error", "error_05", "error_95")
     listing = Listing(
         "Estimated totals less exact ones, by level",
-        ("Level", "Units", "Mean absolute", "Bias", "Root mean square", "5 % below", "95 % below"),
+        ("Level", "Units", "Mean absolute", "Bias", "Root mean square", "5 % up to", "95 % up to"),
         tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
     )
-    pictures: list[Picture] = [charts.error_by_size(found.accuracy)]
+    levels = list(dict.fromkeys(row["level"] for row in rows))
+    if len(levels) > MOST_SERIES:
+        sentences.append(
+            f"The picture by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the listing "
+            f"has all of them."
+        )
+    pictures: list[Picture] = [
+        charts.error_by_size(found.accuracy, levels=levels[-MOST_SERIES:]),
+    ]
     if found.totals is not None:
         exact, released = found.totals.exact, found.totals.released
         pictures.append(charts.exact_and_released(exact, released, audience="internal"))
@@ -51,18 +63,22 @@ def _realised_error(found: Realised) -> Section | None:
     )
 
 
-def _everyone(found: Realised) -> Section:
+def _everyone(plan: Plan, found: Realised) -> Section:
     groups = [row for row in found.everyone.groups.to_pylist() if row["by"] == "size"]
     worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
+    level, prior = words.article(found.everyone.level), words.prior(found.everyone.prior)
     sentences = [
-        f"Of everyone counted, by an intruder who knows all others in a {found.everyone.level} and "
-        f"began with {words.number(found.everyone.prior)}: his belief over his prior, as the noise "
-        f"came out."
+        f"Each person counted has a realised risk: what an intruder who knows all others in {level} "
+        f"and began with {prior} believes after all noisy counts as they came out, over that prior.",
     ]
     if worst is not None:
         sentences.append(
-            f"The largest is {words.number(worst['largest_risk'])}; it is of cells whose number of "
-            f"people is {worst['group']}."
+            f"The largest is {words.number(worst['largest_risk'])}, in a cell with "
+            f"{_people(worst['group'])}."
+        )
+    if is_settled(plan, found.everyone.level):
+        sentences.append(
+            "What is published as counted settles presence by itself, and is left out here."
         )
     listing = Listing(
         "Realised risk by the number of people in a cell",
@@ -78,8 +94,12 @@ def _everyone(found: Realised) -> Section:
     )
 
 
+def _people(group: str) -> str:
+    return "1 person" if group == "1" else f"{group} people"
+
+
 def _loss(plan: Plan, found: Realised) -> Section:
-    rows = found.residuals.losses(by_size=False).to_pylist()
+    rows = found.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
     columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
     listing = Listing(
         "Privacy loss from residuals, by level and query",
@@ -91,15 +111,20 @@ def _loss(plan: Plan, found: Realised) -> Section:
     )
     curves = _curves(plan, found)
     pictures: list[Picture] = [charts.empirical_loss(curves)] if curves else []
-    judged = [key for key in found.residuals.groups if key[0] == plan.judged_level]
-    pictures += [charts.residuals(found.residuals.of(judged[0]))] if judged else []
-    sentence = (
-        "Residuals are released less exact counts. The empirical loss is the paper's estimate and "
-        "bounds nothing; with 95 % confidence the loss is not below the last column, if residuals "
-        "have one law whatever the count."
-    )
+    for level, query in found.residuals.groups:
+        if level == plan.judged_level:  # the first query of it
+            name = f"released {query} of {level}"
+            pictures.append(charts.residuals(found.residuals.of((level, query)), name=name))
+            break
+    sentences = [
+        "Residuals are released less exact counts. The empirical loss is an estimate from their "
+        "smoothed density, and bounds nothing. For each query by itself, the loss is not below the "
+        "last column with 95 % confidence, if residuals have one law whatever the count."
+    ]
+    if any(reach_of(found.residuals.of(key)) > _WIDEST for key in found.residuals.groups):
+        sentences.append("It is not estimated where residuals reach too far to be smoothed.")
     return Section(
-        "realised-loss", "Loss as residuals show it", (sentence,), (listing,), tuple(pictures)
+        "realised-loss", "Loss as residuals show it", tuple(sentences), (listing,), tuple(pictures)
     )
 
 
@@ -107,12 +132,15 @@ def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
     """Return smoothed losses of the judged level's queries, of those that have residuals enough."""
     curves: dict[str, Any] = {}
     for key in found.residuals.groups:
-        if key[0] != plan.judged_level or len(curves) == 4:
+        residuals = found.residuals.of(key)
+        if key[0] != plan.judged_level or reach_of(residuals) > _WIDEST:
             continue
         try:
-            curves[key[1]] = kde(found.residuals.of(key))
+            curves[key[1]] = kde(residuals)
         except InputError:
             continue  # too few residuals or no spread: the listing says so
+        if len(curves) == _MOST_CURVES:
+            break
     return curves
 
 
@@ -122,9 +150,9 @@ def _attack(found: Realised) -> Section | None:
     worst = max(found.attacks, key=lambda name: found.attacks[name].disclosed)
     told = found.attacks[worst]
     sentence = (
-        f"Who knows a person's place and all attributes but {worst} is told it rightly for "
-        f"{words.percent(told.disclosed)} of the people and wrongly for {words.percent(told.misled)}; "
-        f"the exact table would tell it for {words.percent(told.before)}."
+        f"Whoever knows place and all attributes but {worst} is told it rightly of "
+        f"{words.percent(told.disclosed)} of the people and wrongly of {words.percent(told.misled)}; "
+        f"the exact table would tell it of {words.percent(told.before)}."
     )
     listing = Listing(
         "The homogeneity attack on this release: shares of people",

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from countveil.report.words import percent, prior
+
 if TYPE_CHECKING:
     from countveil.report.charts import Picture  # a page without pictures needs no drawing
+
+__all__ = ["cell", "drawing", "environment", "figure", "part", "percent", "policy", "shown"]
 
 TEMPLATES = "countveil.report.templates"
 _ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
@@ -23,7 +27,7 @@ _ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 def environment() -> Environment:
     """Return where templates are read: they escape what they show and refuse what they lack."""
     found = Environment(autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"shown": shown, "percent": percent, "cell": cell}
+    found.filters |= {"shown": shown, "percent": percent, "prior": prior, "cell": cell}
     return found
 
 
@@ -85,11 +89,6 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return "no limit" if math.isinf(value) else shown(value)
     return str(value)
-
-
-def percent(value: float) -> str:
-    """Return a share in percent; what would round to nothing is said to be under a tenth."""
-    return "under 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
 
 
 def _sealed(text: str) -> str:

@@ -2,47 +2,70 @@
 
 from __future__ import annotations
 
+import math
+
 from countveil.assess.summary import AttackRisk, Summary
+from countveil.report.words import article, percent
+
+__all__ = ["SETTLED", "added", "article", "percent", "summary_sentences", "worst_attack"]
+
+SETTLED = "settled by what is public"
+_WITHOUT_LIMIT = 1e6  # times all other evidence: only a count that is known exactly adds so much
 
 
 def summary_sentences(summary: Summary) -> list[str]:
     """Return what the worst attack gains, then what public counts, levels above and facts add."""
-    worst = max(summary.attacks, key=lambda item: item.marginal_risk)
-    found = [
-        f"An intruder who knows everyone in {article(summary.level)} but his target, and sees "
-        f"all its queries, gains most by the attack '{worst.attack}': from a probability of "
-        f"{percent(worst.prior)} he comes to {percent(worst.posterior)} on average, "
-        f"{worst.marginal_risk:.3f} times what he believed before."
-    ]
-    settled = {item.attack for item in summary.attacks if item.posterior == 1.0}
+    found = [worst_attack(summary)]
+    settled = {item.attack for item in summary.attacks if item.settled}
     found += [
         f"What the plan publishes as counted settles '{name}' for whoever knows everyone else "
         f"in {article(summary.level)}: no noise protects against it."
         for name in sorted(settled)
     ]
-    informed = [item for item in summary.attacks if item.with_invariants is not None]
-    if informed and informed[0].attack not in settled:
-        found.append(_levels_above(informed[0]))
+    first = summary.attacks[0]
+    if first.with_invariants is not None and first.attack not in settled:
+        found += _levels_above(first)
     return found + _facts(summary)
 
 
+def worst_attack(summary: Summary) -> str:
+    """Return what the attack that gains most comes to, in one sentence."""
+    worst = max(summary.attacks, key=lambda item: item.marginal_risk)
+    return (
+        f"Of all attacks, an intruder who knows everyone in {article(summary.level)} but his target, "
+        f"and sees all its queries, gains most by '{worst.attack}': where he is right, he comes from a "
+        f"probability of {percent(worst.prior)} to {percent(worst.posterior)} on average, "
+        f"{worst.marginal_risk:.3f} times what he believed before."
+    )
+
+
 def added(item: AttackRisk) -> tuple[float | None, float | None]:
-    """Return what levels above, and counts published as they are, add to the evidence of a level."""
+    """Return what levels above, and counts published as they are, add to the evidence of a level.
+
+    The second is infinite where what is public settles it.
+    """
     own, above, counted = item.effective_rho, item.with_levels_above, item.with_invariants
     if not own or above is None or counted is None:  # no evidence of its own to compare with
         return None, None
-    return max(0.0, above - own) / own, max(0.0, counted - above) / own
+    more = max(0.0, above - own) / own
+    if item.settled or counted > _WITHOUT_LIMIT * above:
+        return more, math.inf
+    return more, max(0.0, counted - above) / own
 
 
-def _levels_above(first: AttackRisk) -> str:
+def _levels_above(first: AttackRisk) -> list[str]:
     above, counted = added(first)
-    assert above is not None
-    assert counted is not None
-    return (
-        f"Where counts are large, the levels above add {100 * above:.1f} % to his evidence about "
-        f"presence, and what is published as counted adds {100 * counted:.1f} % more. Near zero his "
-        f"belief about the siblings decides: see the documentation."
+    if above is None or counted is None:
+        return []
+    told = (
+        "what is published as counted settles it"
+        if math.isinf(counted)
+        else f"what is published as counted adds {100 * counted:.1f} % more"
     )
+    return [
+        f"Where counts are large, the levels above add {100 * above:.1f} % to his evidence about "
+        f"presence, and {told}. Near zero his belief about the siblings decides: see the documentation."
+    ]
 
 
 def _facts(summary: Summary) -> list[str]:
@@ -67,13 +90,3 @@ def _facts(summary: Summary) -> list[str]:
             )
         found.append(text)
     return found
-
-
-def article(word: str) -> str:
-    """Return a word with "a" or "an" before it."""
-    return f"an {word}" if word[:1].lower() in "aeio" else f"a {word}"
-
-
-def percent(value: float) -> str:
-    """Return a probability in percent, with four digits that count."""
-    return f"{100 * value:.4g} %"

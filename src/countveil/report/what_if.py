@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from countveil.assess.attacks import presence_by_prior
+from countveil.assess.attacks import is_settled, presence_by_prior
 from countveil.assess.intruder import Intruder
 from countveil.assess.plan_error import expected_error
 from countveil.assess.risk import Risk
+from countveil.errors import PlanError
 from countveil.privacy.costs import PureDP
 from countveil.schema.plan import Plan
+from countveil.schema.workload import TOTAL
 
 _UP = tuple(Fraction(times) for times in (1, "3/2", 2, 3, 4, 6, 8, 12, 16))
 _TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
@@ -21,7 +23,9 @@ _TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
 class Step:
     """One budget: its cost, what each prior gains at the judged level, the error of each total.
 
-    An error of 0 is that of a total which is published as counted.
+    Risks are with all that the plan publishes as counted. An error is the standard error of a unit's
+    total by least squares over the queries of its level, 0 where it is published as counted, and None
+    where the queries do not determine it.
     """
 
     amount: str
@@ -34,12 +38,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Steps from the smallest budget to the largest; priors and levels name what they hold."""
+    """Steps from the smallest budget to the largest; priors and levels name what they hold.
+
+    `settled`: what is published as counted tells presence at the judged level, whatever the budget.
+    """
 
     currency: str
     priors: tuple[float, ...]
     levels: tuple[str, ...]
     steps: tuple[Step, ...]
+    settled: bool = False
 
     @property
     def chosen(self) -> Step:
@@ -59,27 +67,36 @@ class WhatIf:
 
 
 def what_if(plan: Plan) -> WhatIf:
-    """Return risk and error of a plan whose budget is up to 16 times as large, or as small."""
+    """Return risk and error of a plan whose budget is up to 16 times as large, or as small.
+
+    Budgets that no plan may have, as their noise would be too wide or protect nobody, are left out.
+    """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     steps = []
     for times in _TIMES:
-        other = _scaled(plan, times)
-        found = presence_by_prior(other, other.judged_level, priors)
-        totals = {
-            item.level: 0.0 if item.as_counted else item.standard_deviation or item.standard_error
-            for item in expected_error(other, queries=("TOTAL",))
-        }
-        steps.append(
-            Step(
-                str(_amount(other)[1]),
-                str(other.cost),
-                tuple(after / prior for prior, after, _ in found),
-                tuple(right for _, _, right in found),
-                tuple(totals.get(level) for level in plan.measured_levels),
-                times == 1,
-            )
-        )
-    return WhatIf(_amount(plan)[0], priors, plan.measured_levels, tuple(steps))
+        try:
+            other = plan if times == 1 else _scaled(plan, times)
+        except PlanError:
+            continue
+        steps.append(_step(other, priors, chosen=times == 1))
+    settled = is_settled(plan, plan.judged_level)
+    return WhatIf(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
+
+
+def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:
+    found = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
+    totals = {
+        item.level: 0.0 if item.as_counted else item.standard_error
+        for item in expected_error(plan, queries=(TOTAL,))
+    }
+    return Step(
+        str(_amount(plan)[1]),
+        str(plan.cost),
+        tuple(after / prior for prior, after, _ in found),
+        tuple(right for _, _, right in found),
+        tuple(totals.get(level) for level in plan.measured_levels),
+        chosen,
+    )
 
 
 def _amount(plan: Plan) -> tuple[str, Fraction]:

@@ -71,8 +71,12 @@ class Tallies:
         bandwidth: float = 0.1,
         rule: Rule = "relative",
         percentile: float = 95,
+        widest: float | None = None,
     ) -> pa.Table:
-        """Return a row for each group and size class: the estimates, or why there are none."""
+        """Return a row for each group and size class: the estimates, or why there are none.
+
+        With `widest`, densities are not smoothed where residuals reach farther than so many people.
+        """
         check_choices(bandwidth, rule, percentile)
         checked_confidence(confidence)
         rows = []
@@ -81,7 +85,8 @@ class Tallies:
                 residuals = self.of(key, size)
                 row: dict[str, Any] = dict(zip(self.names, key, strict=True))
                 row |= {"size_class": size, "residuals": residuals.total}
-                rows.append(row | _estimates(residuals, confidence, bandwidth, rule, percentile))
+                choices = (confidence, bandwidth, rule, percentile, widest)
+                rows.append(row | _estimates(residuals, *choices))
         return pa.Table.from_pylist(rows, _layout(self.names))
 
     def exchangeability(self, key: Key, *, tables: int = 999, seed: int = 1) -> Exchangeability:
@@ -242,8 +247,19 @@ def _pairs(
             yield item.query, values, exact_answers(counts, level, start, stop, item.query)
 
 
+def reach_of(residuals: Residuals, percentile: float = 95) -> float:
+    """Return how far residuals reach from 0, but for the percentiles beyond."""
+    ends = (residuals.percentile(percentile), residuals.percentile(100 - percentile))
+    return max(map(abs, ends))
+
+
 def _estimates(
-    residuals: Residuals, confidence: float, bandwidth: float, rule: Rule, percentile: float
+    residuals: Residuals,
+    confidence: float,
+    bandwidth: float,
+    rule: Rule,
+    percentile: float,
+    widest: float | None,
 ) -> dict[str, Any]:
     """Return the estimates of one group; a group that has too little says so."""
     found: dict[str, Any] = {}
@@ -257,6 +273,8 @@ def _estimates(
                 "audit_lower_bound": ratio.lower_bound,
                 "geometric_fit": geometric(residuals, confidence=confidence).value,
             }
+        if widest is not None and reach_of(residuals, percentile) > widest:
+            return found | {"note": f"residuals reach farther than {widest:,.0f}"}
         smooth = kde(residuals, bandwidth=bandwidth, rule=rule, percentile=percentile)
         return found | {"empirical_loss": smooth.value, "at": smooth.at}
     except InputError as error:  # too few residuals, or no spread: the choices are checked before

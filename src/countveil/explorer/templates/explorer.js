@@ -7,7 +7,7 @@
   const weights = Array.from(document.querySelectorAll(".weight"));
   const figures = Array.from(document.querySelectorAll("[data-picture]"));
   const moved = new Map();
-  let last = null, wanted = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
+  let last = null, filled = null, wanted = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
 
   // Settings: what stands in the form; a weight that was not moved keeps its exact fraction.
   function settings() {
@@ -22,7 +22,7 @@
       level: at("level").value,
       attack: attribute === null ? chosen.value : "unknown attribute",
       attribute: attribute,
-      siblings: at("sees-above").checked ? Number(at("siblings").value) : null,
+      siblings: at("sees-above").checked ? at("siblings").valueAsNumber : null,
     };
   }
 
@@ -44,9 +44,10 @@
     } catch (error) {
       throw new Error("The explorer has ended. Run `countveil explore` again, and open the address it shows.");
     }
-    if (!response.ok) throw new Error("The explorer could not answer: " + await response.text());
-    const found = await response.json();
-    if ("refused" in found) throw new Error(found.refused);
+    const text = await response.text();
+    let found;
+    try { found = JSON.parse(text); } catch (error) { throw new Error("The explorer could not answer: " + text); }
+    if ("refused" in found) throw Object.assign(new Error(found.refused), { fields: found.fields || [] });
     return found;
   }
   function askPlan(path, body) { return ask("/plans/" + session.plan + path, body); }
@@ -63,7 +64,7 @@
         last = asked;
         if (!again && asked.siblings !== null) await showAbove(asked);
       } catch (error) {
-        if (!again) refuse(error.message);
+        if (!again) refuse(error);
       }
     } while (again);
     busy = false;
@@ -72,6 +73,7 @@
 
   function show(found) {
     at("message").hidden = true;
+    mark([]);
     document.body.classList.remove("old");
     at("sentence").textContent = found.sentence;
     at("verdict").hidden = found.verdict === null;
@@ -102,14 +104,26 @@
   }
 
   async function showAbove(asked) {
-    const found = await askPlan("/above", asked).catch(function (error) { return { sentence: error.message }; });
+    const found = await askPlan("/above", asked).catch(function (error) {
+      mark(error.fields || []);
+      return { sentence: error.message };
+    });
     at("above").textContent = found.sentence;
     at("above").hidden = false;
   }
 
-  function refuse(message) {
+  // Which controls hold what was refused: said to those who do not see the red border.
+  function mark(fields) {
+    document.querySelectorAll("[data-field]").forEach(function (control) {
+      if (fields.includes(control.dataset.field)) control.setAttribute("aria-invalid", "true");
+      else control.removeAttribute("aria-invalid");
+    });
+  }
+
+  function refuse(error) {
     const kept = at("sentence").textContent !== "Computing…";
-    at("message").textContent = message + (kept ? "\nBelow is still the last answer." : "");
+    at("message").textContent = error.message + (kept ? "\nBelow is still the last answer." : "");
+    mark(error.fields || []);
     at("message").hidden = false;
     document.body.classList.toggle("old", kept);
   }
@@ -119,8 +133,21 @@
     timers.forEach(clearTimeout);
     calm = 0;
     timers = [200, 1000].map(function (wait, i) {
-      return setTimeout(function () { calm = i + 1; paint(); }, wait);
+      return setTimeout(function () { calm = i + 1; if (calm === 1) fill(); paint(); }, wait);
     });
+  }
+  // Risks of the other levels: once nothing moves, for they may take longer than a slider can wait.
+  async function fill() {
+    const asked = last;
+    if (asked === null || asked === filled) return;
+    try {
+      const found = await askPlan("/levels", asked);
+      if (asked !== last) return;
+      at("by-level").innerHTML = found.by_level;
+      filled = asked;
+    } catch (error) {
+      if (asked === last) refuse(error);
+    }
   }
   async function paint() {
     if (painting) return;

@@ -1,5 +1,6 @@
 """Pictures: a result in, a picture out, with its description, caption and numbers."""
 
+from countveil.report import words
 from countveil.report.charts.attack_curves import frontier, homogeneity_by_epsilon
 from countveil.report.charts.boxes import replicates
 from countveil.report.charts.budget_axis import decision_by_rho, risk_and_error, risk_by_rho
@@ -15,12 +16,15 @@ from countveil.report.charts.interval_coverage import coverage
 from countveil.report.charts.levels import risk_by_level, risk_by_levels_known
 from countveil.report.charts.loss import empirical_loss
 from countveil.report.charts.picture import Picture
-from countveil.report.charts.places import places_of, risk_map
+from countveil.report.charts.places import risk_map
 from countveil.report.charts.released_value import posterior
+from countveil.report.charts.shapes import places_of
+from countveil.report.charts.theme import MOST_SERIES
 from countveil.report.charts.tiles import budget_allocation, expected_error
 from countveil.report.charts.uniform_groups import uniform_groups
 
 __all__ = [
+    "MOST_SERIES",
     "Picture",
     "areas_with_intervals",
     "budget_allocation",
@@ -46,4 +50,5 @@ __all__ = [
     "risk_map",
     "two_hundred_intruders",
     "uniform_groups",
+    "words",
 ]

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, line_chart
 from countveil.report.charts.picture import Picture, described
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from countveil.errors import InputError
 from countveil.numerics import Array
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Audience, Picture, described
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

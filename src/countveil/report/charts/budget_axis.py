@@ -14,7 +14,8 @@ from countveil.assess.risk import Risk
 from countveil.errors import InputError
 from countveil.numerics import Exact, exact
 from countveil.privacy.costs import ZCDP
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, level_rule, line_chart, upright
 from countveil.report.charts.picture import Picture, described
 
@@ -79,7 +80,7 @@ def decision_by_rho(
         ],
         caption=[
             "The intruder says that his target is counted where that has the smaller expected loss; "
-            "the line is how often he is right.",
+            "the line is how often he does while that is true.",
             *swept.chosen_sentences("that probability", words.percent),
         ],
         table=swept.table,

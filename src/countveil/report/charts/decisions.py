@@ -15,7 +15,8 @@ from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
 from countveil.numerics import Array, FloatArray
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Audience, Picture, described
 
 _WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}

@@ -11,7 +11,8 @@ from countveil.assess.decision import EVEN, Losses, decide
 from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Picture, described
 
 _ACROSS = 20

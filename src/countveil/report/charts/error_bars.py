@@ -13,7 +13,8 @@ from countveil.errors import InputError
 from countveil.infer.areas import AreaEstimates
 from countveil.infer.labelled_rows import cell_name, cell_number
 from countveil.infer.level_errors import LevelError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, end_labels
 from countveil.report.charts.picture import Picture, described
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -13,7 +14,8 @@ from countveil.assess.empirical_loss import Residuals
 from countveil.assess.release_error import SIZE_CLASSES, Accuracy
 from countveil.errors import InputError
 from countveil.numerics import Array
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Picture, described
 from countveil.schema.workload import TOTAL
 
@@ -21,8 +23,10 @@ _MOST_POINTS = 3_000
 _MOST_BARS = 101
 
 
-def error_by_size(accuracy: Accuracy, *, query: str = TOTAL) -> Picture:
-    """Draw the mean absolute error of a query by level and size of the unit. Internal."""
+def error_by_size(
+    accuracy: Accuracy, *, query: str = TOTAL, levels: Sequence[str] | None = None
+) -> Picture:
+    """Draw the mean absolute error of a query by level, all or some, and size of the unit. Internal."""
     found = given.of_kind(accuracy, Accuracy, "accuracy")
     everything = found.errors.to_pylist()
     rows = [
@@ -34,13 +38,15 @@ def error_by_size(accuracy: Accuracy, *, query: str = TOTAL) -> Picture:
             "cells": row["cells"],
         }
         for row in everything
-        if row["query"] == query and row["size_class"] in SIZE_CLASSES
+        if row["query"] == query
+        and row["size_class"] in SIZE_CLASSES
+        and (levels is None or row["level"] in levels)
     ]
     if not rows:
         known = ", ".join(dict.fromkeys(row["query"] for row in everything)) or "none at all"
         raise InputError(f"query: no errors of {query!r}; choose from {known}")
-    levels = list(dict.fromkeys(row["level"] for row in rows))
-    theme.refuse_too_many(levels, "accuracy, its levels")
+    drawn_levels = list(dict.fromkeys(row["level"] for row in rows))
+    theme.refuse_too_many(drawn_levels, "accuracy, its levels")
     sizes = [name for name in SIZE_CLASSES if any(row["size_class"] == name for row in rows)]
     drawn = [
         {
@@ -61,7 +67,7 @@ def error_by_size(accuracy: Accuracy, *, query: str = TOTAL) -> Picture:
     return described(
         "error-by-size",
         f"Error of {query}, by level and size",
-        _by_size(drawn, levels, sizes),
+        _by_size(drawn, drawn_levels, sizes),
         alt_text=[
             "Points of mean absolute error by size of the unit, joined for each level.",
             told,
@@ -166,9 +172,9 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
         .properties(width=theme.WIDTH, height=220)
     )
     told = (
-        f"{words.number(found.total)} residuals from {words.number(low)} to {words.number(high)}, on "
-        f"average {words.number(found.mean)}; most often from {words.number(top['from'])} to "
-        f"{words.number(top['to'])}, {words.percent(top['share'])} of them."
+        f"{words.number(found.total)} residuals lie from {words.number(low)} to {words.number(high)}, "
+        f"and are {words.number(found.mean)} on average; most often, {words.percent(top['share'])} of "
+        f"them, they are {_between(top)}."
     )
     return described(
         "residuals",
@@ -179,6 +185,13 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
         table=pa.Table.from_pylist(rows),
         audience="internal",
     )
+
+
+def _between(bar: dict[str, Any]) -> str:
+    """Return where the residuals of a bar lie."""
+    if bar["from"] == bar["to"]:
+        return words.number(bar["from"])
+    return f"from {words.number(bar['from'])} to {words.number(bar['to'])}"
 
 
 def _by_size(rows: list[dict[str, Any]], levels: list[str], sizes: list[str]) -> alt.LayerChart:

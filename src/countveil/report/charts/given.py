@@ -11,6 +11,7 @@ from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
+from countveil.report import words
 from countveil.report.charts import theme
 from countveil.report.charts.picture import Audience
 
@@ -77,7 +78,7 @@ def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
     priors = [who.prior for who in listed]
     found: dict[Intruder, str] = {}
     for number, who in enumerate(listed):
-        name = f"prior {who.prior:g}"
+        name = f"prior {words.prior(who.prior)}"
         if priors.count(who.prior) > 1:
             name += f", knows {who.known}" if who.certain else f", unsure ({number + 1})"
         if name in found.values():

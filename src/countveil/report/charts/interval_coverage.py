@@ -9,7 +9,8 @@ import altair as alt
 import pyarrow as pa
 
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Audience, Picture, described
 
 _MOST_ROWS = 60

@@ -12,7 +12,8 @@ from countveil.assess.intruder import Intruder
 from countveil.assess.plan_risk import LevelRisk
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, end_labels
 from countveil.report.charts.picture import Picture, described
 
@@ -70,36 +71,54 @@ def risk_by_levels_known(
 
 
 def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
-    """Draw the marginal risk of each level of a plan, alone, for each prior."""
+    """Draw the marginal risk of each level of a plan, alone, for each prior.
+
+    Where what is public settles it at some levels and not at others, no dot is drawn there, as it
+    would dwarf the others: the level is marked, and the table has it.
+    """
     found = [given.of_kind(item, LevelRisk, "risks") for item in given.some(risks, "risks")]
     rows: list[dict[str, Any]] = [
         {
-            "series": f"prior {item.prior:g}",
+            "series": f"prior {words.prior(item.prior)}",
             "prior": item.prior,
             "level": item.level,
             "marginal_risk": item.marginal_risk,
             "posterior": item.posterior,
             "correct_decision": item.correct_decision,
+            "settled": item.settled,
         }
         for item in found
     ]
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
-    worst = max(rows, key=lambda row: row["marginal_risk"])
-    told = (
-        f"The largest is {words.number(worst['marginal_risk'])}, of {worst['level']} with "
-        f"{worst['series']}: the posterior is {words.percent(worst['posterior'])} on average."
+    settled = list(dict.fromkeys(item.level for item in found if item.settled))
+    noisy = [row for row in rows if not row["settled"]]
+    public = (
+        f"What is public settles it at {words.listed(settled)}: there it is one over the prior."
+        if settled
+        else ""
     )
+    told = _largest(noisy, "from noisy counts" if settled else "") if noisy else ""
     return described(
         "risk-by-level",
         "Marginal risk of each level",
-        _dots(rows, names, "level", connected=False),
-        alt_text=["Dots of marginal risk for each level, one for each prior.", told],
+        _dots(noisy or rows, names, "level", connected=False, beside=settled if noisy else []),
+        alt_text=["Dots of marginal risk for each level, one for each prior.", told, public],
         caption=[
             "At each level the intruder knows everyone else in the unit and sees all its queries.",
             told,
+            public,
         ],
         table=pa.Table.from_pylist(rows),
+    )
+
+
+def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
+    worst = max(rows, key=lambda row: row["marginal_risk"])
+    return (
+        f"The largest {by + ' ' if by else ''}is {words.number(worst['marginal_risk'])}, of "
+        f"{worst['level']} with {worst['series']}: the posterior is "
+        f"{words.percent(worst['posterior'])} on average."
     )
 
 
@@ -111,10 +130,18 @@ def _names(levels: Sequence[str]) -> list[str]:
 
 
 def _dots(
-    rows: Sequence[dict[str, Any]], names: Sequence[str], place: str, *, connected: bool
+    rows: Sequence[dict[str, Any]],
+    names: Sequence[str],
+    place: str,
+    *,
+    connected: bool,
+    beside: Sequence[str] = (),
 ) -> alt.LayerChart:
-    """Draw a dot for each row over the name of its place, named beside the last."""
-    places = list(dict.fromkeys(row[place] for row in rows))
+    """Draw a dot for each row over the name of its place, named beside the last.
+
+    Places `beside` come first, and say that they are settled.
+    """
+    places = list(dict.fromkeys([*beside, *(row[place] for row in rows)]))
     drawn = [
         {
             "x": places.index(row[place]),
@@ -148,5 +175,12 @@ def _dots(
         layers.append(base.mark_rule().encode(y="low:Q", y2="high:Q"))
     layers.append(base.mark_point(size=60, opacity=1).encode(shape=theme.shape(names)))
     layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(places))
+    if beside:
+        mark = theme.values([{"place": name, "label": "settled"} for name in beside])
+        layers.append(
+            mark.mark_text(baseline="top", color=theme.FAINT).encode(
+                x=across, y=alt.value(4), text="label:N"
+            )
+        )
     width = max(140, step * len(places))
     return theme.layered(*layers).properties(width=width, height=theme.HEIGHT)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from countveil.assess.empirical_loss import EmpiricalLoss
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, level_rule, line_chart
 from countveil.report.charts.picture import Audience, Picture, described
 

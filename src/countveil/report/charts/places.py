@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,10 @@ import pyarrow as pa
 
 from countveil.assess.risk_map import RiskMap
 from countveil.errors import InputError
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Picture, described
+from countveil.report.charts.shapes import features_of
 
 _LIGHT, _DARK = "#fde6d3", "#8c2d04"
 _SHOWN = {"mean_risk": "mean risk", "largest_risk": "largest risk"}
@@ -65,10 +66,10 @@ def risk_map(
         else "."
     )
     what = (
-        "From published values alone: the risk of a target who would be alone in each cell that reads "
+        "Published values alone give the risk of a target who would be alone in each cell that reads "
         "one or more"
         if found.audience == "public"
-        else "The risk of everyone counted, as the noise came out"
+        else "It is the risk of everyone counted, as the noise came out"
     )
     return described(
         "risk-map" if by == "place" else f"risk-by-{by}",
@@ -112,15 +113,11 @@ def _map(
     rows: list[dict[str, Any]], column: str, shapes: Mapping[str, Any], key: str
 ) -> alt.LayerChart:
     """Draw shapes, darker where the risk is larger, white where nothing is known."""
-    features = _features(shapes)
+    joined = features_of(shapes, key=key)
     risk = {row["place"]: row[column] for row in rows}
-    joined = []
-    for feature in features:
-        own = copy.deepcopy(dict(feature))
-        place = _code(feature, key)
-        own["properties"] = {"place": place, "value": risk.get(place)}
-        joined.append(own)
-    if not any(item["properties"]["value"] is not None for item in joined):
+    for feature in joined:
+        feature["properties"]["value"] = risk.get(feature["properties"]["place"])
+    if not any(item["geometry"] and item["properties"]["value"] is not None for item in joined):
         raise InputError(
             f"shapes: none is of a place in the map; {key!r} came as the property that holds their "
             f"codes: name the right one with key="
@@ -129,8 +126,9 @@ def _map(
     low, high = min(values), max(values)
     if low == high:
         low, high = theme.padded(low, high)
-    known = [item for item in joined if item["properties"]["value"] is not None]
-    unknown = [item for item in joined if item["properties"]["value"] is None]
+    shaped = [item for item in joined if item["geometry"] is not None]
+    known = [item for item in shaped if item["properties"]["value"] is not None]
+    unknown = [item for item in shaped if item["properties"]["value"] is None]
     layers = (
         [
             alt.Chart(alt.InlineData(values=unknown)).mark_geoshape(
@@ -154,20 +152,3 @@ def _map(
     )
     projected: alt.LayerChart = theme.layered(*layers).project(type="identity", reflectY=True)
     return projected.properties(width=360, height=260)
-
-
-def places_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[str]:
-    """Return the codes of the places that shapes are of."""
-    return [_code(feature, key) for feature in _features(shapes)]
-
-
-def _code(feature: Mapping[str, Any], key: str) -> str:
-    return str((feature.get("properties") or {}).get(key, feature.get("id")))
-
-
-def _features(shapes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given.mapping(shapes, "shapes")
-    features = shapes.get("features")
-    if shapes.get("type") != "FeatureCollection" or not isinstance(features, list) or not features:
-        raise InputError("shapes: it is no GeoJSON FeatureCollection with features; give one")
-    return features

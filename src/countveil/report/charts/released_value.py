@@ -12,7 +12,8 @@ from countveil.assess.intruder import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import InputError
 from countveil.numerics import Array, FloatArray
-from countveil.report.charts import given, words
+from countveil.report import words
+from countveil.report.charts import given
 from countveil.report.charts.lines import Axis, line_chart
 from countveil.report.charts.picture import Picture, described
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from countveil.assess.plan_error import ExpectedError
 from countveil.errors import InputError
 from countveil.privacy.costs import ZCDP
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.picture import Picture, described
 from countveil.schema.plan import Plan
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from countveil.assess.plan_lenses import GroupRisk
-from countveil.report.charts import given, theme, words
+from countveil.report import words
+from countveil.report.charts import given, theme
 from countveil.report.charts.lines import Axis, line_chart
 from countveil.report.charts.picture import Picture, described
 
@@ -50,8 +51,9 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Picture:
         ),
         alt_text=["Lines of a probability against the size of a group, one an attribute.", *told],
         caption=[
-            f"Everybody in the group, who share a {found[0].level} and all other attributes, has the "
-            f"same value. The line is how often the noisy counts show that value and no other.",
+            f"Everybody in the group, who share {words.article(found[0].level)} and all other "
+            f"attributes, has the same value. The line is how often the noisy counts show that value "
+            f"and no other.",
             *told,
         ],
         table=pa.Table.from_pylist(rows),

@@ -1,9 +1,17 @@
 "use strict";
 (function () {
-  const steps = JSON.parse(document.getElementById("what-if").textContent).steps;
+  const found = JSON.parse(document.getElementById("what-if").textContent);
+  const steps = found.steps;
   const input = document.getElementById("budget");
   const shown = document.getElementById("budget-shown");
+  const told = document.getElementById("budget-told");
   function number(value) { return value === null ? "none" : String(Number(value.toPrecision(4))); }
+  function sentence(step) {
+    const risks = step.risks.map(function (value, i) {
+      return number(value) + " with prior " + found.priors[i];
+    });
+    return "With " + shown.textContent + ", the risk is " + risks.join(", ") + ".";
+  }
   function show() {
     const step = steps[Number(input.value)];
     shown.textContent = step.cost + (step.chosen ? ", as released" : "");
@@ -17,5 +25,7 @@
   }
   document.getElementById("slider").hidden = false;
   input.addEventListener("input", show);
+  // Who listens is told where the slider stops, not each step on the way.
+  input.addEventListener("change", function () { told.textContent = sentence(steps[Number(input.value)]); });
   show();
 })();

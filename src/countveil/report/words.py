@@ -19,14 +19,23 @@ def percent(share: float) -> str:
     """Return a share in percent; one that only rounds to none or all is said to be almost that."""
     if 0 < share < _HARDLY:
         return "almost 0 %"
-    if 1 - _HARDLY < share < 1:
-        return "almost 100 %"
-    return f"{100 * share:.4g} %"
+    shown = f"{100 * share:.4g} %"
+    return "almost 100 %" if share < 1 and shown == "100 %" else shown
+
+
+def prior(value: float) -> str:
+    """Return a prior with all the digits that were written, so that two of them read differently."""
+    return f"{value:.15g}"
 
 
 def upwards(guarantee: float) -> str:
     """Return a guarantee with two decimals, rounded against us."""
     return f"{math.ceil(guarantee * 100) / 100:.2f}"
+
+
+def article(word: str) -> str:
+    """Return a word with "a" or "an" before it."""
+    return f"an {word}" if word[:1].lower() in tuple("aeio") else f"a {word}"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -1,0 +1,169 @@
+"""A plan whose levels, queries and priors all differ, and its numbers from definitions alone.
+
+Nothing here is computed by the package: laws are summed by their formula, least squares are matrices
+of zeros and ones, and records are counted one by one.
+"""
+
+import math
+from itertools import product
+
+import numpy as np
+
+AGES, SEXES = ("young", "old"), ("f", "m", "x")
+CELLS = list(product(AGES, SEXES))
+ROWS = 3  # that a person may have
+PRIORS = (0.4, 0.1, 0.02)
+REGIONS = {"R1": ("A1", "A2", "A3"), "R2": ("A4", "A5", "A6")}
+AREAS = [area for areas in REGIONS.values() for area in areas]
+# rho of each query: 9/10 in all, a fifth for regions; with noise of sigma² = 2 ROWS² / (2 rho).
+RHO = {
+    "region": {"TOTAL": 0.9 / 5 / 3, "AGE*SEX": 0.9 / 5 * 2 / 3},
+    "area": {"TOTAL": 0.72 / 6, "AGE": 0.72 / 3, "AGE*SEX": 0.72 / 2},
+}
+PLAN = """
+[release]
+title = "Hand"
+unit = "person"
+neighbors = "change-one"
+purpose = "to test"
+
+[records]
+path = "people.csv"
+person_id = "id"
+max_rows = 3
+
+[geography]
+path = "places.csv"
+levels = ["region", "area"]
+
+[attributes]
+AGE = ["young", "old"]
+SEX = ["f", "m", "x"]
+
+[budget]
+rho = "9/10"
+[budget.levels]
+region = "1/5"
+area = "4/5"
+[budget.queries.region]
+TOTAL = "1/3"
+"AGE*SEX" = "2/3"
+[budget.queries.area]
+TOTAL = "1/6"
+AGE = "1/3"
+"AGE*SEX" = "1/2"
+
+[intruder]
+priors = [0.4, 0.1, 0.02]
+limit = 3.0
+"""
+SETTLING = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "known"\n'
+ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
+
+
+def write(folder, plan=PLAN + ESTIMATED):
+    """Write plan, places and records of people with up to three rows; return the plan's path."""
+    lines = [f"{region},{area}" for region, areas in REGIONS.items() for area in areas]
+    (folder / "places.csv").write_text("\n".join(["region,area", *lines]) + "\n")
+    lines = [",".join((area, *CELLS[cell], f"p{person}")) for area, cell, person in records()]
+    (folder / "people.csv").write_text("\n".join(["area,AGE,SEX,id", *lines]) + "\n")
+    (folder / "plan.toml").write_text(plan)
+    return folder / "plan.toml"
+
+
+def records():
+    """Return (area, cell, person) of every row; some areas and cells stay empty."""
+    found = []
+    for person in range(60):
+        for row in range(1 + person % ROWS):
+            area = AREAS[(person * person + row) % 5]
+            found.append((area, (person * 7 + row * row) % 6 if person % 4 else 3, person))
+    return found
+
+
+def counted():
+    """Return the exact count of every area and cell."""
+    found = {(area, cell): 0 for area in AREAS for cell in range(6)}
+    for area, cell, _ in records():
+        found[area, cell] += 1
+    return found
+
+
+def variance(level, query):
+    """Return sigma² of a query's noise."""
+    return ROWS**2 / RHO[level][query]
+
+
+def law(sigma2, reach=None):
+    """Return noises, and how likely each is by the definition of the discrete Gaussian."""
+    reach = reach or math.ceil(12 * math.sqrt(sigma2)) + 2
+    k = np.arange(-reach, reach + 1)
+    weights = np.exp(-(k**2) / (2 * sigma2))
+    return k, weights / weights.sum()
+
+
+def losses(level, cells):
+    """Return the points and chances of what queries say, each told apart in so many cells.
+
+    Of a count with noise e the log-likelihood ratio is rows (2 e + rows) / (2 sigma²).
+    """
+    points, chances = np.zeros(1), np.ones(1)
+    for query, number in cells.items():
+        sigma2 = variance(level, query)
+        for _ in range(number):
+            k, chance = law(sigma2)
+            kept = chance > 1e-16
+            more = ROWS * (2 * k[kept] + ROWS) / (2 * sigma2)
+            points, chances = _added(points, chances, more, chance[kept])
+    return points, chances
+
+
+def _added(points, chances, more, more_chances):
+    sums = np.round((points[:, None] + more).ravel(), 9)
+    both = (chances[:, None] * more_chances).ravel()
+    points, place = np.unique(sums, return_inverse=True)
+    chances = np.bincount(place, both)
+    kept = chances > 1e-15
+    return points[kept], chances[kept]
+
+
+def presence(level):
+    """Return the losses of who asks whether a person is counted in a unit of a level."""
+    return losses(level, dict.fromkeys(RHO[level], 1))
+
+
+def posterior(points, chances, prior):
+    """Return what he believes on average while his target is counted."""
+    return float(chances @ (1 / (1 + (1 - prior) / prior * np.exp(-points))))
+
+
+def right(points, chances, prior):
+    """Return how often he says so while his target is counted, ties split."""
+    odds = math.log(prior / (1 - prior)) + points
+    return float(chances @ np.where(np.abs(odds) < 1e-7, 0.5, odds > 0))
+
+
+QUERIES = {
+    "TOTAL": np.ones((1, 6)),
+    "AGE": np.array([[age == of for age, _ in CELLS] for of in AGES], float),
+    "AGE*SEX": np.eye(6),
+}
+
+
+def standard_error(level, query):
+    """Return that of a cell of a query, by least squares over its level."""
+    precision = sum(QUERIES[q].T @ QUERIES[q] / spread(level, q) ** 2 for q in RHO[level])
+    rows = QUERIES[query]
+    return math.sqrt((rows @ np.linalg.inv(precision) @ rows.T)[0, 0])
+
+
+def spread(level, query):
+    """Return the standard deviation of a query's noise."""
+    k, chance = law(variance(level, query))
+    return math.sqrt(float(chance @ k**2))
+
+
+def absolute(level, query):
+    """Return the mean size of a query's noise."""
+    k, chance = law(variance(level, query))
+    return float(chance @ np.abs(k))

@@ -1,0 +1,29 @@
+"""Two plans side by side on a terminal: what is public counts on both sides."""
+
+import io
+
+from rich.console import Console
+from tests.report import hand_plan
+
+from countveil.assess.comparison import compare
+from countveil.report.compare_terminal import comparison_document, comparison_view
+from countveil.schema.plan import Plan
+
+
+def shown(found):
+    console = Console(file=io.StringIO(), width=160)
+    console.print(comparison_view(found))
+    return console.file.getvalue()
+
+
+def test_a_public_total_that_settles_presence_is_compared_as_such():
+    plain, public = (Plan.parse(hand_plan.PLAN + more) for more in ("", hand_plan.SETTLING))
+    found = compare(plain, public)
+    noisy = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
+    text = shown(found)
+    assert f"the risk with prior 0.02 went from {noisy:.3f} to 50.000" in text
+    assert "50.000 (1), settled by what is public" in text
+    risks = comparison_document(found)["second"]["risks"]
+    assert [(risk["settled"], risk["posterior"]) for risk in risks] == [(True, 1.0)] * 3
+    assert not any(risk["settled"] for risk in comparison_document(found)["first"]["risks"])
+    assert "settled" not in shown(compare(plain, plain))

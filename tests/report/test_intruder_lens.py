@@ -1,0 +1,320 @@
+"""The intruder's part of a report: listings and pictures by hand, and what shapes choose."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.conftest import TINY_PLAN
+from tests.report import hand_plan
+from tests.report.reading import Page, listing, table
+
+from countveil import Release, Seeded, pipeline
+from countveil.assess.summary import AttackRisk, summarise
+from countveil.errors import InputError
+from countveil.report.document import public_report
+from countveil.report.intruder_lens import intruder_section
+from countveil.report.summary_words import SETTLED, added, summary_sentences
+from countveil.report.what_if import what_if
+from countveil.schema.plan import Plan
+
+# In how many cells of each query of an area the hypotheses of an attack differ.
+CELLS = {
+    "presence": {"TOTAL": 1, "AGE": 1, "AGE*SEX": 1},
+    "unknown attribute: AGE": {"AGE": 2, "AGE*SEX": 2},
+    "unknown attribute: SEX": {"AGE*SEX": 2},
+    "whole record": {"AGE": 2, "AGE*SEX": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def section(hand, hand_others):
+    return intruder_section(hand, hand_others)
+
+
+def test_every_attack_ends_where_its_law_says(section):
+    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    assert set(rows) == set(CELLS)
+    for attack, cells in CELLS.items():
+        evidence = hand_plan.losses("area", cells)
+        for prior in hand_plan.PRIORS:
+            after = hand_plan.posterior(*evidence, prior)
+            assert rows[attack][f"Prior {prior}"] == f"{after:.4g}, ×\u00a0{after / prior:.3f}"
+        own = sum(
+            number * hand_plan.ROWS**2 / (2 * hand_plan.variance("area", query))
+            for query, number in cells.items()
+        )
+        assert rows[attack]["Evidence (rho)"] == pytest.approx(own)
+        assert rows[attack]["Public counts add"] == "0.0 %"
+
+
+def information(attack, *, exact=None):
+    """Return the rho of one count that tells as much as an area, its siblings and its region.
+
+    Siblings' counts are unknown: what they leave of the information about the target is that of
+    normal regression on him and on all their cells. `exact` is a query that regions publish.
+    """
+    target = np.zeros(6)
+    target[0] = 1.0
+    other = {"unknown attribute: AGE": 3, "unknown attribute: SEX": 1, "whole record": 4}.get(
+        attack
+    )
+    if other is not None:
+        target[other] = -1.0
+    design, weights = [], []
+
+    def seen(rows, blocks, variance):
+        for row in rows:
+            own = float(row @ target) * hand_plan.ROWS if 0 in blocks else 0.0
+            others = [row if block in blocks else np.zeros(6) for block in (1, 2)]
+            design.append(np.concatenate([[own], *others]))
+            weights.append(1 / variance)
+
+    for block in (0, 1, 2):
+        for query in hand_plan.RHO["area"]:
+            seen(hand_plan.QUERIES[query], {block}, hand_plan.variance("area", query))
+    for query in hand_plan.RHO["region"]:
+        seen(hand_plan.QUERIES[query], {0, 1, 2}, hand_plan.variance("region", query))
+    if exact is not None:
+        seen(hand_plan.QUERIES[exact], {0, 1, 2}, 1e-9)
+    x, w = np.array(design), np.array(weights)
+    normal = x.T @ (w[:, None] * x)
+    return 0.5 / np.linalg.inv(normal)[0, 0]
+
+
+def test_levels_above_add_what_a_regression_says(section):
+    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    for attack in CELLS:
+        own = rows[attack]["Evidence (rho)"]
+        more = (information(attack) - own) / own
+        assert more > 0.005
+        assert rows[attack]["Levels above add"] == f"{100 * more:.1f} %"
+    more = (information("presence") - rows["presence"]["Evidence (rho)"]) / rows["presence"][
+        "Evidence (rho)"
+    ]
+    (told,) = [line for line in section.sentences if "levels above add" in line]
+    assert f"add {100 * more:.1f} % to his evidence about presence" in told
+    assert "as counted adds 0.0 % more" in told
+
+
+def above_and_counted():
+    return information("presence"), information("presence", exact="TOTAL")
+
+
+def test_public_counts_above_add_what_a_regression_says(tmp_path):
+    text = hand_plan.PLAN + hand_plan.SETTLING.replace('"area"', '"region"')
+    plan = Plan.load(hand_plan.write(tmp_path, text))
+    found = summarise(plan, plan.geography())
+    first, (above, counted) = found.attacks[0], above_and_counted()
+    assert not any(item.settled for item in found.attacks)
+    assert first.with_levels_above == pytest.approx(above, rel=1e-6)
+    assert first.with_invariants == pytest.approx(counted, rel=1e-4)
+    own = 0.72 / 2  # rows² rho / rows², halved: of the two cells of a change, one is told apart
+    more, public = (above - own) / own, (counted - above) / own
+    assert abs(more - public) > 0.01, "they cannot be mistaken for each other"
+    assert added(first) == pytest.approx((more, public), rel=1e-3)
+    told = " ".join(summary_sentences(found))
+    assert f"levels above add {100 * more:.1f} %" in told
+    assert f"as counted adds {100 * public:.1f} % more" in told
+
+
+@pytest.fixture(scope="module")
+def settled_section(settled):
+    return intruder_section(settled, what_if(settled.plan))
+
+
+def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_section):
+    section = settled_section
+    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    assert rows["presence"]["Prior 0.02"] == f"1, ×\u00a050.000, {SETTLED}"
+    assert rows["presence"]["Public counts add"] == SETTLED
+    assert SETTLED not in str(rows["unknown attribute: AGE"])
+    assert not any("e+" in str(cell) for row in rows.values() for cell in row.values())
+    assert any("settles 'presence'" in line for line in section.sentences)
+
+
+def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
+    """An only child is what its region's published total says."""
+    (tmp_path / "plan.toml").write_text(
+        hand_plan.PLAN + hand_plan.SETTLING.replace('"area"', '"region"')
+    )
+    (tmp_path / "places.csv").write_text("region,area\nR1,A1\nR2,A2\n")
+    plan = Plan.load(tmp_path / "plan.toml")
+    found = summarise(plan, plan.geography())
+    assert not found.attacks[0].settled
+    assert added(found.attacks[0])[1] == math.inf
+    told = " ".join(summary_sentences(found))
+    assert "what is published as counted settles it" in told
+
+
+def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
+    """R' = 1 / (p + (1 - p) exp(-loss)), of the noise of AGE*SEX alone."""
+    rows = {row["Prior"]: row for row in listing(section, "Share of the people counted")}
+    sigma2 = hand_plan.variance("area", "AGE*SEX")
+    k, chance = hand_plan.law(sigma2)
+    loss = hand_plan.ROWS * (2 * k + hand_plan.ROWS) / (2 * sigma2)
+    for prior in hand_plan.PRIORS:
+        risk = 1 / (prior + (1 - prior) * np.exp(-loss))
+        for above in (1.5, 2.0, 5.0):
+            share = float(chance[risk > above].sum())
+            shown = rows[f"{prior}"][f"Above × {above:g}"]
+            if share < 5e-6:
+                assert shown in ("0 %", "almost 0 %")
+            else:
+                assert shown == f"{100 * share:.4g} %"
+
+
+def test_the_picture_of_levels_shows_each_level_and_prior(section):
+    rows = table(section, "risk-by-level")
+    assert [(row["level"], row["prior"]) for row in rows] == [
+        (level, prior) for level in ("region", "area") for prior in hand_plan.PRIORS
+    ]
+    for row in rows:
+        after = hand_plan.posterior(*hand_plan.presence(row["level"]), row["prior"])
+        assert row["marginal_risk"] == pytest.approx(after / row["prior"])
+        assert row["posterior"] == pytest.approx(after)
+        assert not row["settled"]
+
+
+def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
+    path = hand_plan.write(
+        tmp_path, hand_plan.PLAN + hand_plan.SETTLING.replace('"area"', '"region"')
+    )
+    pipeline.release(Plan.load(path), to=tmp_path / "out", rng=Seeded(3))
+    release = Release.read(tmp_path / "out")
+    section = intruder_section(release, what_if(release.plan))
+    rows = table(section, "risk-by-level")
+    assert [row["settled"] for row in rows] == [True] * 3 + [False] * 3
+    assert [row["marginal_risk"] for row in rows[:3]] == pytest.approx([2.5, 10, 50])
+    picture = section.pictures[0]
+    worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
+    assert f"The largest from noisy counts is {worst:.4g}, of area with prior 0.02" in picture.alt
+    assert "What is public settles it at region: there it is one over the prior." in picture.alt
+    assert ">settled<" in picture.svg()
+
+
+def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
+    for name, column, of in (
+        ("risk-by-rho", "marginal_risk", "risks"),
+        ("decision-by-rho", "probability", "decisions"),
+    ):
+        rows = table(section, name)
+        for number, prior in enumerate(hand_plan.PRIORS):
+            own = [row[column] for row in rows if row["prior"] == prior]
+            assert own == [getattr(step, of)[number] for step in hand_others.steps]
+    assert {row["limit"] for row in table(section, "risk-by-rho")} == {3.0}
+
+
+def test_each_released_value_leads_to_the_belief_of_bayes(section):
+    """Of a target of three rows, who would be alone in a cell of AGE*SEX."""
+    sigma2 = hand_plan.variance("area", "AGE*SEX")
+    k, chance = hand_plan.law(sigma2)
+    reach = next(h for h in range(100) if chance[np.abs(k) <= h].sum() >= 0.999)
+    rows = table(section, "posterior")
+    seen = sorted({row["released_value"] for row in rows})
+    assert seen == list(range(-reach, reach + hand_plan.ROWS + 1))
+    for row in rows:
+        value, prior = row["released_value"], row["prior"]
+        there = prior * math.exp(-((value - hand_plan.ROWS) ** 2) / (2 * sigma2))
+        away = (1 - prior) * math.exp(-(value**2) / (2 * sigma2))
+        assert row["posterior"] == pytest.approx(there / (there + away))
+        assert row["risk"] == pytest.approx(there / (there + away) / prior)
+
+
+def test_of_two_hundred_intruders_those_are_shown_who_gain_most(section):
+    evidence = hand_plan.presence("area")
+    gains = {}
+    for prior in hand_plan.PRIORS:
+        says, denies = (hand_plan.right(*evidence, p) for p in (prior, 1 - prior))
+        gains[prior] = prior * says + (1 - prior) * denies - max(prior, 1 - prior)
+    best = max(gains, key=gains.get)
+    before, after = table(section, "intruders")
+    assert before["prior"] == after["prior"] == best == 0.4
+    assert before["probability_of_a_right_decision"] == pytest.approx(0.6)
+    assert after["probability_of_a_right_decision"] == pytest.approx(0.6 + gains[best], abs=1e-9)
+    assert after["decide_rightly"] == round(200 * (0.6 + gains[best]))
+
+
+def test_all_of_two_hundred_are_right_where_what_is_public_settles_it(settled_section):
+    section = settled_section
+    before, after = table(section, "intruders")
+    assert (after["decide_rightly"], after["decide_wrongly"]) == (200, 0)
+    assert before["decide_rightly"] < 200
+    assert {row["probability"] for row in table(section, "decision-by-rho")} == {1.0}
+    for row in table(section, "risk-by-rho"):
+        assert row["marginal_risk"] == pytest.approx(1 / row["prior"])
+
+
+def test_the_map_of_places_is_made_of_published_values(section, hand):
+    """For the smallest prior: R' of a lone target in every cell of AGE*SEX that reads 1 or more."""
+    sigma2, prior = hand_plan.variance("area", "AGE*SEX"), 0.02
+    risks = {}
+    codes = hand.geography.geocodes("area").to_pylist()
+    values = np.concatenate([batch["AGE*SEX"].values for batch in hand.measurements.stream("area")])
+    for code, row in zip(codes, values, strict=True):
+        for value in row[row >= 1].astype(float):
+            loss = hand_plan.ROWS * (2 * (value - hand_plan.ROWS) + hand_plan.ROWS) / (2 * sigma2)
+            risks.setdefault(code, []).append(1 / (prior + (1 - prior) * math.exp(-loss)))
+    rows = {row["place"]: row for row in table(section, "risk-map")}
+    assert set(rows) == set(risks)
+    for place, own in risks.items():
+        assert rows[place]["mean_risk"] == pytest.approx(np.mean(own))
+        assert rows[place]["largest_risk"] == pytest.approx(max(own))
+        assert (rows[place]["cells"], rows[place]["prior"]) == (len(own), prior)
+
+
+def square(code, x):
+    ring = [[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]
+    return {
+        "type": "Feature",
+        "properties": {"geocode": code},
+        "geometry": {"type": "Polygon", "coordinates": [ring]},
+    }
+
+
+def test_shapes_are_of_the_level_that_most_of_them_name(hand, hand_others):
+    shapes = {
+        "type": "FeatureCollection",
+        "features": [square(code, n) for n, code in enumerate(("R1", "A1", "A2", "A3"))],
+    }
+    section = intruder_section(hand, hand_others, shapes)
+    assert {row["place"] for row in table(section, "risk-map")} <= set(hand_plan.AREAS)
+    regions = {**shapes, "features": [square("R1", 0), square("R2", 1), square("A1", 2)]}
+    section = intruder_section(hand, hand_others, regions)
+    assert {row["place"] for row in table(section, "risk-map")} == {"R1", "R2"}
+    nowhere = {**shapes, "features": [square("nowhere", 0)]}
+    with pytest.raises(InputError, match="region and area; give shapes of one of these levels"):
+        intruder_section(hand, hand_others, nowhere)
+
+
+def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
+    priors = [round(0.9 - 0.1 * n, 1) for n in range(9)]
+    text = hand_plan.PLAN.replace("[0.4, 0.1, 0.02]", str(priors))
+    pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
+    release = Release.read(tmp_path / "out")
+    section = intruder_section(release, what_if(release.plan))
+    (row, *_) = listing(section, "Where someone who knows")
+    assert [name for name in row if name.startswith("Prior")] == [f"Prior {p}" for p in priors]
+    for name in ("risk-by-level", "risk-by-rho", "decision-by-rho", "posterior"):
+        assert list(dict.fromkeys(item["prior"] for item in table(section, name))) == priors[:8]
+    assert any("first 8 of 9 priors" in line for line in section.sentences)
+
+
+def test_priors_that_nearly_agree_are_told_apart(tmp_path):
+    text = TINY_PLAN + "[intruder]\npriors = [0.1, 0.1000000001]\n"
+    (tmp_path / "plan.toml").write_text(text)
+    plan = Plan.load(tmp_path / "plan.toml")
+    (tmp_path / "places.csv").write_text("region,area\nR1,A1\n")
+    (tmp_path / "people.csv").write_text("area,AGE,SEX\nA1,young,f\n")
+    pipeline.release(plan, to=tmp_path / "out", rng=Seeded(1))
+    release = Release.read(tmp_path / "out")
+    section = intruder_section(release, what_if(plan))
+    for name in ("risk-by-level", "risk-by-rho", "posterior"):
+        series = {row["series"]: row["prior"] for row in table(section, name)}
+        assert series == {"prior 0.1": 0.1, "prior 0.1000000001": 0.1000000001}
+    assert "Prior 0.1000000001" in section.listings[0].columns
+    assert "0.1000000001" in Page(public_report(release)).words.split("Not covered")[0]
+
+
+def test_an_attack_on_what_is_not_measured_has_nothing_to_compare_with():
+    item = AttackRisk("unknown attribute: AGE", 0.1, 1.0, 0.1, 0.1, 0.0, 0.2, 0.3)
+    assert added(item) == (None, None)
