@@ -36,7 +36,7 @@ from countveil.release import Release, is_current, refuse_damaged, write_estimat
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 from countveil.tabulate.engine import Engine
-from countveil.workers import Workers, beyond_here, hired
+from countveil.workers import Workers, hired
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
@@ -166,22 +166,21 @@ def estimate(
         _forget_errors(internal)
         if report is not None:
             report(estimates)
-        done = write_estimates(done, plan, estimates, errors=_errors(done, plan, team))
+        done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
         del estimates  # it maps the files that go now
         shutil.rmtree(work)
         log.write("released")
     return done
 
 
-def _errors(done: Release, plan: Plan, team: Workers) -> Errors | str | None:
+def _errors(done: Release, plan: Plan) -> Errors | str | None:
     """Return the errors of all counts by least squares, or why there are none."""
     if not plan.confidence:
         return None
     cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
     try:
-        found = least_squares(
-            done.measurements, plan, geography=done.geography, workers=beyond_here(team)
-        )
+        # Not by an engine's workers: every cell of every unit would have to come back from them.
+        found = least_squares(done.measurements, plan, geography=done.geography)
         known = {level for level in plan.levels if found.determines(level, cells)}
     except InputError as error:  # more than it can do: the estimates stand without errors
         return str(error)

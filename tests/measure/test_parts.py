@@ -172,6 +172,8 @@ class Dying:
     def reach(self, path: Path) -> None:
         assert path.is_dir()
 
+    def rest(self) -> None: ...
+
 
 def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
     monkeypatch.setattr(boundary, "_VALUES", 14)

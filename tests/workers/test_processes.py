@@ -12,6 +12,7 @@ import pytest
 
 from countveil.errors import InputError
 from countveil.workers import Processes
+from countveil.workers.memory import children_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ def test_results_come_in_the_order_of_the_tasks_from_other_processes():
         results = list(workers.map(Doubling(), list(range(40)), large=True))
     assert [value for value, _ in results] == [2 * task for task in range(40)]
     assert os.getpid() not in {process for _, process in results}
+
+
+def test_workers_that_rest_hold_no_process_and_come_back():
+    job = Doubling()
+    with Processes(2) as workers:
+        first = {process for _, process in workers.map(job, list(range(8)), large=True)}
+        workers.rest()
+        assert not first & set(children_of())
+        assert [value for value, _ in workers.map(job, [3, 4], large=True)] == [6, 8]
 
 
 @pytest.mark.parametrize(("number", "large"), [(1, True), (2, False)])

@@ -91,6 +91,7 @@ def _draw(
         done = workers.map(job, tasks, large=len(left) >= _MANY)
         for number, _ in zip(left, done, strict=True):
             progress("measuring", level, batches[number][1], units)
+    workers.rest()
     run.parts.settle()
 
 

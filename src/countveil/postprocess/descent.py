@@ -190,6 +190,7 @@ def descend(
                 progress("estimating", level, cut.ranges[number][1], geography.units(level))
             levels[level] = place.read(level)
             certificates.append(combine(level, done))
+        team.rest()
     summed = _with_sums(levels, plan, geography, place)
     return Estimates(plan, geography, summed, tuple(certificates))
 

@@ -76,6 +76,10 @@ class Processes:
             for future in waiting:
                 future.cancel()
 
+    def rest(self) -> None:
+        """End the processes; they are started again when there is enough to do."""
+        self._end(wait=True)
+
     def reach(self, path: Path) -> None:
         """Do nothing: processes of this machine see what this one sees."""
 

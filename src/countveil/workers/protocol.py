@@ -43,6 +43,10 @@ class Workers(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Give back what is held for the next task: it may be long until there is one."""
+        ...
+
     def reach(self, path: Path) -> None:
         """Raise where workers do not see a file that this process reads, or a folder it writes to."""
         ...

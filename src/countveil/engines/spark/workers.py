@@ -82,6 +82,9 @@ class SparkWorkers:
                     self._session.sparkContext.cancelJobsWithTag(tag)
             threads.shutdown(wait=True)
 
+    def rest(self) -> None:
+        """Do nothing: how long executors stay is for the session to say."""
+
     def reach(self, path: Path) -> None:
         """Raise where executors lack this version of countveil, or do not see a file or a folder."""
         if path in self._reached:
