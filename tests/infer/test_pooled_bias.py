@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 
 from countveil.count_interval import count_interval
-from countveil.infer.pooled_bias import ALIKE, _mean_above_0, corrected
+from countveil.infer.pooled_bias import ALIKE, _mean_above_0, _steadied, corrected
 
 
 def column(*numbers):
@@ -30,7 +30,7 @@ def test_few_units_stand_for_themselves():
     released = np.array([[120], [7], [0], [55]])
     value, error = column(111, 9.5, -3, 50), column(4, 5, 6, 7)
     assert len(released) < ALIKE
-    found = corrected(released, column(1, 1, 1, 1), value, error)
+    found = corrected(released, column(1, 1, 1, 1), value, error, 50)
     assert np.allclose(found.bias, released - value)
     assert np.allclose(found.standard_error, error)
 
@@ -40,13 +40,14 @@ def test_what_is_public_is_exact_and_tells_nothing_of_others():
     released = rng.integers(100, 200, (30, 1))
     value, error = released + rng.normal(4, 2, (30, 1)), np.full((30, 1), 2.0)
     spread = np.full((30, 1), 1.0)
-    alone = corrected(released, spread, value, error)
+    alone = corrected(released, spread, value, error, 50)
     known = [np.concatenate([a, b]) for a, b in ((released, released), (spread, 0 * spread))]
     both = corrected(
         known[0],
         known[1],
         np.concatenate([value, released]),
         np.concatenate([error, 0 * error]),
+        50,
     )
     assert np.allclose(both.bias[:30], alone.bias)
     assert np.allclose(both.standard_error[:30], alone.standard_error)
@@ -70,7 +71,7 @@ def test_a_group_by_hand():
     own = between / (between + noise)
     bias = (1 - own) * 3.5 + own * difference
     left = own * noise + (1 - own) ** 2 * (between + noise) / 6
-    found = corrected(released, spread, value, error)
+    found = corrected(released, spread, value, error, 50)
     assert np.allclose(found.bias[:, 0], bias)
     assert np.allclose(found.standard_error[:, 0] ** 2, 1.0 + left)
 
@@ -84,7 +85,7 @@ def test_units_are_alike_by_cell_and_size():
     released = np.maximum(np.rint(truth + bias + rng.normal(0, 0.6, truth.shape)), 0).astype(int)
     error = np.full(truth.shape, 12.0)
     value = truth + rng.normal(0, 12, truth.shape)
-    found = corrected(released, np.full(truth.shape, 0.7), value, error)
+    found = corrected(released, np.full(truth.shape, 0.7), value, error, 50)
     for large in (False, True):  # 300 units of noise 12: the mean is known to 0.7
         inside = (size > 100) == large
         assert (abs((found.bias - bias)[inside].mean(axis=0)) < 3 * 0.7).all()
@@ -103,7 +104,7 @@ def test_intervals_hold_whatever_the_biases(varies):
         released_error = rng.normal(0, 3, truth.shape)
         released = np.rint(truth + bias + released_error).astype(int)
         value = truth + released_error + rng.normal(0, np.sqrt(91), truth.shape)
-        found = corrected(released, spread, value, error)
+        found = corrected(released, spread, value, error, 50)
         lower, upper = count_interval(released - found.bias, found.standard_error, 0.9)
         held.append(((lower <= truth) & (truth <= upper)).mean())
         width.append((upper - lower).mean())
@@ -111,3 +112,17 @@ def test_intervals_hold_whatever_the_biases(varies):
     assert 0.88 < share < (0.99 if varies == 0 else 0.94)
     # Never longer than least squares alone, and far shorter where biases are alike.
     assert np.mean(width) < 2 * 1.645 * 10 * (0.65 if varies < 5 else 1.001)
+
+
+def test_spreads_of_few_replicates_are_drawn_to_those_of_units_alike():
+    """Where units spread alike their mean is known far better; where they do not, each keeps more."""
+    rng, replicates, units = np.random.default_rng(4), 20, 400
+    for varies, gain in ((0.0, 0.2), (0.9, 1.0)):
+        true = 4.0 * np.exp(varies * rng.normal(size=units))
+        found = true * rng.chisquare(replicates - 1, units) / (replicates - 1)
+        steady = _steadied(found, np.zeros(units, int), np.ones(units), replicates)
+        before, after = (np.sqrt(np.mean((v - true) ** 2)) for v in (found, steady))
+        assert after < gain * before
+        assert steady.mean() == pytest.approx(found.mean())
+    few = np.array([1.0, 9.0, 4.0])
+    assert (_steadied(few, np.zeros(3, int), np.ones(3), 20) == few).all()

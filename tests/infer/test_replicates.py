@@ -101,7 +101,7 @@ def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
     (part,) = infer.least_squares(
         Release.read(tiny.parent / "out").measurements, made.plan
     ).batches("area", "SEX")
-    found = corrected(own, drawn.std(axis=0, ddof=1), part.value, part.standard_error)
+    found = corrected(own, drawn.std(axis=0, ddof=1), part.value, part.standard_error, 25)
     lower, upper = count_interval(own - found.bias, found.standard_error, 0.8)
     table = made.interval("area", "SEX", confidence=0.8)
     assert table["estimate"].to_pylist() == own.ravel().tolist()
@@ -126,7 +126,7 @@ def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
     made = replicates(released(tiny), count=30, workers=1)
     query = made.plan.schema.query("SEX")
     drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
-    parts = Parts(0.9, method)
+    parts = Parts(0.9, method, 30)
     for units in ([0, 3], [1, 2, 3]):
         parts.add(own[units].sum(axis=0)[None], drawn[:, units].sum(axis=1)[:, None])
     areas = {"one": ["A4", "A1"], "other": ["A2", "A3", "A4"]}

@@ -30,21 +30,22 @@ class Corrected:
 
 
 def corrected(
-    released: IntArray, spread: FloatArray, value: FloatArray, error: FloatArray
+    released: IntArray, spread: FloatArray, value: FloatArray, error: FloatArray, replicates: int
 ) -> Corrected:
     """Return bias and error of released counts; all arrays are units × cells.
 
-    `spread` is the standard deviation of released counts, as replicates have it; `value` and `error`
+    `spread` is the standard deviation of released counts over so many replicates; `value` and `error`
     are unbiased estimates. Units are alike by cell and size of the released count. Where fewer than
     five are, the whole cell is taken, and where that has fewer, each unit stands for itself: its bias
     is then its difference, and its error that of the unbiased estimate.
     """
-    spread = np.minimum(spread, error)
+    noisy = (error > 0).ravel().astype(float)
+    group = _alike(released, noisy)
+    variance = _steadied(spread.ravel() ** 2, group, noisy, replicates).reshape(released.shape)
+    spread = np.minimum(np.sqrt(variance), error)
     difference = (released - value).ravel()
     # The better estimate and what the other differs from it are uncorrelated (Hausman, 1978).
     noise = np.maximum(error**2 - spread**2, _LEAST).ravel()
-    noisy = (error > 0).ravel().astype(float)
-    group = _alike(released, noisy)
     between = _between(difference, noise, group, noisy)[group]
     weight = noisy / (between + noise)
     together = np.maximum(np.bincount(group, weight), _LEAST)
@@ -70,6 +71,19 @@ def _alike(released: IntArray, noisy: FloatArray) -> IntArray:
     group = cell * sizes + size
     few = np.bincount(group, noisy, cells * sizes)[group] < ALIKE
     return np.asarray(np.where(few, cell * sizes, group))
+
+
+def _steadied(
+    variance: FloatArray, group: IntArray, noisy: FloatArray, replicates: int
+) -> FloatArray:
+    """Return variances drawn towards those of units alike, as far as replicates leave them in doubt."""
+    units = np.maximum(np.bincount(group, noisy), 1)
+    mean = np.bincount(group, noisy * variance) / units
+    square = np.bincount(group, noisy * (variance - mean[group]) ** 2) / np.maximum(units - 1, 1)
+    doubt = 2 / (replicates + 1) * np.bincount(group, noisy * variance**2) / units
+    own = np.clip(1 - doubt / np.maximum(square, _LEAST), 0.0, 1.0)
+    own = np.where(units < ALIKE, 1.0, own)[group]
+    return np.asarray((1 - own) * mean[group] + own * variance)
 
 
 def _between(

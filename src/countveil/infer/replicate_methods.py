@@ -30,6 +30,7 @@ class Parts:
 
     confidence: float
     method: Method
+    replicates: int
     _released: list[IntArray] = field(default_factory=list, repr=False)
     _numbers: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
@@ -77,6 +78,7 @@ class Parts:
                 spread,
                 np.where(known, value, released),
                 np.where(known, error, 0.0),
+                self.replicates,
             )
             bias = np.where(known, found.bias, bias)
             spread = np.where(known, found.standard_error, spread)

@@ -84,7 +84,7 @@ class Replicates:
         alike. Basic: bias is what replicates differ from the release, and the ends are the release less
         where the middle of these differences lies. Percentile: where the middle of replicates lies.
         """
-        asked, parts = self._query(level, query), Parts(checked(confidence), method)
+        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
         for _, _, released, made in self._batches(level, asked):
             parts.add(released, made)
         unbiased = None
@@ -136,7 +136,7 @@ class Replicates:
     ) -> pa.Table:
         """Return the sums of some units of a level, the lowest if not said, with their intervals."""
         level = list(self.estimates.levels)[-1] if level is None else level
-        asked, parts = self._query(level, query), Parts(checked(confidence), method)
+        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
         if not areas:
             raise InputError("areas: none is given; name at least one with its units")
         value: list[FloatArray] = []
