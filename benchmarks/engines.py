@@ -56,6 +56,9 @@ def run(options: argparse.Namespace) -> None:
     """Release by both engines, compare every byte, and show seconds, memory and overhead."""
     with tempfile.TemporaryDirectory(prefix="countveil-engines-") as name:
         folder = Path(name)
+        # A small release first: kernels are compiled once and kept.
+        stages.population(folder / "few", people=2_000, seed=_SEED)
+        stages.release(folder / "few" / "plan.toml", folder / "small", seed=_SEED, workers=2)
         stages.population(
             folder / "people", people=options.people, seed=_SEED, blocks=options.blocks
         )
