@@ -92,3 +92,16 @@ def test_what_cannot_be_compared_says_why(files):
                 'reason = "known"\n[postprocess]\nmethod = "congenial"\n'
             ),
         )
+
+
+def test_names_are_shown_as_they_are_and_what_is_the_same_is_said_so(files):
+    (files / "a[").mkdir()
+    names = [files / "a[" / "b].toml", files / "p[red].toml"]
+    for name in names:
+        name.write_text((files / "plan.toml").read_text())
+    found = run("compare", *names, env={**os.environ, "COLUMNS": "400"})
+    assert found.status == 0
+    text = " ".join(found.out.split())
+    assert "b].toml" in text
+    assert "p[red].toml" in text
+    assert " in both; standard errors are the same." in text

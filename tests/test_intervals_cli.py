@@ -479,3 +479,28 @@ def test_too_many_rows_for_one_document_are_refused(ask, monkeypatch):
 def test_a_file_called_manifest_elsewhere_is_no_release(ask, tmp_path):
     (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
     assert ask("--level", "state", "--to", tmp_path / "x.csv", "-q")[0] == 0
+
+
+@pytest.mark.parametrize("method", ["least-squares", "replicates"])
+def test_a_damaged_release_is_refused(ask, folder, tmp_path, method):
+    import shutil
+
+    changed = tmp_path / "changed"
+    shutil.copytree(folder / "out", changed)
+    name = "measurements/block.parquet" if method == "least-squares" else "estimates/block.parquet"
+    path = changed / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    given = ("--level", "block", "--method", method, "--to", tmp_path / "x.csv")
+    status, _, err = ask(*given, out=changed)
+    assert status not in (0, 70)
+    assert name in err
+    assert not (tmp_path / "x.csv").exists()
+
+
+@pytest.mark.parametrize("confidence", ["0", "1", "0.9999999999999999", "1e-17", "nan"])
+def test_a_confidence_that_is_none_is_refused(ask, confidence):
+    status, _, err = ask("--level", "state", "--confidence", confidence)
+    assert status == 2
+    assert "is not allowed; it lies between 0 and 1" in err

@@ -20,6 +20,7 @@ from countveil.numerics import FloatArray
 
 _POINTS = 4_001
 _HALVINGS = 60
+_SMALLEST = 1e-6  # a confidence below is this one
 _SLACK = 1e-9  # a whole number this close to an end is inside
 
 
@@ -65,7 +66,7 @@ class _Table:
     @classmethod
     @lru_cache(maxsize=16)
     def of(cls, confidence: float) -> _Table:
-        normal = NormalDist()
+        normal, confidence = NormalDist(), max(confidence, _SMALLEST)
         half = normal.inv_cdf((1 + confidence) / 2)
         first = max(normal.inv_cdf(confidence), 0.0)  # up to here 0 is inside
         means = np.linspace(0.0, half, _POINTS)[1:]

@@ -126,3 +126,29 @@ def test_spreads_of_few_replicates_are_drawn_to_those_of_units_alike():
         assert steady.mean() == pytest.approx(found.mean())
     few = np.array([1.0, 9.0, 4.0])
     assert (_steadied(few, np.zeros(3, int), np.ones(3), 20) == few).all()
+
+
+def test_errors_are_never_above_those_of_the_unbiased_estimate():
+    """Whose own spread is larger stands for itself, as nothing is gained by it."""
+    rng = np.random.default_rng(5)
+    released = rng.integers(100, 250, (40, 1))
+    value, error = released + rng.normal(0, 4, (40, 1)), np.full((40, 1), 4.0)
+    spread = np.full((40, 1), 1.0)
+    spread[7] = 30.0
+    found = corrected(released, spread, value, error, 400)
+    assert (found.standard_error <= error + 1e-12).all()
+    assert found.standard_error[7] == pytest.approx(4.0)
+    assert found.bias[7] == pytest.approx((released - value)[7])
+
+
+def test_what_is_published_as_0_is_not_pooled_with_what_is_not():
+    rng = np.random.default_rng(6)
+    released = np.repeat([[0], [1]], 200, axis=0)
+    bias = np.repeat([[-4.0], [3.0]], 200, axis=0)
+    value = released - bias + rng.normal(0, 2, released.shape)
+    found = corrected(
+        released, np.full(released.shape, 0.3), value, np.full(released.shape, 2.0), 50
+    )
+    assert abs(found.bias[:200].mean() + 4) < 0.5
+    assert abs(found.bias[200:].mean() - 3) < 0.5
+    assert (found.standard_error < 1.5).all()  # together they would vary by far more

@@ -111,14 +111,45 @@ def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
     assert table["upper"].to_pylist() == upper.ravel().tolist()
 
 
-def test_what_measurements_do_not_determine_has_the_bias_of_replicates(tiny):
+def test_what_measurements_do_not_determine_has_no_interval(tiny):
+    """Nor has one cell of a query of which others are known; replicates alone give one if asked."""
     text = TINY_PLAN + '[budget.queries.area]\nTOTAL = "1"\n'
     made = replicates(released(tiny, text), count=25, workers=1)
-    table, basic = (
-        made.interval("area", "AGE", method=name) for name in ("bias-corrected", "basic")
+    table = made.interval("area", "AGE")
+    for name in ("bias", "standard_error", "lower", "upper"):
+        assert set(table[name].to_pylist()) == {None}
+    assert None not in made.interval("area", "AGE", method="basic")["lower"].to_pylist()
+    assert None not in made.interval("area", "TOTAL")["lower"].to_pylist()
+    parts = Parts(0.9, "bias-corrected", 25)
+    rng = np.random.default_rng(1)
+    parts.add(np.array([[40, 7], [50, 9]]), rng.integers(35, 45, (25, 2, 2)))
+    value = np.array([[41.0, np.nan], [52.0, np.nan]])
+    error = np.array([[2.0, np.inf], [2.0, np.inf]])
+    columns = parts.gathered((value, error)).columns
+    assert [end is None for end in columns["upper"].to_pylist()] == [False, True, False, True]
+    assert columns["standard_error"].to_pylist() == [2.0, None, 2.0, None]
+
+
+def test_areas_that_overlap_stand_for_themselves(tiny):
+    made = replicates(released(tiny), count=25, workers=1)
+    units = ["A1", "A4"]
+    copies = made.areas({f"copy {n}": units for n in range(12)}, "TOTAL")
+    least = made.unbiased.area(units, "TOTAL")
+    assert copies["standard_error"].to_pylist() == pytest.approx([least.standard_error[0]] * 12)
+    assert set(copies["lower"].to_pylist()) == {made.area(units, "TOTAL")["lower"][0].as_py()}
+
+
+def test_the_confidence_is_the_plan_s_unless_another_is_asked_for(tiny):
+    tiny.write_text(TINY_PLAN + ESTIMATED + "confidence = 0.5\n")
+    release = pipeline.release(Plan.load(tiny), to=tiny.parent / "half", rng=Seeded(3))
+    made = replicates(release, count=20, workers=1)
+    own, half, most = (
+        made.interval("area", "TOTAL", confidence=each) for each in (None, 0.5, 0.99)
     )
-    for name in ("bias", "standard_error"):
-        assert table[name].to_pylist() == basic[name].to_pylist()
+    assert own.equals(half)
+    assert not own.equals(most)
+    gls = infer.least_squares(release.measurements, release.plan)
+    assert gls.estimate("area", "TOTAL").equals(gls.estimate("area", "TOTAL", confidence=0.5))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -136,7 +167,7 @@ def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
     assert found["area"].to_pylist() == ["one"] * 3 + ["other"] * 3
     assert found["estimate"].to_pylist() == expected.released.ravel().tolist()
     for name, column in expected.columns.items():
-        assert np.allclose(found[name], column.ravel()), name
+        assert np.allclose(found[name], column), name
     alone = made.area(["A1", "A4"], "SEX", method=method)
     for name in ("estimate", "bias", "standard_error", "lower", "upper"):
         assert alone[name].to_pylist() == pytest.approx(found[name].to_pylist()[:3])
@@ -148,21 +179,78 @@ def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
         made.areas({}, "SEX")
 
 
-def test_errors_by_size_class_are_means_over_units_and_replicates(tiny):
+def test_errors_by_size_class_are_means_over_units_of_what_their_intervals_say(tiny):
     made = replicates(released(tiny), count=25, workers=1)
     query = made.plan.schema.query("TOTAL")
-    rows = [row for row in made.errors().to_pylist() if row["level"] == "area"]
-    drawn, own = (
-        made.values("area", query, 0, 5)[:, :, 0],
-        made.estimates.counts("area", query)[:, 0],
-    )
+    rows = [row for row in made.errors("AGE").to_pylist() if row["level"] == "area"]
+    own = np.repeat(made.estimates.counts("area", query)[:, 0], 2)
+    table = made.interval("area", "AGE")
+    bias, error = (table[name].to_numpy() for name in ("bias", "standard_error"))
+    assert sum(row["cells"] for row in rows) == 10
     for row in rows:
         low, high = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99)}[row["size_class"]]
         inside = (own >= low) & (own <= high)
-        error = drawn[:, inside] - own[inside]
         assert row["cells"] == inside.sum()
-        assert row["bias"] == pytest.approx(error.mean())
-        assert row["root_mean_squared_error"] == pytest.approx(np.sqrt((error**2).mean()))
+        assert row["bias"] == pytest.approx(bias[inside].mean())
+        square = (error[inside] ** 2 + bias[inside] ** 2).mean()
+        assert row["root_mean_squared_error"] == pytest.approx(np.sqrt(square))
+    text = TINY_PLAN + '[budget.queries.area]\nTOTAL = "1"\n'
+    (tiny.parent / "less").mkdir()
+    tiny.write_text(text + ESTIMATED)
+    less = pipeline.release(Plan.load(tiny), to=tiny.parent / "less" / "out", rng=Seeded(3))
+    levels = replicates(less, count=20, workers=1).errors("AGE")["level"].to_pylist()
+    assert set(levels) == {"region"}  # of areas nothing tells
+
+
+def test_quantiles_are_rounded_outwards():
+    rng = np.random.default_rng(6)
+    made = rng.integers(0, 1_000, (40, 3, 2))
+    released = rng.integers(400, 600, (3, 2))
+    ordered = np.sort(made, axis=0)
+    for method, low, high in (
+        ("percentile", ordered[3], ordered[36]),
+        ("basic", 2 * released - ordered[36], 2 * released - ordered[3]),
+    ):
+        parts = Parts(0.8, method, 40)
+        parts.add(released, made)
+        columns = parts.gathered(None).columns
+        assert columns["lower"].to_pylist() == np.maximum(low, 0).ravel().tolist()
+        assert columns["upper"].to_pylist() == np.maximum(high, 0).ravel().tolist()
+
+
+def test_areas_of_a_level_above_lean_on_that_level(tiny):
+    made = replicates(released(tiny), count=25, workers=1)
+    found = made.area(["R1", "R2"], "TOTAL", level="region")
+    least = made.unbiased.area(["R1", "R2"], "TOTAL", level="region")
+    assert found["standard_error"][0].as_py() == pytest.approx(least.standard_error[0])
+    assert found["estimate"][0].as_py() - found["bias"][0].as_py() == pytest.approx(least.value[0])
+
+
+def test_a_half_made_replicate_is_finished_and_a_damaged_one_is_named(tiny):
+    release, work = released(tiny), tiny.parent / "work"
+    query = release.plan.schema.query("TOTAL")
+    first = replicates(release, count=20, workers=1, work=work).values("area", query, 0, 5)
+    (work / "0004" / "done").unlink()
+    for path in (work / "0004").glob("area*"):
+        path.unlink()
+    again = replicates(release, count=20, workers=1, work=work).values("area", query, 0, 5)
+    assert (again == first).all()
+    for path in (work / "0005").glob("area*"):
+        path.write_bytes(path.read_bytes()[:3])
+    with pytest.raises(InputError, match="a replicate in it is damaged .*; delete the folder"):
+        replicates(release, count=20, workers=1, work=work).interval("area", "TOTAL")
+    (work / "replicates.json").write_text("{")
+    with pytest.raises(InputError, match="holds something else than replicates of this"):
+        replicates(release, count=20, workers=1, work=work)
+
+
+def test_an_attribute_called_as_a_column_is_refused(tiny):
+    people = tiny.parent / "people.csv"
+    people.write_text(people.read_text().replace("AGE", "bias"))
+    made = replicates(released(tiny, TINY_PLAN.replace("AGE", "bias")), count=20, workers=1)
+    for ask in (made.interval, lambda *given: made.area(["A1"], given[1])):
+        with pytest.raises(InputError, match="the name bias is taken by a column"):
+            ask("area", "bias")
 
 
 def test_a_level_that_is_not_measured_is_the_sum_of_the_one_below(tiny):
@@ -232,6 +320,8 @@ def test_one_count_by_enumerating_what_it_may_have_been(law, value, bounds):
 
 
 def test_a_wrong_range_of_counts_is_refused():
+    with pytest.raises(InputError, match="3.5 is no whole number"):
+        cell_posterior(3.5, DiscreteGaussian.from_rho("1"))
     with pytest.raises(InputError, match="below lowest"):
         cell_posterior(3, LAWS[0], lowest=4, highest=2)
     with pytest.raises(InputError, match="between 0 and 1"):

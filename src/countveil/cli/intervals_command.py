@@ -78,8 +78,8 @@ def intervals(
 
     Example: `countveil intervals out --areas districts.csv --query RACE --to districts-race.csv`
     """
-    from countveil.infer.interval_tables import refuse_taken_names
-    from countveil.release import Release
+    from countveil.infer.taken_names import refuse_taken_names
+    from countveil.release import Release, refuse_damaged
     from countveil.report import interval_files
 
     if method not in _METHODS:
@@ -97,6 +97,7 @@ def intervals(
         raise InputError(
             f"{out}: is a table drawn beside public information; `countveil infer` gives its intervals"
         )
+    refuse_damaged(release, facts=False, estimates=method == _REPLICATES)
     queries = list(dict.fromkeys(query or ["TOTAL"]))
     for name in queries:
         refuse_taken_names(release.plan.schema.query(name))

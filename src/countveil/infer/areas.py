@@ -177,7 +177,10 @@ def estimate_areas(
 
 def units_of(geography: Geography, level: str, codes: Sequence[str], name: str) -> IntArray:
     """Return the numbers of units given by their codes, in order; refuse unknown and repeated ones."""
-    asked = codes if isinstance(codes, pa.Array | pa.ChunkedArray) else pa.array(list(codes))
+    try:
+        asked = codes if isinstance(codes, pa.Array | pa.ChunkedArray) else pa.array(list(codes))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(f"{name}: its units are of several types; codes are text") from error
     if not len(asked):
         raise InputError(f"{name}: has no units; name at least one {level}")
     if not pa.types.is_string(asked.type) and not pa.types.is_large_string(asked.type):

@@ -18,7 +18,7 @@ COLUMNS = ("value", "standard_error", "lower", "upper")
 
 def settled(value: FloatArray, standard_error: FloatArray) -> FloatArray:
     """Return values with what is known of their kind: exact counts are whole, others may be none."""
-    whole = np.where(standard_error == 0, np.rint(value), value)
+    whole = np.where(standard_error == 0, np.rint(value) + 0.0, value)  # never -0
     return np.where(np.isinf(standard_error), np.nan, whole)
 
 

@@ -9,12 +9,18 @@ import numpy as np
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
 
+LEAST, MOST = 1e-6, 1 - 1e-9
+
 
 def checked(confidence: float) -> float:
     """Return a confidence, refused where it is none."""
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; it lies between 0 and 1")
-    return confidence
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float):
+        raise InputError(f"confidence: {confidence!r} is not a number, such as 0.9")
+    if not LEAST <= confidence <= MOST:
+        raise InputError(
+            f"confidence: {confidence} is not allowed; it lies between 0 and 1, such as 0.9"
+        )
+    return float(confidence)
 
 
 def normal_interval(

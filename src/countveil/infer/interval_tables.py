@@ -14,13 +14,11 @@ from countveil.infer.area_files import AREA, GEOCODE, NamedAreas
 from countveil.infer.cell_tables import laid_out
 from countveil.infer.interval import checked
 from countveil.infer.spread import Replicates
+from countveil.infer.taken_names import NUMBERS, QUERY, UNITS, refuse_taken_names
 from countveil.infer.two_pass import LeastSquares
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
-
-UNITS, QUERY = "units", "query"
-NUMBERS = ("value", "estimate", "bias", "standard_error", "lower", "upper")
 
 _AREAS = 256  # whose covariances are held at a time
 _MOST_ROWS = 2**25
@@ -87,17 +85,6 @@ def rows_of(places: Places, geography: Geography, query: Query) -> int:
     return number * query.cells
 
 
-def refuse_taken_names(query: Query) -> None:
-    """Refuse an attribute whose name is that of a column of the result."""
-    taken = (AREA, GEOCODE, UNITS, QUERY, *NUMBERS)
-    for name, _ in query.labels:
-        if name in taken:
-            raise InputError(
-                f"query {query.name!r}: the name {name} is taken by a column of the result; ask for a "
-                f"query without it, or rename the attribute in the plan"
-            )
-
-
 def _units(found: LeastSquares, level: str, query: str, confidence: float) -> Iterator[pa.Table]:
     for part in found.batches(level, query):
         codes = found.geography.geocodes(level, part.start, part.stop)
@@ -107,9 +94,15 @@ def _units(found: LeastSquares, level: str, query: str, confidence: float) -> It
 def _areas(
     found: LeastSquares, areas: NamedAreas, query: str, confidence: float
 ) -> Iterator[pa.Table]:
+    known = False
     for some in _cut(areas, _AREAS):
-        asked = found.areas(some, query, level=areas.level, confidence=confidence)
+        asked = found.areas(
+            some, query, level=areas.level, confidence=confidence, undetermined=True
+        )
+        known |= bool(np.isfinite(asked.standard_error).any())
         yield _with_units(asked.table(), some)
+    if not known:
+        found.refuse_undetermined(query, areas.level)
 
 
 def _replicated_units(

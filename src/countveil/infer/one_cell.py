@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from countveil.errors import InputError
+from countveil.infer.interval import checked
 from countveil.mechanisms.law import Mechanism, central_half_width
 
 _LEFT_OUT = 1e-15
@@ -29,8 +30,7 @@ class CellPosterior:
 
     def interval(self, confidence: float = 0.9) -> tuple[int, int]:
         """Return the shortest run of counts that holds at least this much probability."""
-        if not 0 < confidence < 1:
-            raise InputError(f"confidence: {confidence} is not allowed; it lies between 0 and 1")
+        checked(confidence)
         sums = np.concatenate(([0.0], np.cumsum(self.probabilities)))
         goal = np.minimum(sums[:-1] + confidence, sums[-1])
         last = np.searchsorted(sums, goal - 1e-12, side="left") - 1  # of the run from each count
@@ -47,6 +47,8 @@ def cell_posterior(
 
     P(x | value) is proportional to P(noise = value - x), for x from `lowest` to `highest`.
     """
+    if not isinstance(value, int | np.integer):
+        raise InputError(f"value: {value!r} is no whole number, and noisy counts are")
     if highest is not None and highest < lowest:
         raise InputError(f"highest: {highest} is below lowest, {lowest}; give a range")
     reach = central_half_width(mechanism, 1 - _LEFT_OUT)

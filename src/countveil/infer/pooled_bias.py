@@ -30,14 +30,20 @@ class Corrected:
 
 
 def corrected(
-    released: IntArray, spread: FloatArray, value: FloatArray, error: FloatArray, replicates: int
+    released: IntArray,
+    spread: FloatArray,
+    value: FloatArray,
+    error: FloatArray,
+    replicates: int,
+    *,
+    alone: bool = False,
 ) -> Corrected:
     """Return bias and error of released counts; all arrays are units × cells.
 
     `spread` is the standard deviation of released counts over so many replicates; `value` and `error`
     are unbiased estimates. Units are alike by cell and size of the released count. Where fewer than
     five are, the whole cell is taken, and where that has fewer, each unit stands for itself: its bias
-    is then its difference, and its error that of the unbiased estimate.
+    is then its difference, and its error that of the unbiased estimate. So it does if `alone`.
     """
     noisy = (error > 0).ravel().astype(float)
     group = _alike(released, noisy)
@@ -47,6 +53,8 @@ def corrected(
     # The better estimate and what the other differs from it are uncorrelated (Hausman, 1978).
     noise = np.maximum(error**2 - spread**2, _LEAST).ravel()
     between = _between(difference, noise, group, noisy)[group]
+    if alone:
+        between = np.full_like(between, _UNBOUNDED)
     weight = noisy / (between + noise)
     together = np.maximum(np.bincount(group, weight), _LEAST)
     mean = np.bincount(group, weight * difference) / together

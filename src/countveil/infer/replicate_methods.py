@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from countveil.count_interval import count_interval
 from countveil.errors import InputError
@@ -13,6 +14,7 @@ from countveil.infer.pooled_bias import corrected
 from countveil.numerics import FloatArray, IntArray
 
 Method = Literal["bias-corrected", "basic", "percentile"]
+_COLUMNS = ("bias", "standard_error", "lower", "upper")
 METHODS: tuple[Method, ...] = ("bias-corrected", "basic", "percentile")
 
 
@@ -21,7 +23,7 @@ class Gathered:
     """Released counts, units × cells, and columns beside them: bias, standard_error, lower, upper."""
 
     released: IntArray
-    columns: dict[str, FloatArray | IntArray]
+    columns: dict[str, pa.Array]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,11 +58,13 @@ class Parts:
         self._released.append(released)
         self._numbers.append(numbers)
 
-    def gathered(self, unbiased: tuple[FloatArray, FloatArray] | None) -> Gathered:
+    def gathered(
+        self, unbiased: tuple[FloatArray, FloatArray] | None, *, alone: bool = False
+    ) -> Gathered:
         """Return all units; `unbiased` are estimates and their errors, where there are any.
 
-        Where measurements do not determine a cell there is nothing to find its bias by, and that of
-        replicates is taken.
+        Where measurements do not determine a cell there is nothing to find its bias by: then it has
+        none, and no interval. `alone`: units tell nothing of each other.
         """
         released = np.concatenate(self._released)
         columns = {
@@ -68,23 +72,32 @@ class Parts:
             for name in self._numbers[0]
         }
         if not self.corrects:
-            return Gathered(released, columns)
-        bias, spread = columns["bias"], columns["standard_error"]
-        if unbiased is not None:
-            value, error = unbiased
-            known = np.isfinite(error)
-            found = corrected(
-                released,
-                spread,
-                np.where(known, value, released),
-                np.where(known, error, 0.0),
-                self.replicates,
-            )
-            bias = np.where(known, found.bias, bias)
-            spread = np.where(known, found.standard_error, spread)
-        lower, upper = count_interval(released - bias, spread, self.confidence)
-        ends = {"lower": lower.astype(np.int64), "upper": upper.astype(np.int64)}
-        return Gathered(released, {"bias": bias, "standard_error": spread, **ends})
+            return Gathered(released, {name: pa.array(c.ravel()) for name, c in columns.items()})
+        value, error = (
+            (np.zeros(released.shape), np.full(released.shape, np.inf))
+            if unbiased is None
+            else unbiased
+        )
+        known = np.isfinite(error)
+        found = corrected(
+            released,
+            columns["standard_error"],
+            np.where(known, value, released),
+            np.where(known, error, 0.0),
+            self.replicates,
+            alone=alone,
+        )
+        ends = count_interval(released - found.bias, found.standard_error, self.confidence)
+        lower, upper = (end.astype(np.int64) for end in ends)
+        numbers = (found.bias, found.standard_error, lower, upper)
+        missing = ~known.ravel()
+        return Gathered(
+            released,
+            {
+                name: pa.array(column.ravel(), mask=missing)
+                for name, column in zip(_COLUMNS, numbers, strict=True)
+            },
+        )
 
 
 def _quantiles(

@@ -50,6 +50,9 @@ def replicates(
     another that measures the same: its post-processing is replicated then. `workers` are a number of
     processes, or those of an engine.
     """
+    for name, number in (("count", count), ("seed", seed)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InputError(f"{name}: {number!r} is not a whole number")
     if count < LEAST:
         raise InputError(
             f"count: {count} is not allowed; an interval needs {LEAST} replicates or more"
@@ -119,10 +122,17 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
     path = folder / _IDENTITY
     if not path.exists() and not any(folder.iterdir()):
         storage.write_json(path, identity)
-    elif not path.exists() or json.loads(path.read_bytes()) != identity:
+    elif not path.exists() or _found(path) != identity:
         raise InputError(
             f"{folder}: holds something else than replicates of this; name another folder"
         )
+
+
+def _found(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError:  # half written, or not ours
+        return None
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from countveil.histograms import Histograms, roll_up, store
 from countveil.infer.areas import units_of
 from countveil.infer.interval import checked
 from countveil.infer.replicate_methods import METHODS, Gathered, Method, Parts
+from countveil.infer.taken_names import refuse_taken_names
 from countveil.infer.two_pass import LeastSquares
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.estimates import Estimates, labelled
@@ -75,7 +76,7 @@ class Replicates:
         level: str,
         query: str,
         *,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
         """Return every unit and cell: estimate, bias, standard_error, lower and upper.
@@ -83,46 +84,35 @@ class Replicates:
         Bias-corrected: bias is what released counts differ from unbiased estimates, pooled over units
         alike. Basic: bias is what replicates differ from the release, and the ends are the release less
         where the middle of these differences lies. Percentile: where the middle of replicates lies.
+        The confidence is the plan's if not given.
         """
-        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
-        for _, _, released, made in self._batches(level, asked):
-            parts.add(released, made)
-        unbiased = None
-        if parts.corrects and self.unbiased.determines(level, query):
-            found = list(self.unbiased.batches(level, query))
-            unbiased = (
-                np.concatenate([part.value for part in found]),
-                np.concatenate([part.standard_error for part in found]),
-            )
+        found = self._gathered(level, self._query(level, query), self._parts(confidence, method))
         codes = self.estimates.geography.geocodes(level)
-        return _table(codes, asked, parts.gathered(unbiased))
+        return _table(codes, self._query(level, query), found)
 
     def errors(self, query: str = TOTAL) -> pa.Table:
-        """Return bias and root mean squared error by level and size class of the released total."""
+        """Return bias and root mean squared error by level and size class of the released total.
+
+        Both are as `interval` has them: against unbiased estimates, pooled over units alike. Counts
+        that measurements do not determine are left out.
+        """
         rows: list[dict[str, Any]] = []
         for level in self.estimates.levels:
-            asked = self._query(level, query)
-            sums = np.zeros((len(SIZE_CLASSES), 3))
-            for start, stop, released, made in self._batches(level, asked):
-                total = self.estimates.counts(level, self.plan.schema.query(TOTAL), start, stop)
-                group = np.searchsorted(_LEAST, total.ravel(), side="right")
-                error = made - released
-                for at, amount in enumerate(
-                    (
-                        np.ones(released.shape),
-                        error.mean(axis=0),
-                        (error.astype(float) ** 2).mean(axis=0),
-                    )
-                ):
-                    sums[:, at] += np.bincount(group, amount.sum(axis=1), len(sums))
-            for name, (cells, bias, square) in zip(SIZE_CLASSES, sums, strict=True):
-                if cells:
-                    row = {"level": level, "query": query, "size_class": name, "cells": int(cells)}
-                    row |= {
-                        "bias": bias / cells,
-                        "root_mean_squared_error": (square / cells) ** 0.5,
-                    }
-                    rows.append(row)
+            found = self._gathered(level, self._query(level, query), self._parts(None, METHODS[0]))
+            total = self.estimates.counts(level, self.plan.schema.query(TOTAL))
+            size = np.searchsorted(_LEAST, total.ravel(), side="right")
+            size = np.repeat(size, found.released.shape[1])
+            bias, error = (
+                found.columns[name].to_numpy(zero_copy_only=False)
+                for name in ("bias", "standard_error")
+            )
+            for number, name in enumerate(SIZE_CLASSES):
+                inside = (size == number) & np.isfinite(bias)
+                if inside.any():
+                    square = error[inside] ** 2 + bias[inside] ** 2
+                    row: dict[str, Any] = {"level": level, "query": query, "size_class": name}
+                    row |= {"cells": int(inside.sum()), "bias": float(bias[inside].mean())}
+                    rows.append(row | {"root_mean_squared_error": float(square.mean() ** 0.5)})
         return pa.Table.from_pylist(rows)
 
     def areas(
@@ -131,12 +121,16 @@ class Replicates:
         query: str,
         *,
         level: str | None = None,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
-        """Return the sums of some units of a level, the lowest if not said, with their intervals."""
+        """Return the sums of some units of a level, the lowest if not said, with their intervals.
+
+        Areas tell each other's bias, as units do, unless they overlap.
+        """
         level = list(self.estimates.levels)[-1] if level is None else level
-        asked, parts = self._query(level, query), Parts(checked(confidence), method, self.count)
+        asked, parts = self._query(level, query), self._parts(confidence, method)
+        refuse_taken_names(asked)
         if not areas:
             raise InputError("areas: none is given; name at least one with its units")
         value: list[FloatArray] = []
@@ -147,11 +141,14 @@ class Replicates:
         ):
             parts.add(*self._sums(level, some, asked))
             if parts.corrects:
-                found = self.unbiased.areas(some, query, level=level)
+                found = self.unbiased.areas(some, query, level=level, undetermined=True)
                 value.append(found.value)
                 error.append(found.standard_error)
         unbiased = (np.concatenate(value), np.concatenate(error)) if value else None
-        table = _table(pa.array(list(areas)), asked, parts.gathered(unbiased))
+        # Areas that share units share their noise as well, and tell nothing of each other.
+        units = [code for codes in areas.values() for code in pa.array(codes).to_pylist()]
+        alone = len(set(units)) < len(units)
+        table = _table(pa.array(list(areas)), asked, parts.gathered(unbiased, alone=alone))
         return table.rename_columns({"geocode": "area"})
 
     def area(
@@ -160,7 +157,7 @@ class Replicates:
         query: str,
         *,
         level: str | None = None,
-        confidence: float = 0.9,
+        confidence: float | None = None,
         method: Method = METHODS[0],
     ) -> pa.Table:
         """Return one area as `areas` does."""
@@ -168,6 +165,17 @@ class Replicates:
             {"area": units}, query, level=level, confidence=confidence, method=method
         )
         return found.drop_columns(["area"])
+
+    def _gathered(self, level: str, query: Query, parts: Parts) -> Gathered:
+        """Return all units of a level, with unbiased estimates where the method asks for them."""
+        refuse_taken_names(query)
+        for _, _, released, made in self._batches(level, query):
+            parts.add(released, made)
+        if not parts.corrects or not self.unbiased.determines(level, query.name):
+            return parts.gathered(None)
+        found = list(self.unbiased.batches(level, query.name))
+        value = np.concatenate([part.value for part in found])
+        return parts.gathered((value, np.concatenate([part.standard_error for part in found])))
 
     def _sums(
         self, level: str, areas: dict[str, Sequence[str]], query: Query
@@ -196,10 +204,16 @@ class Replicates:
 
     def _of(self, level: str) -> list[Histograms]:
         if level not in self._opened:
-            self._opened[level] = [
-                self._histograms(Workplace(self.folder / f"{number:04d}"), level)
-                for number in range(self.count)
-            ]
+            try:
+                self._opened[level] = [
+                    self._histograms(Workplace(self.folder / f"{number:04d}"), level)
+                    for number in range(self.count)
+                ]
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"{self.folder}: a replicate in it is damaged ({error}); delete the folder, or "
+                    f"name another"
+                ) from error
         return self._opened[level]
 
     def _histograms(self, place: Workplace, level: str) -> Histograms:
@@ -225,6 +239,10 @@ class Replicates:
             raise InputError(f"no estimates of {level!r}; choose from {known}")
         return self.plan.schema.query(query)
 
+    def _parts(self, confidence: float | None, method: Method) -> Parts:
+        chosen = self.unbiased.confidence if confidence is None else checked(confidence)
+        return Parts(chosen, method, self.count)
+
     def _step(self, query: Query) -> int:
         return max(1, _VALUES // (self.count * query.cells))
 
@@ -232,5 +250,5 @@ class Replicates:
 def _table(names: pa.Array, query: Query, gathered: Gathered) -> pa.Table:
     table = labelled(names, query, gathered.released)
     for name, column in gathered.columns.items():
-        table = table.append_column(name, pa.array(column.reshape(-1)))
+        table = table.append_column(name, column)
     return table

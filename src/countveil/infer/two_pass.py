@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -103,7 +104,7 @@ class LeastSquares:
         errors = standard_errors(fit, depth)
         kind, _ = fit.asked.kinds
         if np.isinf(errors).all():
-            raise InputError(self._undetermined(asked, depth))
+            self.refuse_undetermined(query, level)
 
         runs, whole = fit.passes.runs(depth), np.isfinite(errors).all() and errors.all()
         for (start, stop), value in zip(runs, fit.cells(depth, runs), strict=True):
@@ -130,8 +131,12 @@ class LeastSquares:
         *,
         level: str | None = None,
         confidence: float | None = None,
+        undetermined: bool = False,
     ) -> AreaEstimates:
-        """Return a query of several areas, which may overlap, with their joint covariance."""
+        """Return a query of several areas, which may overlap, with their joint covariance.
+
+        A query of which nothing is determined is refused, unless `undetermined` allows for it.
+        """
         name = self.geography.levels[-1] if level is None else level
         depth, asked = self.geography.index(name), self._asked(query)
         chosen = self.confidence if confidence is None else checked(confidence)
@@ -139,8 +144,8 @@ class LeastSquares:
             raise InputError("areas: none is given; name at least one with its units")
         units = {area: units_of(self.geography, name, codes, area) for area, codes in areas.items()}
         found = estimate_areas(self._fit(asked), units, depth, chosen, self.source)
-        if np.isinf(found.standard_error).all():
-            raise InputError(self._undetermined(asked, depth))
+        if not undetermined and np.isinf(found.standard_error).all():
+            self.refuse_undetermined(query, name)
         return found
 
     def covariance(
@@ -166,14 +171,15 @@ class LeastSquares:
             self._last.append(made)
         return self._last[0]
 
-    def _undetermined(self, query: Query, depth: int) -> str:
-        below = self.plan.levels[depth:]
+    def refuse_undetermined(self, query: str, level: str) -> NoReturn:
+        """Say that measurements determine nothing of a query, and what was measured."""
+        below = self.plan.levels[self.geography.index(level) :]
         names = {
             one.query.name: None for level in below for one in self._observed.observations[level]
         }
         measured = f"measured are {', '.join(names)}" if names else "nothing is measured"
-        return (
-            f"query {query.name!r}: is not determined at level {below[0]}; there and below "
+        raise InputError(
+            f"query {query!r}: is not determined at level {below[0]}; there and below "
             f"{measured}; ask for a sum of those, or at a level above"
         )
 
@@ -183,14 +189,15 @@ def least_squares(
     plan: Plan,
     *,
     geography: Geography | None = None,
-    confidence: float = CONFIDENCE,
+    confidence: float | None = None,
     workers: Workers | None = None,
 ) -> LeastSquares:
     """Estimate by generalised least squares: all measurements of all levels, weighed by their noise.
 
-    Invariants hold exactly, and cells that are structural zeros of the plan are 0. Bounds, from the
-    plan's constraints or because counts are not negative, are not used: estimates stay unbiased.
-    `workers` are those of an engine; without them two threads of this process do the work.
+    `confidence` is the plan's if not given. Invariants hold exactly, and cells that are structural
+    zeros of the plan are 0. Bounds, from the plan's constraints or because counts are not negative, are
+    not used: estimates stay unbiased. `workers` are those of an engine; without them two threads of
+    this process do the work.
     """
     refuse_other_measurements(measurements.folder, plan, measurements.plan)
     if plan.one_table is not None:
@@ -208,7 +215,8 @@ def least_squares(
         workers.reach(measurements.folder / manifest.NAME)
     observed = Observed.of(measurements, plan)
     tree = Tree.of(geography)
-    return LeastSquares(measurements, plan, geography, checked(confidence), observed, tree, workers)
+    chosen = checked(plan.confidence or CONFIDENCE if confidence is None else confidence)
+    return LeastSquares(measurements, plan, geography, chosen, observed, tree, workers)
 
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:

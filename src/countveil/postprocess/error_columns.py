@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from countveil.count_interval import count_interval
-from countveil.numerics import FloatArray
+from countveil.numerics import FloatArray, IntArray
 
 COLUMNS = (
     pa.field("standard_error", pa.float64()),
@@ -17,6 +17,7 @@ COLUMNS = (
     pa.field("upper", pa.int32()),
 )
 _MOST = 2**31 - 1
+_CLEAR = 2  # standard errors above 0
 
 Unbiased = tuple[int, int, FloatArray, FloatArray]  # start, stop, values, standard errors
 
@@ -25,18 +26,21 @@ Unbiased = tuple[int, int, FloatArray, FloatArray]  # start, stop, values, stand
 class Errors:
     """Unbiased estimates of all cells of a level's units, some units after others, or none of a level.
 
-    Intervals are of the count itself: of whole numbers, at least 0, and with this confidence.
+    Intervals are of the count itself: of whole numbers, at least 0, and with this confidence. Cells
+    whose estimate is 0 are not published, so one that is may have been lifted by noise: where it is not
+    clear of 0, 0 is inside.
     """
 
     confidence: float
     batches: Callable[[str], Iterator[Unbiased] | None]
 
-    def columns(self, value: FloatArray, error: FloatArray) -> list[pa.Array]:
+    def columns(self, estimate: IntArray, value: FloatArray, error: FloatArray) -> list[pa.Array]:
         """Return standard errors and the ends of intervals; none where nothing is determined."""
         known = np.isfinite(error)
         ends = count_interval(
             np.where(known, value, 0.0), np.where(known, error, 0.0), self.confidence
         )
+        ends = (np.where(estimate <= _CLEAR * error, 0.0, ends[0]), ends[1])
         lower, upper = (
             pa.array(np.minimum(end, _MOST).astype(np.int32), mask=~known) for end in ends
         )

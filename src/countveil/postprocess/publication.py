@@ -117,7 +117,7 @@ def _rows(
         waiting.append((unit + start, cell, count, value[unit, cell], error[unit, cell]))
         if sum(len(part[1]) for part in waiting) >= GROUP or stop == histograms.units:
             units, cells, counts, values, each = map(np.concatenate, zip(*waiting, strict=True))
-            yield units, cells, counts, errors.columns(values, each)
+            yield units, cells, counts, errors.columns(counts, values, each)
             waiting.clear()
 
 

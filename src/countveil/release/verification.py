@@ -19,6 +19,7 @@ from countveil.measure import manifest, one_table
 from countveil.measure.measurement import FOLDER, INVARIANTS, LAYOUT, path_of
 from countveil.postprocess.certificate import LARGEST_RESIDUAL
 from countveil.postprocess.constraints import broken_facts
+from countveil.postprocess.publication import FOLDER as ESTIMATES
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
@@ -38,15 +39,16 @@ class Verification:
     checks: tuple[str, ...]
 
 
-def refuse_damaged(release: Release, *, facts: bool) -> None:
-    """Refuse to estimate from what is not as released: measurements, places, `facts` if they count."""
+def refuse_damaged(release: Release, *, facts: bool, estimates: bool = False) -> None:
+    """Refuse to estimate from what is not as released: measurements, places, and more if it counts."""
     with _translated(release):
         for name in ("release", "measurements", "levels", "files"):
             if not release.manifest[name]:
                 raise KeyError(name)
         for name, stated in release.manifest["files"].items():
             first = name.split("/")[0]
-            if first in (FOLDER, INVARIANTS, GEOGRAPHY) or (facts and first == CONSTRAINTS):
+            counts = (facts and first == CONSTRAINTS) or (estimates and first == ESTIMATES)
+            if first in (FOLDER, INVARIANTS, GEOGRAPHY) or counts:
                 _check_hash(release, name, stated)
 
 

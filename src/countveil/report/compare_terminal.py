@@ -37,18 +37,21 @@ def _sentence(found: Comparison) -> str:
     both = [(a, b) for _, a, b in found.risks if a is not None and b is not None]
     if both:
         worst = max(both, key=lambda pair: pair[1].marginal_risk)
-        told.append(
-            f"the risk with prior {prior(worst[1].prior)} went from {worst[0].marginal_risk:.3f} to "
-            f"{worst[1].marginal_risk:.3f}"
-        )
+        before, after = (f"{item.marginal_risk:.3f}" for item in worst)
+        moved = f"went from {before} to {after}" if before != after else f"is {after} in both"
+        told.append(f"the risk with prior {prior(worst[1].prior)} {moved}")
     ratios = [
         b.standard_error / a.standard_error
         for _, _, a, b in found.errors
         if a is not None and b is not None and a.standard_error and b.standard_error
     ]
     if ratios:
+        least, most = (f"{end(ratios):.3g}" for end in (min, max))
+        times = f"{least} to {most}" if least != most else least
         told.append(
-            f"standard errors are {min(ratios):.3g} to {max(ratios):.3g} times what they were"
+            "standard errors are the same"
+            if least == most == "1"
+            else f"standard errors are {times} times what they were"
         )
     return f"{told[0][0].upper()}{'; '.join(told)[1:]}."
 
@@ -66,7 +69,7 @@ def _same(side: Side) -> str:
 def _changes(found: Comparison) -> Table:
     table = Table(title="Settings that differ", title_justify="left", box=None, pad_edge=False)
     for name in ("setting", found.first.name, found.second.name):
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     for change in found.changes:
         table.add_row(*map(Text, (change.key, change.first or "", change.second or "")))
     return table
@@ -75,10 +78,10 @@ def _changes(found: Comparison) -> Table:
 def _risks(found: Comparison) -> Table:
     levels = dict.fromkeys((found.first.judged_level, found.second.judged_level))
     title = f"Marginal risk, and how often a person is named rightly, at {' and '.join(levels)}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
     table.add_column("prior", justify="right")
     for side in (found.first, found.second):
-        table.add_column(side.name, justify="right")
+        table.add_column(Text(side.name), justify="right")
     table.add_column("difference", justify="right")
     for before, *both in found.risks:
         cells = ["" if item is None else _risk(item) for item in both]
@@ -102,11 +105,11 @@ def _errors(found: Comparison) -> Table:
     for name in ("level", "query"):
         table.add_column(name, overflow="fold")
     for side in (found.first, found.second):
-        table.add_column(side.name, justify="right")
+        table.add_column(Text(side.name), justify="right")
     table.add_column("difference", justify="right")
     for level, query, *both in found.errors:
         cells = ["" if item is None else _error(item) for item in both]
-        table.add_row(level, Text(query), *cells, _difference(both, _standard_error))
+        table.add_row(Text(level), Text(query), *cells, _difference(both, _standard_error))
     return table
 
 

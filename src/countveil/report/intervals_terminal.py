@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.infer.area_files import AREA, GEOCODE
-from countveil.infer.interval_tables import NUMBERS, UNITS
+from countveil.infer.taken_names import NUMBERS, UNITS
 
 SHOWN = 20
 

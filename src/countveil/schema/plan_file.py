@@ -182,7 +182,7 @@ class PostprocessSection(_Section):
         default_factory=list,
         description="Tables to write: queries, and P1 to P5 or H1 where the schema has them.",
     )
-    confidence: Annotated[float, Field(ge=0, lt=1)] = Field(
+    confidence: Annotated[float, Field(ge=0, le=1 - 1e-9)] = Field(
         0.9,
         description="Of the interval that estimates carry beside their standard error; 0 leaves both "
         "out.",
