@@ -117,8 +117,6 @@ class _Again:
 def _begin(folder: Path, identity: dict[str, Any]) -> None:
     """Take up replicates of the same release, or begin where nothing is."""
     storage.make_folder(folder, 0o700)
-    for left in folder.glob(f"{_ATTEMPT}*"):
-        shutil.rmtree(left)
     path = folder / _IDENTITY
     if not path.exists() and not any(folder.iterdir()):
         storage.write_json(path, identity)
@@ -126,6 +124,9 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
         raise InputError(
             f"{folder}: holds something else than replicates of this; name another folder"
         )
+    half = (place for place in folder.glob("[0-9]*") if not (place / _DONE).exists())
+    for left in (*folder.glob(f"{_ATTEMPT}*"), *half):
+        shutil.rmtree(left)
 
 
 def _found(path: Path) -> Any:
