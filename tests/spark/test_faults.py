@@ -19,9 +19,9 @@ from countveil.postprocess import descent
 from countveil.schema.plan import Plan
 
 
-def small_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(boundary, "_VALUES", 1500)
-    monkeypatch.setattr(descent, "_VALUES", 1500)
+def small_pieces(monkeypatch, values: int = 4000) -> None:
+    monkeypatch.setattr(boundary, "_VALUES", values)
+    monkeypatch.setattr(descent, "_VALUES", values)
 
 
 def release_while(trial: Trial, states: set[str], strike) -> None:
@@ -83,7 +83,7 @@ def test_a_driver_lost_while_counting_or_measuring_is_started_again(
     spark_session, cluster, tmp_path, monkeypatch
 ):
     """The session of this process takes up what a driver of its own began; its spill is deleted."""
-    small_pieces(monkeypatch)
+    small_pieces(monkeypatch, 1500)  # those of the driver that is killed
     trial = trial_in(tmp_path)
     before = spilled(cluster.folder)
     trial.environment = cluster.environment

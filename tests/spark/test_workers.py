@@ -136,7 +136,7 @@ def test_a_folder_that_executors_do_not_see_is_refused(workers, tmp_path, monkey
     ):
         SparkWorkers(workers._session).reach(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(FolderError, match="cannot be written"):
+    with pytest.raises(FolderError, match="cannot be read"):
         workers.reach(tmp_path / "gone")
 
 
