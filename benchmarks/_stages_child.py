@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.stages import tree_cpu
+
 _BEGUN = time.perf_counter()
 _MOST_OFTEN = 1.0  # seconds between two lines about progress
 
@@ -23,11 +25,11 @@ def say(**facts: Any) -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Time what is inside; processes it started and ended count as its processor time."""
+    """Time what is inside; processes below this one, ended or not, count as its processor time."""
     say(begin=name)
-    start, used = time.perf_counter(), sum(os.times()[:4])
+    start, used = time.perf_counter(), tree_cpu(os.getpid())
     yield
-    say(end=name, seconds=time.perf_counter() - start, cpu=sum(os.times()[:4]) - used)
+    say(end=name, seconds=time.perf_counter() - start, cpu=tree_cpu(os.getpid()) - used)
 
 
 def staged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +54,7 @@ def progress() -> Callable[[str, str, int, int], None]:
 
 def write_population(question: dict[str, Any]) -> None:
     from countveil import starter
+    from countveil.synthetic import Shape
 
     tell = progress()
     people = question["people"]
@@ -60,20 +63,33 @@ def write_population(question: dict[str, Any]) -> None:
             Path(question["to"]),
             people=people,
             seed=question["seed"],
+            shape=Shape.for_blocks(question["blocks"]) if question["blocks"] else None,
             progress=lambda done: tell("writing", "people", done, people),
         )
 
 
 def release(question: dict[str, Any]) -> None:
-    from countveil import Plan, Release, Secure, Seeded, measure, pipeline, postprocess
-    from countveil.engines.local import LocalEngine
+    from countveil import (
+        Plan,
+        Release,
+        Secure,
+        Seeded,
+        measure,
+        open_engine,
+        pipeline,
+        postprocess,
+    )
 
     say(end="start", seconds=time.perf_counter() - _BEGUN, cpu=sum(os.times()[:4]))
     plan = Plan.load(question["plan"])
     seed, ledger = question["seed"], question["ledger"]
+    with stage("open"):
+        engine = open_engine(question["engine"])
+        with engine.workers(question["workers"]) as workers:
+            workers.reach(Path(question["to"]).parent)
     with ExitStack() as stack:
         for place, name, title in (
-            (LocalEngine, "tabulate", "tabulate"),
+            (type(engine), "tabulate", "tabulate"),
             (measure, "take", "measure"),
             (postprocess, "top_down", "estimate"),
             (pipeline, "accuracy", "compare"),
@@ -86,6 +102,7 @@ def release(question: dict[str, Any]) -> None:
             to=question["to"],
             rng=Secure() if seed is None else Seeded(seed),
             ledger=ledger,
+            engine=engine,
             workers=question["workers"],
             progress=progress(),
         )

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import random
-import shutil
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from countveil import Release, pipeline
-from countveil.measure.run import internal_of
-from countveil.schema.plan import Plan
+from benchmarks.fault_trial import Trial, need, small_disk
+from countveil import pipeline
 from countveil.starter import write_start
-from countveil.storage import sha256
+from countveil.workers.memory import children_of
 
 _MOST_KILLS = 4
 
@@ -50,74 +47,42 @@ def count_events(plan: Path) -> int:
     done = _run(plan, out, 0)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    _remove(plan, out)
+    Trial(plan, out).remove()
     return int(done.stdout.split()[-1])
 
 
 def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tally: Tally) -> None:
     """Kill one release a few times at random points, let it finish, and check every promise."""
-    out = plan.parent / name
-    kept: dict[str, bytes] = {}
-    published: dict[str, str] = {}
+    trial = Trial(plan, plan.parent / name)
     tally.runs += 1
     for _ in range(rng.randint(1, _MOST_KILLS)):
         # Half of them spread over the run, half crowded towards its start: the charge is early.
         point = rng.choice([rng.randint(1, events), int(events ** rng.random())])
-        done = _run(plan, out, point)
+        done = _run(plan, trial.out, point)
         if done.returncode != -signal.SIGKILL:
-            _need(done.returncode == 0, f"status {done.returncode}: {done.stderr}")
+            need(done.returncode == 0, f"status {done.returncode}: {done.stderr}")
             break
         tally.kills += 1
-        _inspect(plan, out, kept, published, tally)
-    done = _run(plan, out, 0)
-    _need(done.returncode == 0, f"the last restart failed: {done.stderr}")
-    ledger = plan.parent / f"{name}.sqlite"
-    pipeline.estimate(out, workers=1)
-    Release.read(out).verify(ledger)
-    charges = Plan.load(plan).ledger(ledger).charges()
-    _need(len(charges) == 1, f"{len(charges)} charges")
-    for path, digest in published.items():
-        _need(sha256(out / path) == digest, f"{path} changed after it was renamed")
-    _same_draws(out, kept)
-    _remove(plan, out)
+        trial.observe()
+        _count(trial, tally)
+        trial.spoil()
+    done = _run(plan, trial.out, 0)
+    need(done.returncode == 0, f"the last restart failed: {done.stderr}")
+    pipeline.estimate(trial.out, workers=1)
+    trial.check()
+    trial.remove()
 
 
-def _inspect(
-    plan: Path, out: Path, kept: dict[str, bytes], published: dict[str, str], tally: Tally
-) -> None:
-    """Check what a kill left: no draw without a charge, no finished part gone or changed."""
-    charges = Plan.load(plan).ledger(plan.parent / f"{out.name}.sqlite").charges()
-    _need(len(charges) <= 1, "charged twice")
-    parts = {
-        p.name: p for p in (internal_of(out) / "parts").glob("*.*.*.parquet") if p.name[0] != "."
-    }
-    files = {p.relative_to(out).as_posix(): p for p in out.rglob("*.parquet") if p.name[0] != "."}
-    finished = (out / "manifest.json").exists()
-    _need(bool(charges) or not (parts or files), "noise was drawn before the charge")
-    for name, data in kept.items():
-        _need(finished or (name in parts and parts[name].read_bytes() == data), f"{name} was lost")
-    kept.update({name: path.read_bytes() for name, path in parts.items()})
-    for name, path in files.items():
-        _need(published.get(name, sha256(path)) == sha256(path), f"{name} changed")
-        published[name] = sha256(path)
-    if finished:
+def _count(trial: Trial, tally: Tally) -> None:
+    """Note what a kill interrupted."""
+    if (trial.out / "manifest.json").exists():
         tally.after_manifest += 1
-    elif files:
+    elif trial.published:
         tally.while_publishing += 1
-    elif charges:
+    elif trial.charges():
         tally.while_drawing += 1
     else:
         tally.before_charge += 1
-
-
-def _same_draws(out: Path, kept: dict[str, bytes]) -> None:
-    """Check that the release holds the very draws that were once finished."""
-    for level in {name.split(".")[0] for name in kept}:
-        final = pq.ParquetFile(out / "measurements" / f"{level}.parquet")
-        for name, data in kept.items():
-            if name.split(".")[0] == level:
-                group = final.read_row_group(int(name.split(".")[1]))
-                _need(group.equals(pq.read_table(io.BytesIO(data))), f"{name} was drawn again")
 
 
 def _run(plan: Path, out: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
@@ -125,64 +90,149 @@ def _run(plan: Path, out: Path, kill_at: int) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-def _remove(plan: Path, out: Path) -> None:
-    shutil.rmtree(out)
-    shutil.rmtree(internal_of(out))
-    (plan.parent / f"{out.name}.sqlite").unlink()
-
-
-def _need(holds: bool, what: str) -> None:
-    if not holds:
-        raise AssertionError(what)
-
-
 def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> None:
     """Kill the command line itself, at a random time of its run."""
-    out, ledger = plan.parent / name, plan.parent / f"{name}.sqlite"
-    command = [sys.executable, "-m", "countveil", "release", str(plan), "--to", str(out)]
-    command += ["--ledger", str(ledger), "--quiet"]
+    trial = Trial(plan, plan.parent / name)
+    command = [sys.executable, "-m", "countveil", "release", str(plan), "--to", str(trial.out)]
+    command += ["--ledger", str(trial.ledger), "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(rng.uniform(0.05, 3.0))
     process.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
     status = process.wait()
     tally.runs += 1
     tally.kills += status != 0
-    charges = Plan.load(plan).ledger(ledger).charges()
-    _need(status in (0, 3, 130, -signal.SIGKILL, -signal.SIGTERM), f"status {status}")
-    _need(status != 3 or len(charges) == 1, "status 3 without a charge")
-    done = (out / "manifest.json").exists()
-    _need(status != 130 or not charges or done, "status 130 with a charge and no release")
+    charges = trial.charges()
+    need(status in (0, 3, 130, -signal.SIGKILL, -signal.SIGTERM), f"status {status}")
+    need(status != 3 or len(charges) == 1, "status 3 without a charge")
+    done = (trial.out / "manifest.json").exists()
+    need(status != 130 or not charges or done, "status 130 with a charge and no release")
     subprocess.run(command, check=True, capture_output=True)
-    Release.read(out).verify(ledger)
-    _need(len(Plan.load(plan).ledger(ledger).charges()) == 1, "charged twice")
-    _remove(plan, out)
+    trial.check()
+    trial.remove()
+
+
+def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
+    """Kill one process of the pool, as the system does when memory runs out."""
+    trial = Trial(plan, plan.parent / name)
+    process = trial.start()
+    wanted = rng.choice([{"begun", "measuring"}, {"estimating"}])
+    killed = False
+    while process.poll() is None and not killed:
+        pool = [child for child in children_of(process.pid) if _spawned(child)]
+        if pool and trial.state() in wanted:
+            time.sleep(rng.uniform(0, 2.5) if "estimating" in wanted else rng.uniform(0, 0.3))
+            state = trial.state()
+            pool = [child for child in children_of(process.pid) if _spawned(child)]
+            for worker in rng.sample(pool, min(1, len(pool))):
+                os.kill(worker, signal.SIGKILL)
+                killed = True
+    status = process.wait()
+    need(status in (0, 3), f"status {status}: {trial.errors()}")
+    if killed:
+        tally[f"a worker while {state}{', and it went on' if status == 0 else ''}"] += 1
+    trial.observe()
+    trial.spoil()
+    trial.finish()
+    trial.remove()
+
+
+def _spawned(process: int) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def fill_the_disk(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
+    """Release onto a disk that fills up on the way; then there is room, and it goes on."""
+    if os.getuid() != 0:
+        _limit_files(plan, name, rng, tally)
+        return
+    disk = plan.parent / "disk"
+    with small_disk(disk, int(10 ** rng.uniform(4.3, 5.6))) as make_room:
+        trial = Trial(plan, disk / name)
+        status = trial.start().wait()
+        _note_full(trial, status, tally)
+        make_room()
+        trial.finish()
+        trial.remove()
+
+
+def _limit_files(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
+    """Let no file grow past a limit: to the process it is a full disk, wherever it stands."""
+    trial = Trial(plan, plan.parent / name)
+    limit = int(10 ** rng.uniform(4.2, 4.8))
+
+    def small_files_only() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    _note_full(trial, trial.start(small_files_only).wait(), tally)
+    trial.finish()
+    trial.remove()
+
+
+def _note_full(trial: Trial, status: int, tally: Counter[str]) -> None:
+    need(status in (0, 2, 3), f"status {status}: {trial.errors()}")
+    need(status != 2 or not trial.charges(), f"status 2 after the charge: {trial.errors()}")
+    tally[f"a full disk while {trial.state()}, status {status}"] += 1
+    trial.observe()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kills", type=int, default=200, help="faults: kills at random points")
-    parser.add_argument("--clock-kills", type=int, default=30, help="faults: kills by the clock")
-    parser.add_argument("--seed", type=int, default=None, help="faults: repeat a series")
+    parser.add_argument("--kills", type=int, default=120, help="releases killed at random points")
+    parser.add_argument("--clock-kills", type=int, default=30, help="releases killed by the clock")
+    parser.add_argument(
+        "--worker-kills", type=int, default=30, help="releases that lose a pool process"
+    )
+    parser.add_argument(
+        "--full-disks", type=int, default=30, help="releases onto disks that fill up"
+    )
+    parser.add_argument("--cluster", action="store_true", help="on a Spark cluster instead")
+    parser.add_argument("--runs", type=int, default=30, help="releases on the cluster")
+    parser.add_argument("--seed", type=int, default=None, help="repeat a series")
 
 
 def run(options: argparse.Namespace) -> None:
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4))
     rng = random.Random(seed)
-    tally, by_clock = Tally(), Tally()
     with tempfile.TemporaryDirectory() as folder:
-        plan = prepare(Path(folder))
-        events = count_events(plan)
-        print(f"faults: seed {seed}, {events:,} places to be killed at inside the door")
-        while tally.kills < options.kills:
-            kill_until_done(plan, "out", events, rng, tally)
-        while by_clock.runs < options.clock_kills:
-            kill_by_clock(plan, "out", rng, by_clock)
+        if options.cluster:
+            from benchmarks.cluster_faults import run_on_cluster
+
+            run_on_cluster(Path(folder), options.runs, rng, seed)
+        else:
+            _run_local(Path(folder), options, rng, seed)
+    print(
+        "every release finished and verified; each was charged once; every finished part kept its bytes"
+    )
+
+
+def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, seed: int) -> None:
+    tally, by_clock, others = Tally(), Tally(), Counter[str]()
+    plan = prepare(folder)
+    events = count_events(plan)
+    print(f"faults: seed {seed}, {events:,} places to be killed at inside the door")
+    for _ in range(options.kills):
+        kill_until_done(plan, "out", events, rng, tally)
     print(
         f"{tally.runs} releases, {tally.kills} kills at random points: "
         f"{tally.before_charge} before the charge, "
         f"{tally.while_drawing} while drawing, {tally.while_publishing} while publishing, "
-        f"{tally.after_manifest} after the manifest"
+        f"{tally.after_manifest} after the manifest",
+        flush=True,
     )
-    print(f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM)")
+    for _ in range(options.clock_kills):
+        kill_by_clock(plan, "out", rng, by_clock)
     print(
-        "every release finished and verified; each was charged once; every finished part kept its bytes"
+        f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM)",
+        flush=True,
     )
+    for _ in range(options.worker_kills):
+        kill_a_worker(plan, "out", rng, others)
+    for _ in range(options.full_disks):
+        fill_the_disk(plan, "out", rng, others)
+    for what, times in sorted(others.items()):
+        print(f"{times:4d} x {what}")
+    runs = tally.runs + by_clock.runs + options.worker_kills + options.full_disks
+    print(f"{runs} releases in all")

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.table import Missed, show, verdict
 from countveil import DiscreteGaussian
 from countveil.assess import Intruder, Level, hierarchy
-from countveil.assess.risk_map import _add_losses
+from countveil.assess.realised_losses import add_losses
 from countveil.numerics import FloatArray, IntArray
 
 _LOW = DiscreteGaussian.from_rho("1666368/16793603")
@@ -203,13 +203,13 @@ def _stream(count: int) -> float:
     people = rng.integers(1, 9, batch * each)
     values = [rng.integers(-9, 40, (batch, int(place.max()) + 1)) for place in queries]
     log_odds = np.zeros(len(cell))
-    _add_losses(log_odds, unit, cell, people, queries[0], values[0], 0.05, np.empty((0, 0)), 1)
+    add_losses(log_odds, unit, cell, people, queries[0], values[0], 0.05, np.empty((0, 0)), 1)
     start, done = time.perf_counter(), 0
     passed = 0.0
     while done < count:
         log_odds = np.zeros(len(cell))
         for place, noisy in zip(queries, values, strict=True):
-            _add_losses(log_odds, unit, cell, people, place, noisy, 0.05, np.empty((0, 0)), 1)
+            add_losses(log_odds, unit, cell, people, place, noisy, 0.05, np.empty((0, 0)), 1)
         risk = 1 / (0.02 + 0.98 * np.exp(-log_odds))
         passed += float(people @ (risk > 2))
         done += len(cell)

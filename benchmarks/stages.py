@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.table import show
+from countveil.workers.memory import children_of
 
 _EVERY = 0.05  # seconds between two looks at memory
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -63,10 +64,12 @@ def population(
     *,
     people: int,
     seed: int,
+    blocks: int | None = None,
     heard: Callable[[Work, Said], None] = lambda work, said: None,
 ) -> Work:
     """Write the demo's plan and population."""
-    question = {"do": "population", "to": str(folder), "people": people, "seed": seed}
+    question: Said = {"do": "population", "to": str(folder), "people": people, "seed": seed}
+    question["blocks"] = blocks
     return work(question, heard=heard)
 
 
@@ -76,6 +79,8 @@ def release(
     *,
     seed: int | None,
     workers: int,
+    engine: str = "local",
+    environment: Mapping[str, str] | None = None,
     ledger: Path | None = None,
     verify: bool = False,
     title: str = "",
@@ -89,22 +94,24 @@ def release(
         "seed": seed,
         "ledger": None if ledger is None else str(ledger),
         "workers": workers,
+        "engine": engine,
         "verify": verify,
     }
-    return work(question, title, heard)
+    return work(question, title, heard, environment)
 
 
 def work(
     question: Said,
     title: str = "",
     heard: Callable[[Work, Said], None] = lambda work, said: None,
+    environment: Mapping[str, str] | None = None,
 ) -> Work:
     """Do what is asked in a fresh process; call `heard` with every line it prints."""
     found = Work()
     command = [sys.executable, "-m", "benchmarks._stages_child", json.dumps(question)]
     # The child ends when the pipe to it does: it must not outlive a benchmark that was killed.
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as child:
         assert child.stdout is not None
         current, over, begun = [found.stage("start")], threading.Event(), time.perf_counter()
@@ -155,6 +162,18 @@ def tree_bytes(process: int) -> int:
         new = {number for number, parent in parents.items() if parent in new} - inside
         inside |= new
     return _PAGE * sum(resident.get(number, 0) for number in inside)
+
+
+def tree_cpu(process: int) -> float:
+    """Return the processor seconds of a process and all below it, those that ended included."""
+    ticks = 0
+    for number in (process, *children_of(process)):
+        try:
+            text = Path(f"/proc/{number}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended, and its parent counts it
+        ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def show_stages(title: str, found: Work, blocks: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,62 @@ def tiny(tmp_path: Path) -> Path:
     (tmp_path / "places.csv").write_text(TINY_PLACES)
     write_people(tmp_path / "people.csv")
     return tmp_path / "plan.toml"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests on the cluster to one process, and all in the browser: they start it once."""
+    # The marks of `--dist loadgroup` are not seen: pytest 9.2 keeps a test's name from being changed.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for group in ("spark", "browser") if group in nodeid), nodeid)
+
+    return Together(config, log)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Spark cluster on loopback: a master and two workers, processes of their own."""
+    from benchmarks.cluster import running
+
+    folder = tmp_path_factory.mktemp("cluster") / "spark"
+    # The event log is on so that a test can look for counts in it.
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.countveil.accept": "spark.eventLog.enabled",
+    }
+    with running(folder, settings=settings) as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def spark_session(cluster: Any) -> Iterator[Any]:
+    """The session of this process, on that cluster."""
+    from countveil.engines.spark.session import open_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.environment.items():
+            patch.setenv(name, value)
+        session = open_session()
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine that is ready to be opened; `plain` is the one the documentation builds."""
+    if request.param == "spark":
+        request.getfixturevalue("spark_session")
+    if request.param == "plain":
+        from countveil.engines import registry
+        from tests.laws.documented_engine import documented_engine
+
+        monkeypatch.setitem(registry.OPENERS, "plain", documented_engine())
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

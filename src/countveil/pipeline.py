@@ -23,16 +23,20 @@ from countveil.errors import (
     Stopped,
 )
 from countveil.infer import least_squares
-from countveil.measure.boundary import Progress, silent
-from countveil.measure.run import LOCK, internal_of
+from countveil.measure.progress import Progress, silent, watched
+from countveil.measure.run import LOCK, internal_of, refuse_links
+from countveil.measure.run_log import RunLog
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
+from countveil.privacy.beside_public import BesidePublic
+from countveil.privacy.costs import Cost
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 from countveil.tabulate.engine import Engine
+from countveil.workers import Workers, hired
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
 
@@ -43,34 +47,54 @@ def release(
     to: str | Path,
     rng: BitSource,
     ledger: str | Path | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     show_values: bool = False,
     above_limit: bool = False,
+    restart: bool = False,
+    charge_again: bool = False,
     workers: int | None = None,
     progress: Progress = silent,
 ) -> Release:
     """Take a plan to a release folder; `above_limit` accepts a risk past the plan's limit.
 
-    Without a ledger the plan's own is charged, except for a simulation with seeded noise.
+    Without a ledger the plan's own is charged, except for a simulation with seeded noise. An unfinished
+    release is taken up where it stopped; `restart` begins it anew, and needs `charge_again` once it was
+    charged.
     """
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
+
+    def begin(cost: Cost | BesidePublic) -> None:
+        if restart:
+            charge = None if ledger is None else (plan.ledger(ledger), cost)
+            measure.set_aside(Path(to), charge, charge_again=charge_again)
+
     if plan.one_table is not None:
-        counting = open_engine(engine, show_values=show_values)
-        return _release_table(plan, to, rng, ledger, counting, progress)
+        return _release_table(plan, to, rng, ledger, place, begin, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    counts = open_engine(engine, show_values=show_values).tabulate(plan)
-    measure.take(counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
+    counts = place.tabulate(plan)
+    begin(plan.cost)
 
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(Path(to)))
 
-    return estimate(
-        to, plan, again=False, report=report, rng=rng, workers=workers, progress=progress
-    )
+    with place.workers(workers) as team:
+        watch = watched(internal_of(Path(to)), plan, counts.geography, place.name, team, progress)
+        measure.take(counts, plan, rng=rng, ledger=ledger, to=to, workers=team, progress=watch)
+        return estimate(
+            to,
+            plan,
+            again=False,
+            report=report,
+            rng=rng,
+            engine=place.name,
+            workers=team,
+            progress=progress,
+        )
 
 
 def _release_table(
@@ -79,11 +103,13 @@ def _release_table(
     rng: BitSource,
     ledger: str | Path | None,
     engine: Engine,
+    begin: Callable[[Cost | BesidePublic], None],
     progress: Progress,
 ) -> Release:
     """Draw one table that agrees with what is public."""
     counts = engine.tabulate(plan)
     mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
+    begin(measure.cost_of(measure.guarantee_of(plan, mechanism)))
     measure.draw(mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
     return Release.read(to)
 
@@ -95,13 +121,15 @@ def estimate(
     again: bool = True,
     report: Callable[[Estimates], None] | None = None,
     rng: BitSource | None = None,
-    workers: int | None = None,
+    engine: str = "local",
+    workers: int | Workers | None = None,
     progress: Progress = silent,
 ) -> Release:
     """Post-process a release as its plan says, or another that measures the same; charge nothing.
 
     Not `again`: keep estimates that are already as the plan says. `report` is called with the
-    estimates before they are published.
+    estimates before they are published. `workers` are a number of processes, or those of an
+    engine, whose name the run log tells.
     """
     done = Release.read(folder)
     if done.plan.one_table is not None:
@@ -117,27 +145,31 @@ def estimate(
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
             report(done.estimates)  # they were made where the counts were not at hand
         return done
+    refuse_links(Path(folder))
     storage.make_folder(internal, 0o700)
-    work = internal / "estimates"
-    with _resumable(folder), storage.held(internal / LOCK):
+    work, log = internal / "estimates", RunLog(internal)
+    workers = workers or len(os.sched_getaffinity(0))
+    with _resumable(folder), storage.held(internal / LOCK), hired(workers) as team:
         if plan.method == "none":
             _forget_errors(internal)
             return write_estimates(done, plan, None)
         estimates = postprocess.top_down(
             done.measurements,
             plan,
-            workers=workers or len(os.sched_getaffinity(0)),
+            workers=team,
             geography=done.geography,
             work=work,
             rng=rng if rng is not None and rng.reproducible else None,
-            progress=progress,
+            progress=watched(internal, plan, done.geography, engine, team, progress),
         )
+        log.write("estimated")
         _forget_errors(internal)
         if report is not None:
             report(estimates)
         done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
         del estimates  # it maps the files that go now
         shutil.rmtree(work)
+        log.write("released")
     return done
 
 
@@ -147,6 +179,7 @@ def _errors(done: Release, plan: Plan) -> Errors | str | None:
         return None
     cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
     try:
+        # Not by an engine's workers: every cell of every unit would have to come back from them.
         found = least_squares(done.measurements, plan, geography=done.geography)
         known = {level for level in plan.levels if found.determines(level, cells)}
     except InputError as error:  # more than it can do: the estimates stand without errors
@@ -187,6 +220,7 @@ def _resumable(folder: str | Path) -> Iterator[None]:
         Stopped,
     ) as error:
         what = str(error) or type(error).__name__
+        RunLog(internal_of(Path(folder))).write_stop(error)
         raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from countveil.errors import FolderError
 from countveil.schema.plan_file import json_schema
-from countveil.synthetic import write_population
+from countveil.synthetic import Shape, write_population
 
 _DEMO = """\
 # The demo: the 2020 redistricting schema and allocation on a synthetic population.
@@ -56,11 +56,16 @@ def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
 
 
 def write_demo(
-    folder: Path, *, people: int, seed: int, progress: Callable[[int], None] | None = None
+    folder: Path,
+    *,
+    people: int,
+    seed: int,
+    shape: Shape | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Path:
     """Write the demo's population and plan; return the plan."""
     _need_new(folder)
-    write_population(folder, people=people, seed=seed, progress=progress)
+    write_population(folder, people=people, seed=seed, shape=shape, progress=progress)
     plan = folder / "plan.toml"
     plan.write_text(_DEMO)
     return plan

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +20,37 @@ _TEMPORARY = ".countveil-temporary-"
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends well, sync it and rename it there."""
-    temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
+    temporary = _beside(path)
     try:
         yield temporary
         sync(temporary)
         temporary.rename(path)
         sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """Name a temporary file; processes of several machines may write to one folder."""
+    return path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Write a private file whole, unless there is one: return whether this call wrote it."""
+    temporary = _beside(path)
+    try:
+        temporary.touch(0o600, exist_ok=False)
+        temporary.write_bytes(data)
+        sync(temporary)
+        try:
+            os.link(temporary, path)  # unlike a rename, it never replaces
+        except FileExistsError:
+            # A network file system may have done it, lost the answer and tried again.
+            ours = os.path.samefile(temporary, path)
+        else:
+            ours = True
+        sync(path.parent)
+        return ours
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -63,6 +89,21 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuse links among what a run writes to: it would land elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise FolderError(
+                f"{path}: is a link, and what is written to it would land elsewhere; a release holds "
+                f"plain files only: take it out"
+            )
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that a killed run left half-written, by its name."""
+    return path.name.startswith(_TEMPORARY)
 
 
 def sweep(folder: Path) -> None:

@@ -92,6 +92,11 @@ class Shape:
         sizes = [round(blocks * units / NATION.blocks) for units in astuple(NATION)]
         return Shape(*map(max, sizes, least))
 
+    @staticmethod
+    def for_blocks(blocks: int) -> Shape:
+        """Size a geography of so many blocks, with national branching."""
+        return Shape.for_people(26 * blocks)
+
 
 NATION = Shape(states=51, counties=3143, tracts=84_414, block_groups=239_780, blocks=8_132_968)
 

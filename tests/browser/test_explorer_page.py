@@ -15,8 +15,6 @@ from countveil.explorer.opening import leading_page
 from countveil.explorer.settings import Settings, changed
 from countveil.schema.plan import Plan
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 PLAN = TINY_PLAN + (
     '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
     "[intruder]\npriors = [0.5, 0.1]\nlimit = 1.6\n"

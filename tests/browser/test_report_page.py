@@ -14,8 +14,6 @@ from countveil.report.document import internal_report, public_report
 from countveil.report.what_if import what_if
 from countveil.schema.plan import Plan
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
 
 

@@ -1,8 +1,11 @@
-"""Statements that hold for every engine: counts equal brute force, bad records are named."""
+"""Statements that hold for every engine: counts equal brute force, bad records are named, workers do
+what they are given, and one seed gives one release.
+"""
 
 import csv
 import os
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -12,13 +15,19 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from countveil import Seeded, infer, pipeline
+from countveil.assess.risk_map import internal_map, public_map
 from countveil.engines.registry import ENGINES, open_engine
-from countveil.errors import InputError, PlanError, RecordsError
+from countveil.errors import CertificateError, InputError, PlanError, RecordsError
+from countveil.infer import tree_passes
+from countveil.measure import boundary
+from countveil.postprocess import descent
 from countveil.schema.plan import Plan
 from countveil.starter import write_start
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
+only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 
 def dense(counts, level: str) -> np.ndarray:
@@ -115,9 +124,33 @@ def as_renamed(folder: Path) -> str:
     return 'path = "renamed.csv"\ncolumns = { area = "GEO ID", AGE = \'a"ge\' }'
 
 
-@every_engine
+def as_folder(folder: Path) -> str:
+    (folder / "all.parquet").mkdir()
+    table = pa.csv.read_csv(folder / "people.csv")
+    pq.write_table(table.slice(0, 3), folder / "all.parquet" / "part-0.parquet")
+    pq.write_table(table.slice(3), folder / "all.parquet" / "part-1.parquet")
+    return 'path = "all.parquet"'
+
+
+def as_view(folder: Path) -> str:
+    from countveil.engines.spark.session import open_session
+
+    frame = open_session().createDataFrame(pa.csv.read_csv(folder / "people.csv"))
+    frame.createOrReplaceTempView("everyone")
+    return 'query = "SELECT area, AGE, SEX FROM everyone -- all of them"'
+
+
+SOURCES = {
+    "local": [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed],
+    "plain": [as_parquet, as_counts, as_semicolons, as_renamed],
+    "spark": [as_parquet, as_folder, as_view, as_counts, as_semicolons, as_renamed],
+}
+
+
 @pytest.mark.parametrize(
-    "source", [as_parquet, as_query, as_database, as_counts, as_semicolons, as_renamed]
+    ("engine", "source"),
+    [(engine, source) for engine, sources in SOURCES.items() for source in sources],
+    indirect=["engine"],
 )
 def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
     line = source(tiny.parent)
@@ -181,7 +214,7 @@ def test_a_path_names_one_file_and_nothing_in_it_is_a_value(engine, tiny, name):
         assert (dense(counts, level) == expected).all()
 
 
-@every_engine
+@only_local
 def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -194,7 +227,7 @@ def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, 
     assert Path.cwd() == elsewhere
 
 
-@every_engine
+@only_local
 def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
     with duckdb.connect(str(tiny.parent / "d.duckdb")) as connection:
         source = tiny.parent / "people.csv"
@@ -224,6 +257,15 @@ def test_blank_and_nan_persons_are_nobody(engine, tiny):
         pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
         with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person"):
             open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@every_engine
+def test_codes_that_are_numbers_have_lost_their_zeros_and_are_refused(engine, tiny):
+    tiny.write_text(TINY_PLAN.replace("people.csv", "people.parquet"))
+    rows = {"area": [1, 2], "AGE": ["old", "old"], "SEX": ["f", "m"]}
+    pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
+    with pytest.raises(RecordsError, match="column 'area' holds .*codes are text so that leading"):
+        open_engine(engine).tabulate(Plan.load(tiny))
 
 
 @every_engine
@@ -330,7 +372,7 @@ def test_files_that_are_no_records(engine, tiny, content, name, message):
     assert SENTINEL not in str(caught.value)
 
 
-@every_engine
+@only_local
 def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     def refuse(line: str, message: str) -> None:
         tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
@@ -360,6 +402,35 @@ def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     assert not (tiny.parent / "x.csv").exists()
 
 
+def test_sources_that_spark_does_not_read(spark_session, tiny):
+    def refuse(line: str, message: str) -> None:
+        tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+        with pytest.raises(InputError) as caught:
+            open_engine("spark").tabulate(Plan.load(tiny))
+        assert message in str(caught.value)
+        assert SENTINEL not in str(caught.value)
+
+    refuse('path = "none.csv"', "no such file")
+    refuse('path = "."', "is a folder")
+    refuse('path = "hdfs://somewhere/people.csv"', "is not named as Parquet")
+    refuse('query = "DROP TABLE x"', "cannot be run")
+    refuse('query = "SELECT 1; SELECT 2"', "cannot be run")
+    refuse('query = "INSERT INTO x SELECT 1"', "cannot be run")
+    refuse('query = "SELECT 1) x; DROP TABLE y --"', "cannot be run")
+    refuse('query = "SELECT * FROM nowhere"', "nowhere")
+    refuse('database = "people.csv"\nquery = "SELECT 1"', "which Spark does not read")
+    refuse('path = "people.csv"\ncolumns = { Q = "x" }', "records.columns.Q: no level or attribute")
+    refuse(
+        "query = \"SELECT 1 AS area, 'old' AS AGE, 'f' AS SEX\"",
+        "codes are text so that leading zeros",
+    )
+    refuse(
+        f"query = \"SELECT 'A1' AS area, 'old' AS AGE, '{SENTINEL}' AS SEX\"",
+        "some rows: column SEX: not a declared category",
+    )
+    refuse('query = "SELECT 1 AS __countveil_x"', "are reserved")
+
+
 @every_engine
 def test_an_unreadable_file_is_refused(engine, tiny):
     if os.getuid() == 0:
@@ -383,6 +454,81 @@ def test_a_plan_without_records_is_refused(engine, tiny):
         open_engine(engine).tabulate(Plan.load(tiny))
 
 
+@dataclass(frozen=True)
+class Squares:
+    def run(self, task: int) -> int:
+        if task < 0:
+            raise CertificateError("negative")
+        return task**2
+
+
+@every_engine
+def test_workers_do_tasks_in_order_and_raise_what_a_task_raised(engine, tmp_path):
+    with open_engine(engine).workers(2) as workers:
+        workers.reach(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        for large in (True, False):
+            done = workers.map(Squares(), iter(range(9)), large=large)
+            assert list(done) == [n**2 for n in range(9)]
+        with pytest.raises(CertificateError, match="^negative$"):
+            list(workers.map(Squares(), [1, -1, 2], large=True))
+        assert list(workers.map(Squares(), [], large=True)) == []
+        assert workers.retries == 0
+        assert workers.peak_memory >= 0
+
+
+@every_engine
+def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(boundary, "_VALUES", 3000)  # several parts a level
+    write_start(tmp_path / "start", people=400, seed=3)
+    plan = Plan.load(tmp_path / "start" / "plan.toml")
+    # The reference is made in this process alone.
+    pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1)
+    monkeypatch.setattr(boundary, "_MANY", 1)
+    monkeypatch.setattr(descent, "_MANY", 2)
+    pipeline.release(plan, to=tmp_path / "out", rng=Seeded(7), engine=engine, workers=2)
+    expected, found = (
+        {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+        for out in (tmp_path / "reference", tmp_path / "out")
+    )
+    for folder in ("measurements/", "estimates/"):
+        assert len([name for name in expected if name.startswith(folder)]) > 2
+    assert found == expected
+    assert not list((tmp_path / "out-internal" / "parts").iterdir())
+
+
+@every_engine
+def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, tiny, monkeypatch):
+    monkeypatch.setattr(boundary, "_VALUES", 15)  # several row groups
+    monkeypatch.setattr(tree_passes, "_VALUES", 15)  # several runs of families
+    text = TINY_PLAN.replace('"AGE*SEX" =', 'AGE = "1/4"\n"AGE*SEX" =').replace('"3/4"', '"1/2"')
+    tiny.write_text(text + '[postprocess]\nmethod = "top-down"\nconfidence = 0.9\n')
+    plan = Plan.load(tiny)
+    release = pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(7), workers=1)
+    counts = open_engine("local").tabulate(plan)
+    areas = {"east": ["A1", "A4"], "all": ["A1", "A2", "A3", "A4", "A5"]}
+
+    def found(name: str, workers) -> list[pa.Table]:
+        squares = infer.least_squares(
+            release.measurements, plan, workers=None if workers == 1 else workers
+        )
+        made = infer.replicates(release, count=20, workers=workers, work=tiny.parent / name)
+        public = public_map(release.measurements, release.geography, prior=0.1, workers=workers)
+        inside = internal_map(release.measurements, counts, prior=0.1, workers=workers)
+        return [
+            *(squares.estimate(level, "AGE*SEX") for level in plan.levels),
+            squares.areas(areas, "SEX").table(),
+            *(made.interval(level, "AGE") for level in plan.levels),
+            *(table for found in (public, inside) for table in (found.groups, found.worst)),
+        ]
+
+    expected = found("reference", 1)
+    with open_engine(engine).workers(2) as workers:
+        for one, other in zip(expected, found("replicates", workers), strict=True):
+            assert one.equals(other)
+    assert all(table.num_rows for table in expected)
+
+
 def test_unknown_engines_list_the_known_ones():
-    with pytest.raises(InputError, match="no engine 'cloud'; choose from local"):
+    with pytest.raises(InputError, match="no engine 'cloud'; choose from local, spark"):
         open_engine("cloud")

@@ -10,6 +10,7 @@ from countveil import Ledger, Secure, Seeded, measure
 from countveil.congenial import KNormGradient, Theta
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError, VerificationError
 from countveil.measure import one_estimate
+from countveil.measure.parts import Parts
 
 THETA = Theta(("how many people there are",), "people are independent", "one person's number")
 MEAN = KNormGradient("mean", epsilon="1", bounds=[(0, 1)], box=[(0, 1)], points=101)
@@ -76,8 +77,7 @@ def test_a_crash_keeps_the_draw(tmp_path, monkeypatch):
     monkeypatch.setattr(one_estimate.storage, "make_folder", full)
     with pytest.raises(Interrupted):
         drawn(tmp_path)
-    (part,) = (tmp_path / "out-internal" / "parts").glob("*.parquet")
-    kept = json.loads(part.read_text())
+    kept = json.loads(Parts(tmp_path / "out-internal" / "parts").read("estimate", 0))
     monkeypatch.undo()
     assert drawn(tmp_path).tolist() == kept
 

@@ -24,7 +24,7 @@ from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.realised import realised
 from countveil.cli.application import app
 from countveil.errors import CountveilError, InputError, MissingExtra
-from countveil.measure import boundary
+from countveil.measure import drawing
 from countveil.release.attachment import attach
 from countveil.report import lenses
 from countveil.report.decision_sheet import decision_sheet
@@ -103,12 +103,12 @@ def test_its_numbers_are_those_of_the_plan(made, html):
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-    fixed, real = {}, boundary._noisy
+    fixed, real = {}, drawing.noisy
 
-    def noisy(counts, plan, level, start, stop, rng):
-        return fixed.setdefault((level, start, stop), real(counts, plan, level, start, stop, rng))
+    def noisy(plan, task, rng):
+        return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(boundary, "_noisy", noisy)
+    monkeypatch.setattr(drawing, "noisy", noisy)
     pages = []
     for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)

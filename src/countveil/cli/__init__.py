@@ -10,6 +10,7 @@ from countveil.cli import (
     intervals_command,
     report_command,
     reproduce_command,
+    status_command,
 )
 from countveil.cli.application import main
 
@@ -24,4 +25,5 @@ __all__ = [
     "main",
     "report_command",
     "reproduce_command",
+    "status_command",
 ]

@@ -9,7 +9,7 @@ import typer
 
 from countveil.cli import lenses, showing
 from countveil.cli.application import command
-from countveil.cli.commands import AsJson, Priors, Quiet, ShowValues
+from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues, Workers
 from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
 
@@ -40,6 +40,8 @@ def assess(
     places: Annotated[
         str | None, typer.Option(help="The level that maps are summed up by; the highest if not.")
     ] = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
     exact: Annotated[
         str, typer.Option(help="Column of exact counts in a file.", rich_help_panel=_LOSS)
     ] = "exact",
@@ -153,7 +155,7 @@ def assess(
         given |= {"confidence": confidence, "as_json": as_json}
         if out.is_dir():
             lenses.show_loss_of_release(
-                *(out, *counts_again(out, internal, plan, show_values)),
+                *(out, *counts_again(out, internal, plan, show_values, engine)),
                 of=of,
                 strata=strata,
                 **given,
@@ -166,7 +168,7 @@ def assess(
             raise InputError("sensitive: name the attribute the attack is after with --sensitive")
         known: dict[str, Any] = {"identifiers": identifiers or [], "sensitive": sensitive}
         if out.is_dir():
-            done, exact_counts = counts_again(out, internal, plan, show_values)
+            done, exact_counts = counts_again(out, internal, plan, show_values, engine)
             known |= {"level": level, "releases": releases, "as_json": as_json, "quiet": quiet}
             lenses.show_homogeneity_of_release(out, done, exact_counts, **known)
         else:
@@ -183,6 +185,7 @@ def assess(
             }
             lenses.show_homogeneity_of_file(out, **known)
         return
+    from countveil import open_engine
     from countveil.assess.risk_map import internal_map, public_map
     from countveil.assess.summary import summarise
     from countveil.release import Release
@@ -194,7 +197,7 @@ def assess(
         raise InputError(
             "assess: --plan names the records that --internal reads; give both, or none"
         )
-    counts = counts_again(out, internal, plan, show_values)[1] if internal else None
+    counts = counts_again(out, internal, plan, show_values, engine)[1] if internal else None
     geography = done.geography
     _refuse_unknown_level(done.plan.measured_levels, level)
     _refuse_unknown_level(done.plan.levels, places)
@@ -204,18 +207,22 @@ def assess(
     lowest = min(item.prior for item in summary.attacks)
     how: dict[str, Any] = {"prior": lowest, "level": summary.level, "places": places}
     units = geography.units(summary.level)
-    with showing.progress("mapping published values", units, quiet) as step:
-        found = public_map(done.measurements, geography, progress=lambda at, _: step(at), **how)
-    maps = [found]
-    if counts is not None:
-        from countveil.measure.run import internal_of
+    # Processes take longer to start than most maps take; executors are there already.
+    alone = 1 if engine == "local" and workers is None else workers
+    with open_engine(engine).workers(alone) as team:
+        how["workers"] = team
+        with showing.progress("mapping published values", units, quiet) as step:
+            found = public_map(done.measurements, geography, progress=lambda at, _: step(at), **how)
+        maps = [found]
+        if counts is not None:
+            from countveil.measure.run import internal_of
 
-        with showing.progress("mapping everyone", units, quiet) as step:
-            realised = internal_map(
-                done.measurements, counts, progress=lambda at, _: step(at), **how
-            )
-        realised.write(internal_of(out))
-        maps.append(realised)
+            with showing.progress("mapping everyone", units, quiet) as step:
+                realised = internal_map(
+                    done.measurements, counts, progress=lambda at, _: step(at), **how
+                )
+            realised.write(internal_of(out))
+            maps.append(realised)
     if as_json:
         document = {**summary.document, "maps": [item.document for item in maps]}
         document["audience"] = maps[-1].audience

@@ -25,6 +25,9 @@ Priors = Annotated[
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes; one per core if not given.")
 ]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Where records are counted and worked on: local, spark.")
+]
 LedgerPath = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; the plan's own if not given.")
 ]
@@ -111,6 +114,7 @@ def init(
 @command
 def check(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
+    engine: EngineName = "local",
     show_values: ShowValues = False,
     schema: Annotated[
         bool, typer.Option("--json-schema", help="Print the JSON Schema of plan files, and stop.")
@@ -132,7 +136,7 @@ def check(
     from countveil.schema.plan import Plan
 
     loaded = Plan.load(plan)
-    pipeline.check(loaded, show_values=show_values)
+    pipeline.check(loaded, engine=engine, show_values=show_values)
     pipeline.refuse_risk_above_limit(loaded)
     cost = showing.cost_of(loaded)
     if as_json:
@@ -171,10 +175,23 @@ def release(
     plan: PlanPath,
     to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
     ledger: LedgerPath = None,
-    engine: Annotated[str, typer.Option(help="Where records are counted.")] = "local",
+    engine: EngineName = "local",
     show_values: ShowValues = False,
     above_limit: Annotated[
         bool, typer.Option("--above-limit", help="Accept a risk above the plan's limit.")
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart/--resume",
+            help="Begin an unfinished release anew; without it, go on where it stopped.",
+        ),
+    ] = False,
+    charge_again: Annotated[
+        bool,
+        typer.Option(
+            "--charge-again", help="With --restart, after the charge: pay in full once more."
+        ),
     ] = False,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -182,7 +199,9 @@ def release(
 ) -> None:
     """Charge the ledger, draw the noise once, make the tables, and write the release folder.
 
-    Run it again after any interruption: it resumes, and neither charges nor draws twice.
+    Run it again after any interruption: it resumes, and neither charges nor draws twice. --restart
+    sets what was begun aside, in a private folder, and begins a release of its own; once noise was
+    charged, that takes --charge-again and a second charge.
 
     Example: `countveil release plan.toml --to out`
     """
@@ -190,6 +209,8 @@ def release(
     from countveil.randomness import Secure
     from countveil.schema.plan import Plan
 
+    if charge_again and not restart:
+        raise InputError("--charge-again: goes with --restart; without it nothing is drawn again")
     loaded = Plan.load(plan)
     manifest = to / "manifest.json"
     before = manifest.read_bytes() if manifest.exists() else None
@@ -202,6 +223,8 @@ def release(
             engine=engine,
             show_values=show_values,
             above_limit=above_limit,
+            restart=restart,
+            charge_again=charge_again,
             workers=workers,
             progress=progress,
         )
@@ -236,6 +259,7 @@ def postprocess(
         Path | None,
         typer.Option("--plan", help="A plan with another [postprocess] or other constraints."),
     ] = None,
+    engine: EngineName = "local",
     workers: Workers = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -244,13 +268,15 @@ def postprocess(
 
     Example: `countveil postprocess out --plan plan.toml`
     """
-    from countveil import pipeline
+    from countveil import open_engine, pipeline
     from countveil.schema.plan import Plan
 
-    with showing.levels(quiet, counting=False) as progress:
-        done = pipeline.estimate(
-            out, None if plan is None else Plan.load(plan), workers=workers, progress=progress
-        )
+    other = None if plan is None else Plan.load(plan)
+    with (
+        showing.levels(quiet, counting=False) as progress,
+        open_engine(engine).workers(workers) as team,
+    ):
+        done = pipeline.estimate(out, other, engine=engine, workers=team, progress=progress)
     if as_json:
         showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
     elif "estimates" not in done.manifest:

@@ -211,9 +211,10 @@ def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet
 
     from countveil import storage
+    from countveil.schema.delimited import without_formulas
 
     with storage.replacing(path) as temporary:
         if path.suffix == ".csv":
-            pyarrow.csv.write_csv(table, temporary)
+            pyarrow.csv.write_csv(without_formulas(table), temporary)
         else:
             pyarrow.parquet.write_table(table, temporary)

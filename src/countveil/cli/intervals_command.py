@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.application import command
-from countveil.cli.commands import AsJson, OutPath, Quiet, Workers
+from countveil.cli.commands import AsJson, EngineName, OutPath, Quiet, Workers
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from countveil.infer.interval_tables import Places
     from countveil.release import Release
     from countveil.schema.geography import Geography
+    from countveil.workers import Workers as Team
 
 _LEAST_SQUARES, _REPLICATES = _METHODS = ("least-squares", "replicates")
 _CONFIDENCE, _COUNT, _SEED = 0.9, 200, 1
@@ -55,6 +57,7 @@ def intervals(
     seed: Annotated[
         int | None, typer.Option(help="Of the replicates; no privacy hangs on it.")
     ] = None,
+    engine: EngineName = "local",
     workers: Workers = None,
     work: Annotated[
         Path | None,
@@ -101,11 +104,29 @@ def intervals(
     geography = release.geography
     places = _places(geography, level, areas)
     chosen = confidence if confidence is not None else (release.plan.confidence or _CONFIDENCE)
-    if method == _LEAST_SQUARES:
-        found: LeastSquares | Replicates = _least_squares(release, geography, chosen)
-    else:
-        found = _replicates(release, chosen, count, seed, workers, work, quiet)
-    asked = _Asked(found, places, tuple(queries), chosen)
+    with _hired(engine, workers) as team:
+        if method == _LEAST_SQUARES:
+            found: LeastSquares | Replicates = _least_squares(release, geography, chosen, team)
+        else:
+            found = _replicates(release, chosen, count, seed, team, work, quiet)
+        asked = _Asked(found, places, tuple(queries), chosen)
+        _give(asked, release, method, to, as_json, quiet)
+
+
+def _hired(engine: str, workers: int | None) -> AbstractContextManager[int | Team | None]:
+    """Return the workers of an engine; processes of this machine are started by who needs them."""
+    from countveil import open_engine
+
+    opened = open_engine(engine)
+    return nullcontext(workers) if engine == "local" else opened.workers(workers)
+
+
+def _give(
+    asked: _Asked, release: Release, method: str, to: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Write all rows, or print them or the first of them."""
+    from countveil.report import interval_files
+
     document = asked.about(release, method)
     if to is not None:
         with showing.progress("estimating", asked.rows, quiet) as step:
@@ -204,11 +225,17 @@ def _places(geography: Geography, level: str | None, areas: Path | None) -> Plac
     return level
 
 
-def _least_squares(release: Release, geography: Geography, confidence: float) -> LeastSquares:
+def _least_squares(
+    release: Release, geography: Geography, confidence: float, team: int | Team | None
+) -> LeastSquares:
     from countveil.infer import least_squares
 
     return least_squares(
-        release.measurements, release.plan, geography=geography, confidence=confidence
+        release.measurements,
+        release.plan,
+        geography=geography,
+        confidence=confidence,
+        workers=None if isinstance(team, int) else team,
     )
 
 
@@ -217,7 +244,7 @@ def _replicates(
     confidence: float,
     count: int | None,
     seed: int | None,
-    workers: int | None,
+    team: int | Team | None,
     work: Path | None,
     quiet: bool,
 ) -> Replicates:
@@ -231,7 +258,7 @@ def _replicates(
             release,
             count=count,
             seed=_SEED if seed is None else seed,
-            workers=workers,
+            workers=team,
             work=work,
             progress=lambda done, _: step(done),
         )

@@ -16,7 +16,7 @@ _RUN = "run.json"
 
 
 def counts_again(
-    out: Path, internal: bool, plan: Path | None, show_values: bool
+    out: Path, internal: bool, plan: Path | None, show_values: bool, engine: str = "local"
 ) -> tuple[Release, Any]:
     """Return a release and the counts it was made from, once more from the records of its plan.
 
@@ -36,7 +36,7 @@ def counts_again(
     if loaded.measuring_digest != done.plan.measuring_digest:
         raise InputError(f"{path}: measures something else than {out}; name that release's plan")
     key, hashed = _hash_of_records(out, done.manifest.get("release"))
-    counts = open_engine("local", show_values=show_values).tabulate(loaded)
+    counts = open_engine(engine, show_values=show_values).tabulate(loaded)
     if not hmac.compare_digest(counts.keyed_hash(key), hashed):
         raise InputError(
             f"{path}: its records are not those that {out} was released from; restore them, or name "

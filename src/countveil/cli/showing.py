@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from countveil.measure.boundary import Progress
+    from countveil.measure.progress import Progress
     from countveil.schema.plan import Plan
 
 

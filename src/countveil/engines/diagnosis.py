@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from countveil.engines.source import RESERVED, Source
-from countveil.errors import RecordsError
-from countveil.schema.attributes import listed
+from countveil.engines import rules
+from countveil.engines.rules import RESERVED, SHOWN
+from countveil.engines.source import Source
 from countveil.schema.plan import Plan
-
-_SHOWN = 5
 
 
 def explain(source: Source, plan: Plan) -> NoReturn:
@@ -20,14 +18,13 @@ def explain(source: Source, plan: Plan) -> NoReturn:
         source,
         blank,
         source.geocode,
-        f"column {lowest}: no geography code; every row names its {lowest}",
+        rules.no_geocode(lowest),
     )
     _refuse_if(
         source,
         f"{source.geocode} NOT IN (SELECT code FROM {RESERVED}units)",
         source.geocode,
-        f"column {lowest}: a code that the crosswalk does not list; add the {lowest} to the "
-        f"crosswalk, or mend the code",
+        rules.unknown_geocode(lowest),
     )
     for attribute in plan.schema.attributes:
         text = source.text(attribute.name)
@@ -35,15 +32,13 @@ def explain(source: Source, plan: Plan) -> NoReturn:
             source,
             f"coalesce({text}, '') = ''",
             text,
-            f"column {attribute.name}: a missing code; fill it in, or declare the category that "
-            f"stands for missing under records.missing",
+            rules.missing_code(attribute),
         )
         _refuse_if(
             source,
             f"{source.category(attribute)} IS NULL",
             text,
-            f"column {attribute.name}: not a declared category; choose from "
-            f"{listed(attribute.categories)}",
+            rules.unknown_category(attribute),
         )
     raise AssertionError("rows that could not be counted, and no rule they break")
 
@@ -57,13 +52,13 @@ def check_counts(source: Source) -> None:
         f"TRY_CAST({source.counts} AS DOUBLE) IS NULL OR TRY_CAST({source.counts} AS BIGINT) "
         f"IS DISTINCT FROM TRY_CAST({source.counts} AS DOUBLE)",
         text,
-        "column of counts: not a whole number; a count is 0 or more",
+        rules.NOT_WHOLE,
     )
     _refuse_if(
         source,
         f"TRY_CAST({source.counts} AS BIGINT) < 0",
         text,
-        "column of counts: a negative count; a count is 0 or more",
+        rules.NEGATIVE,
     )
 
 
@@ -76,13 +71,8 @@ def check_persons(source: Source) -> None:
         source,
         f"coalesce({text}, '') = '' OR {not_a_number}",
         source.person,
-        "column of records.person_id: no person; every row belongs to someone",
+        rules.NOBODY,
     )
-
-
-def refuse_empty(source: Source, plan: Plan) -> NoReturn:
-    """Refuse records without a row."""
-    raise RecordsError(f"{source.label}: no rows; it should hold one row per {plan.unit}")
 
 
 def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:
@@ -90,14 +80,8 @@ def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:
     numbered = f"(SELECT row_number() OVER () AS {RESERVED}row, * FROM {source.relation})"
     found = source.connection.execute(
         f"SELECT {RESERVED}row, {value} FROM {numbered} WHERE {broken} "
-        f"ORDER BY {RESERVED}row LIMIT {_SHOWN + 1}"
+        f"ORDER BY {RESERVED}row LIMIT {SHOWN + 1}"
     ).fetchall()
-    if not found:
-        return
-    rows = ", ".join(str(row) for row, _ in found[:_SHOWN])
-    more = " and more" if len(found) > _SHOWN else ""
-    values = ""
-    if source.show_values:
-        values = " (" + ", ".join(repr(value) for _, value in found[:_SHOWN]) + ")"
-    several = "s" if len(found) > 1 else ""
-    raise RecordsError(f"{source.label}: row{several} {rows}{more}: {rule}{values}")
+    if found:
+        rows, values = zip(*found, strict=True)
+        raise rules.broken(source.label, rows, rule, values if source.show_values else None)

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from countveil.engines import diagnosis
-from countveil.engines.source import RESERVED, Source, open_source
+from countveil.engines import diagnosis, rules
+from countveil.engines.rules import RESERVED
+from countveil.engines.source import Source, open_source
 from countveil.errors import PlanError
 from countveil.numerics import IntArray
 from countveil.schema.geography import Geography
@@ -21,6 +22,7 @@ from countveil.schema.plan import Plan
 from countveil.tabulate import counts as counting
 from countveil.tabulate.counts import Counts
 from countveil.tabulate.private_folder import private_folder
+from countveil.workers import Processes
 
 _ROWS = 1 << 17
 _TALLY = f"{RESERVED}tally"
@@ -59,13 +61,17 @@ class LocalEngine:
                     ):
                         diagnosis.explain(source, plan)
                     if not source.one(f"SELECT count(*) FROM {_TALLY}"):
-                        diagnosis.refuse_empty(source, plan)
+                        raise rules.no_rows(source.label, plan)
                     entries = _sorted_tally(source)
                     return counting.build(
                         geography, plan.schema.cells, entries, plan.counting_digest
                     )
             finally:
                 source.close()
+
+    def workers(self, number: int | None = None) -> Processes:
+        """Return processes of this machine: one per core, unless a number is given."""
+        return Processes(number or len(os.sched_getaffinity(0)))
 
 
 def _count(source: Source, plan: Plan, geography: Geography) -> None:

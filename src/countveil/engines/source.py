@@ -11,15 +11,15 @@ from typing import Any
 
 import duckdb
 
-from countveil.errors import PlanError, RecordsError, Stopped
-from countveil.schema.attributes import Attribute, listed
+from countveil.engines import rules
+from countveil.engines.records_file import locate
+from countveil.errors import RecordsError, Stopped
+from countveil.schema.attributes import Attribute
 from countveil.schema.delimited import read_header
 from countveil.schema.plan import Plan
 
 # Errors about the SQL text; all others may quote a value taken from a record.
 _ABOUT_SQL = (duckdb.ParserException, duckdb.CatalogException)
-
-RESERVED = "__countveil_"  # how names of our own begin
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,43 +80,31 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
     """Open the records of a plan and find the columns it names."""
     records = plan.records
     assert records is not None
-    label, kind, database = _where(plan)
+    place = locate(plan)
+    label, kind = place.label, place.kind
+    database = place.path if kind == "query" else None
     connection = _connect(database, spill, memory, threads)
     try:
         with _translated(label, kind, show_values):
             relation = _relation(plan, kind, connection, label)
             found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
             types = {row[0]: str(row[1]) for row in found}
-            if any(name.lower().startswith(RESERVED) for name in types):
-                raise RecordsError(f"{label}: columns that begin with {RESERVED} are reserved")
+            rules.refuse_reserved(label, list(types))
         lowest = plan.levels[-1]
         renamed = records.columns
-        for name in renamed:
-            known = [lowest, *(item.name for item in plan.schema.attributes)]
-            if name not in known:
-                raise PlanError(
-                    f"{plan.name}: records.columns.{name}: no level or attribute of that name is "
-                    f"read; choose from {listed(known)}"
-                )
+        rules.refuse_unknown_renames(plan)
 
         def column(name: str, key: str) -> str:
             if name not in types:
                 # Without a header, the first line of a CSV file is a record.
                 shown = kind == "Parquet" or show_values
-                has = f"; its columns are {listed(types, 20)}" if shown else ""
-                raise RecordsError(
-                    f"{label}: no column {name!r} for {key}{has}; rename the column, or map it under "
-                    f"records.columns"
-                )
+                raise rules.no_column(label, name, key, list(types) if shown else None)
             return identifier(name)
 
         geocode = column(renamed.get(lowest, lowest), f"the level {lowest}")
         geocode_type = types[renamed.get(lowest, lowest)]
         if not geocode_type.startswith(("VARCHAR", "ENUM")):
-            raise RecordsError(
-                f"{label}: column {renamed.get(lowest, lowest)!r} holds {geocode_type}, and codes are "
-                f"text so that leading zeros survive; store it as text"
-            )
+            raise rules.not_text(label, renamed.get(lowest, lowest), geocode_type)
         return Source(
             connection=connection,
             label=label,
@@ -148,28 +136,6 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """Quote a text value."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _where(plan: Plan) -> tuple[str, str, Path | None]:
-    records = plan.records
-    assert records is not None
-    path = records.path if records.path is not None else records.database
-    if path is None:
-        return f"{plan.name}: records.query", "query", None
-    file = plan.folder / path
-    if not file.is_file():
-        what = "is a folder" if file.is_dir() else "no such file"
-        raise RecordsError(f"{file}: {what}; records.path and records.database name a file")
-    try:
-        with file.open("rb") as opened:
-            empty = not opened.read(1)
-    except OSError as error:
-        raise RecordsError(f"{file}: {error.strerror}; make it readable for this user") from error
-    if empty:
-        raise RecordsError(f"{file}: the file is empty; it should hold one row per {plan.unit}")
-    if records.path is None:
-        return f"{file}: records.query", "query", file
-    return str(file), "Parquet" if file.suffix.lower() in (".parquet", ".pq") else "CSV", None
 
 
 def _connect(
@@ -248,8 +214,6 @@ def _translated(label: str, kind: str, show_values: bool) -> Iterator[None]:
             raise RecordsError(
                 f"{label}: counting needs more memory or disk than there is"
             ) from error
-        what = "be run" if kind == "query" else f"be read as {kind}"
-        hint = "" if show_values else ", or see the values at fault with --show-values"
-        raise RecordsError(f"{label}: cannot {what}{detail}; check the file{hint}") from (
+        raise rules.unreadable(label, kind, detail=detail, show_values=show_values) from (
             error if show_values else None
         )

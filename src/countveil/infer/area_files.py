@@ -20,6 +20,7 @@ from countveil.numerics import IntArray
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.geography import Geography
+from countveil.schema.unpacking import refuse_bomb
 
 AREA, GEOCODE = "area", "geocode"
 _ROWS = "a row for each area and unit of it"
@@ -125,6 +126,7 @@ def _read(path: Path, column: str) -> tuple[pa.DictionaryArray, pa.StringArray]:
     wanted = [AREA, column]
     with _translated(path):
         if _is_parquet(path):
+            refuse_bomb(path, wanted, f"a file of areas has {_ROWS}")
             table = pa.parquet.read_table(path, columns=wanted)
             _refuse_numbers(path, table)
         else:

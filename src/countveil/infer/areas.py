@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,9 @@ from countveil.infer.area_covariance import Membership, area_covariance, members
 from countveil.infer.cell_tables import laid_out, settled
 from countveil.infer.interval import normal_interval
 from countveil.infer.subspaces import Asked
-from countveil.infer.tree_passes import Values
 from countveil.infer.tree_shape import covers
+from countveil.infer.tree_tasks import Values
 from countveil.infer.tree_values import Fit
-from countveil.infer.working_ahead import ahead
 from countveil.numerics import FloatArray, IntArray
 from countveil.schema.attributes import listed
 from countveil.schema.geography import Geography
@@ -213,9 +212,7 @@ def _sums(fit: Fit, levels: Sequence[Membership], areas: int) -> Values:
             for start, stop in fit.passes.runs(level)
             if ((here.members >= start) & (here.members < stop)).any()
         ]
-        for (start, stop), parts in zip(
-            touched, ahead(partial(fit.part, level), touched), strict=True
-        ):
+        for (start, stop), parts in zip(touched, fit.parts(level, touched), strict=True):
             inside = (here.members >= start) & (here.members < stop)
             pairs = (here.areas[inside], here.members[inside] - start)
             adder = sp.csr_array((np.ones(len(pairs[0])), pairs), shape=(areas, stop - start))

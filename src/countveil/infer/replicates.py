@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,15 +21,16 @@ from countveil.errors import InputError
 from countveil.infer.remeasured import Remeasured
 from countveil.infer.spread import Held, Replicates
 from countveil.infer.two_pass import least_squares
+from countveil.measure import manifest
 from countveil.postprocess.descent import Job, descend, refuse_other_measurements
 from countveil.postprocess.estimates import Estimates
-from countveil.postprocess.pool import Pool
 from countveil.randomness import Seeded
 from countveil.release import Release
 from countveil.schema.plan import Plan
+from countveil.workers import Workers, beyond_here, hired
 
 LEAST = 20
-_DONE, _IDENTITY = "done", "replicates.json"
+_DONE, _IDENTITY, _ATTEMPT = "done", "replicates.json", ".attempt-"
 
 
 def replicates(
@@ -36,7 +39,7 @@ def replicates(
     *,
     count: int = 200,
     seed: int = 1,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     work: str | Path | None = None,
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Replicates:
@@ -44,7 +47,8 @@ def replicates(
 
     `work` is a folder that keeps finished replicates, so that more can be added and a stopped run goes
     on; without it they lie in a temporary folder that lives as long as the result. `plan` may be
-    another that measures the same: its post-processing is replicated then.
+    another that measures the same: its post-processing is replicated then. `workers` are a number of
+    processes, or those of an engine.
     """
     for name, number in (("count", count), ("seed", seed)):
         if isinstance(number, bool) or not isinstance(number, int):
@@ -62,14 +66,21 @@ def replicates(
         )
     held = Held() if work is None else None
     folder = Path(str(work)) if held is None else held.folder
-    job = _Again(release.folder.resolve(), release.manifest["release"], plan, folder, seed)
+    job = _Again(
+        release.folder.resolve(), release.manifest["release"], plan, folder.absolute(), seed
+    )
     estimates = release.estimates
     _begin(folder, {"release": release.manifest["release"], "plan": plan.digest, "seed": seed})
-    workers = workers or len(os.sched_getaffinity(0))
-    with Pool(job, min(workers, count)) as pool:
-        for done, _ in enumerate(pool.map(range(count), large=True)):
+    if workers is None or isinstance(workers, int):
+        workers = min(workers or len(os.sched_getaffinity(0)), count)
+    with hired(workers) as team:
+        team.reach(job.release / manifest.NAME)
+        team.reach(folder)
+        for done, _ in enumerate(team.map(job, range(count), large=True)):
             progress(done + 1, count)
-    unbiased = least_squares(release.measurements, plan, geography=estimates.geography)
+    unbiased = least_squares(
+        release.measurements, plan, geography=estimates.geography, workers=beyond_here(workers)
+    )
     return Replicates(estimates, unbiased, plan, folder, count, held)
 
 
@@ -88,11 +99,19 @@ class _Again:
         if (place / _DONE).exists():
             return
         estimates, released = _read(self.release, self.identity)
-        storage.make_folder(place, 0o700)
         rng = Seeded(self.seed * 1_000_003 + number)
-        job = Job(Remeasured(released.measurements, estimates, rng), self.plan, place, rng)
-        descend(job, estimates.geography)
-        storage.write_bytes(place / _DONE, b"")
+        # Another worker may try the same replicate: each has a folder of its own until it is done.
+        with tempfile.TemporaryDirectory(prefix=_ATTEMPT, dir=self.folder) as attempt:
+            mine = Path(attempt) / "replicate"
+            storage.make_folder(mine, 0o700)
+            job = Job(Remeasured(released.measurements, estimates, rng), self.plan, mine, rng)
+            descend(job, estimates.geography)
+            storage.write_bytes(mine / _DONE, b"")
+            try:
+                mine.rename(place)
+            except OSError:
+                if not (place / _DONE).exists():  # else the other was first, and made the same
+                    raise
 
 
 def _begin(folder: Path, identity: dict[str, Any]) -> None:
@@ -105,6 +124,9 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
         raise InputError(
             f"{folder}: holds something else than replicates of this; name another folder"
         )
+    half = (place for place in folder.glob("[0-9]*") if not (place / _DONE).exists())
+    for left in (*folder.glob(f"{_ATTEMPT}*"), *half):
+        shutil.rmtree(left)
 
 
 def _found(path: Path) -> Any:

@@ -1,7 +1,8 @@
-"""One run of units on its way up or down the tree: from measured values to estimates."""
+"""A query's way up and down the tree, cut into runs of units: what they share, and what is theirs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,16 +10,13 @@ import numpy as np
 from countveil.infer.gathering import LevelGatherer
 from countveil.infer.observed_levels import Observed
 from countveil.infer.subspaces import Asked
-from countveil.infer.tree_recursion import Rung, climb, times
+from countveil.infer.tree_recursion import Rung, climb
 from countveil.infer.tree_shape import Tree
+from countveil.infer.tree_tasks import Above, Stretch, Up, Upward
 from countveil.measure.measurement import Measurements
 from countveil.numerics import Array, FloatArray
 
 _VALUES = 4_000_000  # measured values held at a time, unless one family has more
-
-Values = list[FloatArray]  # of each subspace: units × size × copies
-# Of each subspace, of what has noise and of what is exact: units × their number × copies.
-Upward = list[tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,53 +61,60 @@ class Passes:
             return [(start, min(start + most, units)) for start in range(0, units, most)]
         return self.tree.geography.batches(name, most)
 
-    def upward(self, level: int, below: Upward | None, start: int, stop: int) -> Upward:
-        """Return the estimates of units start … stop - 1 from themselves and from all below them.
+    def up(self, level: int, *, keep: bool) -> Up:
+        """Return what the runs of a level share on the way up."""
+        return Up(
+            self.measurements,
+            self.tree.geography.levels[level],
+            self.gatherers[level],
+            tuple(rungs[level] for rungs in self.rungs),
+            keep,
+        )
 
-        `below` holds the sums of the children of every unit of the level.
-        """
-        name = self.tree.geography.levels[level]
-        gatherer, units = self.gatherers[level], stop - start
-        values = None
-        if gatherer.reads_measurements:
-            values = self.measurements.units(name, start, stop)
-        fixed = {query: table[start:stop] for query, table in self.invariants[level].items()}
-        noisy, exact = gatherer.gather(values, fixed, units)
-        kind = self.tree.kind[level][start:stop]
-        result = []
-        for number, rungs in enumerate(self.rungs):
-            rung, copies = rungs[level], self.asked.subspaces[number].copies
-            children = known_below = np.zeros((units, 0, copies))
-            if below is not None:
-                children, known_below = (part[start:stop] for part in below[number])
-            known = rung.exact(exact[number], known_below)
-            result.append((rung.estimate(kind, noisy[number], known, children), known))
-        return result
-
-    def downward(
+    def stretch(
         self,
-        number: int,
         level: int,
+        below: Upward | None,
+        above: Sequence[tuple[FloatArray, FloatArray]] | None,
         start: int,
         stop: int,
-        upward: tuple[FloatArray, FloatArray],
-        above: tuple[FloatArray, FloatArray] | None,
-    ) -> FloatArray:
-        """Return the estimates of units start … stop - 1 of a level in one subspace.
+    ) -> Stretch:
+        """Return units start … stop - 1 of a level as a task; what it holds is its own.
 
-        `above` holds the estimates of all units of the level above, and what each hands down:
-        (Σ V_c)⁻¹ (x - Σ x_c).
+        `below` holds the sums of the children of every unit of the level, `above` of each subspace the
+        estimates of all units of the level above, and what each hands down.
         """
-        rung = self.rungs[number][level]
-        noisy, exact = upward
-        if above is None:
-            return rung.histogram(noisy, exact)
-        estimates, handed = above
+        parents = self.tree.geography.parents[level][start:stop] if level else None
+        return Stretch(
+            start,
+            stop,
+            self.tree.kind[level][start:stop],
+            {query: table[start:stop] for query, table in self.invariants[level].items()},
+            None
+            if below is None
+            else [(_own(x, start, stop), _own(y, start, stop)) for x, y in below],
+            parents,
+            None if above is None else self.above(level, above, start, stop),
+        )
+
+    def above(
+        self,
+        level: int,
+        values: Sequence[tuple[FloatArray, FloatArray]],
+        start: int,
+        stop: int,
+    ) -> Above:
+        """Return what units start … stop - 1 of a level take from their parents."""
         parents = self.tree.geography.parents[level][start:stop]
-        share = times(rung.covariance, self.tree.kind[level][start:stop], handed[parents])
-        result = rung.histogram(noisy + share, exact)
+        first, last = int(parents[0]), int(parents[-1]) + 1
         places = self.tree.places[level]
-        only = places.only[places.of_unit[start:stop]]
-        if only.any():
-            result[only] = estimates[parents[only]]
-        return result
+        return Above(
+            parents - first,
+            places.only[places.of_unit[start:stop]],
+            tuple((_own(x, first, last), _own(y, first, last)) for x, y in values),
+        )
+
+
+def _own(rows: FloatArray, start: int, stop: int) -> FloatArray:
+    """Return some rows as a plain array, whatever file they are mapped from."""
+    return np.asarray(rows[start:stop])

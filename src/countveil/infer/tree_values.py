@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from countveil.errors import InputError
 from countveil.infer.observed_levels import Observed
 from countveil.infer.subspaces import Asked
-from countveil.infer.tree_passes import Passes, Upward, Values
+from countveil.infer.tree_passes import Passes
 from countveil.infer.tree_recursion import covariances, times
 from countveil.infer.tree_shape import Tree
-from countveil.infer.working_ahead import ahead
+from countveil.infer.tree_tasks import Down, Stretch, Up, Upward, Values, downward
+from countveil.infer.working_ahead import Run, ahead, each
 from countveil.measure.measurement import Measurements
 from countveil.numerics import FloatArray
 from countveil.schema.workload import Query
+from countveil.workers import Workers
 
 _NOTHING = 1e-9
 _MOST_KEPT = 2**31  # numbers of the levels above the lowest, in memory or in temporary files
@@ -39,15 +41,23 @@ class Fit:
     passes: Passes
     upper: tuple[Values, ...]
     handed: Values
+    workers: Workers | None = None
 
     @classmethod
-    def of(cls, measurements: Measurements, observed: Observed, tree: Tree, query: Query) -> Fit:
+    def of(
+        cls,
+        measurements: Measurements,
+        observed: Observed,
+        tree: Tree,
+        query: Query,
+        workers: Workers | None = None,
+    ) -> Fit:
         """Go up and down the tree for a query; all measurements are read once."""
         asked = Asked.of(observed, query)
         refuse_too_large(asked, tree)
         passes = Passes.of(measurements, observed, tree, asked)
-        upper, handed = _down(passes, *_up(passes))
-        return cls(passes, tuple(upper), handed)
+        upper, handed = _down(passes, *_up(passes, workers))
+        return cls(passes, tuple(upper), handed, workers)
 
     @property
     def asked(self) -> Asked:
@@ -59,15 +69,31 @@ class Fit:
         """The tree it was estimated in."""
         return self.passes.tree
 
-    def part(self, level: int, start: int, stop: int) -> Values:
-        """Return the estimates of a run of a level, units start … stop - 1."""
+    def parts(self, level: int, runs: Sequence[Run]) -> Iterator[Values]:
+        """Yield the estimates of runs of a level, in their order."""
         if level < len(self.upper):
-            return [values[start:stop] for values in self.upper[level]]
-        result = []
-        for number, upward in enumerate(self.passes.upward(level, None, start, stop)):
-            above = (self.upper[-1][number], self.handed[number]) if self.upper else None
-            result.append(self.passes.downward(number, level, start, stop, upward, above))
-        return result
+            return ([values[start:stop] for values in self.upper[level]] for start, stop in runs)
+        return each(Down(self._up(level), cells=False), self._lowest, runs, self.workers)
+
+    def cells(self, level: int, runs: Sequence[Run]) -> Iterator[FloatArray]:
+        """Yield the query's cells in runs of a level, in their order: units × cells."""
+        if level == self.tree.depth - 1:
+            return each(Down(self._up(level), cells=True), self._lowest, runs, self.workers)
+
+        def numbers(start: int, stop: int) -> FloatArray:
+            held = [values[start:stop] for values in self.upper[level]]
+            return self.asked.cells(held, stop - start)
+
+        return ahead(numbers, runs)
+
+    def _up(self, level: int) -> Up:
+        return self.passes.up(level, keep=True)
+
+    def _lowest(self, start: int, stop: int) -> Stretch:
+        above = None
+        if self.upper:
+            above = list(zip(self.upper[-1], self.handed, strict=True))
+        return self.passes.stretch(self.tree.depth - 1, None, above, start, stop)
 
     def covariances(self, level: int) -> list[FloatArray]:
         """Return, of each subspace, the covariance at each place of a level: places × size × size."""
@@ -93,7 +119,7 @@ class Fit:
         return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
 
 
-def _up(passes: Passes) -> tuple[list[Upward], list[Upward]]:
+def _up(passes: Passes, workers: Workers | None) -> tuple[list[Upward], list[Upward]]:
     """Return, of all levels but the lowest, estimates on the way up and the sums of children's."""
     lowest = passes.tree.depth - 1
     kept: list[Upward] = []
@@ -105,18 +131,14 @@ def _up(passes: Passes) -> tuple[list[Upward], list[Upward]]:
         if level < lowest:
             kept.insert(0, _rooms(passes, level, passes.tree.units(level)))
         runs = passes.runs(level)
-        upward = partial(passes.upward, level, below)
-        for (start, stop), part in zip(runs, ahead(upward, runs), strict=True):
-            if level < lowest:
-                _write(kept[0], slice(start, stop), part)
-            if level:
-                parents = passes.tree.geography.parents[level][start:stop]
-                first = np.flatnonzero(np.diff(parents, prepend=-1))
-                added = [
-                    (np.add.reduceat(noisy, first, axis=0), np.add.reduceat(exact, first, axis=0))
-                    for noisy, exact in part
-                ]
-                _write(sums[0], slice(int(parents[0]), int(parents[-1]) + 1), added)
+        job = passes.up(level, keep=level < lowest)
+        task = partial(passes.stretch, level, below, None)
+        for (start, stop), (own, added) in zip(runs, each(job, task, runs, workers), strict=True):
+            if own is not None:
+                _write(kept[0], slice(start, stop), own)
+            if added is not None:
+                parents = passes.tree.geography.parents[level]
+                _write(sums[0], slice(int(parents[start]), int(parents[stop - 1]) + 1), added)
     return kept, sums
 
 
@@ -137,10 +159,11 @@ def _down(
             gaps = below[number][0]
             for start, stop in passes.runs(level):
                 run = slice(start, stop)
-                both = (noisy[run], exact[run])
-                estimate[run] = passes.downward(number, level, start, stop, both, above)
+                kind, both = passes.tree.kind[level][run], (noisy[run], exact[run])
+                parents = None if above is None else passes.above(level, [above], start, stop)
+                estimate[run] = downward(rung, kind, both, 0, parents)
                 gap = np.matmul(lower.noisy.T, estimate[run]) - gaps[run]
-                gaps[run] = times(rung.pull, passes.tree.kind[level][run], gap)
+                gaps[run] = times(rung.pull, kind, gap)
             estimates.append(estimate)
             handing.append(gaps)
         upper.append(estimates)

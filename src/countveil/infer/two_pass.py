@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from countveil.infer.interval import checked, normal_interval
 from countveil.infer.observed_levels import Observed
 from countveil.infer.tree_shape import Tree
 from countveil.infer.tree_values import Fit
-from countveil.infer.working_ahead import ahead
 from countveil.measure import manifest
 from countveil.measure.measurement import Measurements, path_of
 from countveil.numerics import FloatArray
@@ -26,6 +26,7 @@ from countveil.postprocess.descent import refuse_other_measurements
 from countveil.schema.geography import Geography, read_crosswalk
 from countveil.schema.plan import GEOGRAPHY, Plan
 from countveil.schema.workload import Query
+from countveil.workers import Workers
 
 CONFIDENCE = 0.9
 _MOST_ROWS = 2**25
@@ -64,6 +65,7 @@ class LeastSquares:
     confidence: float
     _observed: Observed = field(repr=False)
     _tree: Tree = field(repr=False)
+    _workers: Workers | None = field(default=None, repr=False)
     _last: list[Fit] = field(default_factory=list, repr=False)
 
     def estimate(self, level: str, query: str, *, confidence: float | None = None) -> pa.Table:
@@ -104,14 +106,11 @@ class LeastSquares:
         if np.isinf(errors).all():
             self.refuse_undetermined(query, level)
 
-        def numbers(start: int, stop: int) -> UnitEstimates:
-            value = fit.asked.cells(fit.part(depth, start, stop), stop - start)
+        runs, whole = fit.passes.runs(depth), np.isfinite(errors).all() and errors.all()
+        for (start, stop), value in zip(runs, fit.cells(depth, runs), strict=True):
             error = errors[places.of_unit[start:stop]][:, kind]
-            if not (np.isfinite(errors).all() and errors.all()):
-                value = settled(value, error)
-            return UnitEstimates(level, asked, start, stop, value, error)
-
-        yield from ahead(numbers, fit.passes.runs(depth))
+            found = value if whole else settled(value, error)
+            yield UnitEstimates(level, asked, start, stop, found, error)
 
     def area(
         self,
@@ -168,7 +167,8 @@ class LeastSquares:
     def _fit(self, query: Query) -> Fit:
         if not self._last or self._last[0].asked.query is not query:
             self._last.clear()  # before the next one is made: both may not fit into memory
-            self._last.append(Fit.of(self.measurements, self._observed, self._tree, query))
+            made = Fit.of(self.measurements, self._observed, self._tree, query, self._workers)
+            self._last.append(made)
         return self._last[0]
 
     def refuse_undetermined(self, query: str, level: str) -> NoReturn:
@@ -190,12 +190,14 @@ def least_squares(
     *,
     geography: Geography | None = None,
     confidence: float | None = None,
+    workers: Workers | None = None,
 ) -> LeastSquares:
     """Estimate by generalised least squares: all measurements of all levels, weighed by their noise.
 
     `confidence` is the plan's if not given. Invariants hold exactly, and cells that are structural
     zeros of the plan are 0. Bounds, from the plan's constraints or because counts are not negative, are
-    not used: estimates stay unbiased.
+    not used: estimates stay unbiased. `workers` are those of an engine; without them two threads of
+    this process do the work.
     """
     refuse_other_measurements(measurements.folder, plan, measurements.plan)
     if plan.one_table is not None:
@@ -207,10 +209,14 @@ def least_squares(
         geography = read_crosswalk(measurements.folder / GEOGRAPHY, plan.levels)
     for level in plan.measured_levels:
         _refuse_other_units(measurements, level, geography.units(level))
+    if workers is not None:
+        # They stand in folders of their own: what travels to them names its files in full.
+        measurements = dataclasses.replace(measurements, folder=measurements.folder.absolute())
+        workers.reach(measurements.folder / manifest.NAME)
     observed = Observed.of(measurements, plan)
     tree = Tree.of(geography)
     chosen = checked(plan.confidence or CONFIDENCE if confidence is None else confidence)
-    return LeastSquares(measurements, plan, geography, chosen, observed, tree)
+    return LeastSquares(measurements, plan, geography, chosen, observed, tree, workers)
 
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:

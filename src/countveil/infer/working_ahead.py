@@ -1,13 +1,15 @@
-"""Runs of units, worked on by two threads in turn, and handed out in order."""
+"""Runs of units, worked on by two threads in turn or by an engine's workers; results in order."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
+
+from countveil.workers import Job, Workers
 
 T = TypeVar("T")
 _THREADS = 2
@@ -21,7 +23,9 @@ def ahead(function: Callable[[int, int], T], runs: Sequence[Run]) -> Iterator[T]
     they bring.
     """
     if len(runs) == 1:
-        yield function(*runs[0])
+        with threadpool_limits(1):
+            found = function(*runs[0])
+        yield found
         return
     waiting: deque[Future[T]] = deque()
     with threadpool_limits(1), ThreadPoolExecutor(_THREADS) as pool:
@@ -31,3 +35,12 @@ def ahead(function: Callable[[int, int], T], runs: Sequence[Run]) -> Iterator[T]
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def each(
+    job: Job, task: Callable[[int, int], Any], runs: Sequence[Run], workers: Workers | None
+) -> Iterator[Any]:
+    """Yield what a job makes of each run's task: by workers, or by threads if there are none."""
+    if workers is None:
+        return ahead(lambda start, stop: job.run(task(start, stop)), runs)
+    return workers.map(job, (task(*run) for run in runs), large=len(runs) > 1)

@@ -3,19 +3,30 @@
 from countveil.measure.boundary import take
 from countveil.measure.measurement import Measurement, Measurements
 from countveil.measure.one_estimate import draw_estimate, read_estimate
-from countveil.measure.one_table import draw, mechanism_of, refuse_draw, totals_of
+from countveil.measure.one_table import (
+    cost_of,
+    draw,
+    guarantee_of,
+    mechanism_of,
+    refuse_draw,
+    totals_of,
+)
+from countveil.measure.restart import set_aside
 from countveil.measure.strategy import lossy_queries, mechanism_for
 
 __all__ = [
     "Measurement",
     "Measurements",
+    "cost_of",
     "draw",
     "draw_estimate",
+    "guarantee_of",
     "lossy_queries",
     "mechanism_for",
     "mechanism_of",
     "read_estimate",
     "refuse_draw",
+    "set_aside",
     "take",
     "totals_of",
 ]

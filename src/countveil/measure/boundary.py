@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
+from countveil.measure.drawing import DrawJob, DrawTask, add_counts
 from countveil.measure.measurement import (
     FOLDER,
     INVARIANTS,
@@ -20,24 +21,19 @@ from countveil.measure.measurement import (
     open_writer,
     path_of,
 )
+from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.run import Identity, Run
 from countveil.measure.strategy import mechanism_for
-from countveil.numerics import IntArray
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
 from countveil.schema.geography import write_crosswalk
 from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY, Plan
-from countveil.schema.workload import Query
 from countveil.tabulate.counts import Counts
+from countveil.workers import Workers, hired
 
 _VALUES = 4_000_000  # noisy values held at a time, unless one family has more
-
-Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
-
-
-def silent(stage: str, level: str, done: int, units: int) -> None:
-    """Show no progress."""
+_MANY = 16  # parts that are worth starting processes for
 
 
 def take(
@@ -47,12 +43,14 @@ def take(
     rng: BitSource,
     ledger: str | Path | Ledger | None,
     to: str | Path,
+    workers: int | Workers = 1,
     progress: Progress = silent,
 ) -> Measurements:
     """Measure every query of the plan at every unit, once, and write the release folder.
 
     The charge is durable before any noise is drawn; drawn parts are kept through any crash, and
-    running the same call again finishes the same release.
+    running the same call again finishes the same release. `workers` are a number of processes, or those
+    of an engine.
     """
     folder = Path(to)
     if counts.counted_as != plan.counting_digest:
@@ -65,32 +63,43 @@ def take(
     for path in plan.public_files.values():
         if not path.is_file():
             raise InputError(f"{path}: no such file; a constraint of the plan names it")
-    layout = f"{manifest.FORMAT}, parts of {_VALUES} values"
+    layout = f"{manifest.FORMAT}, sealed parts of {_VALUES} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
-    once(
-        folder,
-        identity,
-        counts.keyed_hash,
-        None if book is None else (book, plan.cost),
-        title=plan.title,
-        draw=lambda run: _draw(run, counts, plan, rng, progress),
-        publish=lambda run: _publish(run, counts, plan, rng, identity),
-    )
+    with hired(workers) as team:
+        team.reach(_nearest(folder))  # before anything is charged
+        once(
+            folder,
+            identity,
+            counts.keyed_hash,
+            None if book is None else (book, plan.cost),
+            title=plan.title,
+            draw=lambda run: _draw(run, counts, plan, rng, team, progress),
+            publish=lambda run: _publish(run, counts, plan, rng, identity),
+        )
     return _read(folder, plan)
 
 
-def _draw(run: Run, counts: Counts, plan: Plan, rng: BitSource, progress: Progress) -> None:
+def _draw(
+    run: Run, counts: Counts, plan: Plan, rng: BitSource, workers: Workers, progress: Progress
+) -> None:
     """Draw all noise: every cell of every unit of every level, empty ones included."""
+    job = DrawJob(plan, rng, run.parts)
     for level in plan.levels:
-        units = counts.geography.units(level)
-        for number, (start, stop) in enumerate(_batches(counts, plan, level)):
-            if run.part(level, number) is None:
-                table = _noisy(counts, plan, level, start, stop, rng)
-                sink = pa.BufferOutputStream()
-                with open_writer(sink) as writer:
-                    writer.write_table(table, row_group_size=table.num_rows)
-                run.add_part(level, number, sink.getvalue().to_pybytes())
-            progress("measuring", level, stop, units)
+        units, batches = counts.geography.units(level), _batches(counts, plan, level)
+        left = [n for n in range(len(batches)) if run.parts.read(level, n) is None]
+        tasks = (_task(counts, level, number, *batches[number]) for number in left)
+        done = workers.map(job, tasks, large=len(left) >= _MANY)
+        for number, _ in zip(left, done, strict=True):
+            progress("measuring", level, batches[number][1], units)
+    workers.rest()
+    run.parts.settle()
+
+
+def _task(counts: Counts, level: str, number: int, start: int, stop: int) -> DrawTask:
+    unit, cell, count = (part.astype(np.int32) for part in counts.entries(level, start, stop))
+    return DrawTask(
+        level, number, counts.geography.own_geocodes(level, start, stop), (unit, cell, count)
+    )
 
 
 def _batches(counts: Counts, plan: Plan, level: str) -> list[tuple[int, int]]:
@@ -108,32 +117,6 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
             f"{plan.name}: one parent has {most:,} units of level {level} with {scalars:,} values "
             f"each, more than 2**31 together; add a level between, or drop queries"
         )
-
-
-def _noisy(
-    counts: Counts, plan: Plan, level: str, start: int, stop: int, rng: BitSource
-) -> pa.Table:
-    """Measure units start … stop - 1 of a level: noise first, then the counts added to it."""
-    geocodes = counts.geography.geocodes(level, start, stop)
-    names = geocodes.to_pylist() if rng.reproducible else ()
-    entries = counts.entries(level, start, stop)
-    parts = []
-    for item in plan.at(level):
-        mechanism, cells = mechanism_for(item), item.query.cells
-        source = rng.for_units(level, names, item.query.name)
-        values = mechanism.sample((stop - start) * cells, rng=source).reshape(-1, cells)
-        _add_counts(values, item.query, entries)
-        parts.append((item.query.name, values, mechanism.variance))
-    return in_layout(geocodes, parts)
-
-
-def _add_counts(
-    values: IntArray, query: Query, entries: tuple[IntArray, IntArray, IntArray]
-) -> None:
-    unit, cell, count = entries
-    where = query.cell_of[cell]
-    counted = where >= 0
-    np.add.at(values, (unit[counted], where[counted]), count[counted])
 
 
 def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
@@ -158,10 +141,10 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         path = path_of(run.folder, level)
         with storage.replacing(path) as temporary, open_writer(temporary) as writer:
             for number in range(len(batches)):
-                part = run.part(level, number)
+                part = run.parts.read(level, number)
                 if part is None:
                     raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
-                table = pq.read_table(part)
+                table = pq.read_table(pa.BufferReader(part))
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{FOLDER}/{level}.parquet")
     for level in dict.fromkeys(item.level for item in plan.invariants):
@@ -191,10 +174,15 @@ def _write_invariants(path: Path, counts: Counts, plan: Plan, level: str) -> Non
             parts = []
             for query in queries:
                 values = np.zeros((stop - start, query.cells), np.int64)
-                _add_counts(values, query, entries)
+                add_counts(values, query, entries)
                 parts.append((query.name, values, 0.0))
             table = in_layout(counts.geography.geocodes(level, start, stop), parts)
             writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the lowest folder on the way to a release that is there already."""
+    return next(path for path in folder.absolute().parents if os.path.isdir(path))
 
 
 def _read(folder: Path, plan: Plan) -> Measurements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -121,6 +122,16 @@ class Measurements:
                         at += item.query.cells
                 first += units
         return result
+
+    def runs(self, level: str) -> list[tuple[int, int]]:
+        """Return how the units of a level are cut into the parts they were written in."""
+        queries = len(self.plan.at(level))
+        if not queries:
+            return []
+        metadata = pq.read_metadata(path_of(self.folder, level))
+        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        stops = list(accumulate(number // queries for number in rows))
+        return list(zip([0, *stops], stops, strict=False))
 
     def invariant(self, level: str, query: str) -> IntArray:
         """Return a declared public query of a level, exact, all units."""

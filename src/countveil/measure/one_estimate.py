@@ -60,18 +60,18 @@ def draw_estimate(
         return hmac.new(key, sealed, hashlib.sha256).hexdigest()
 
     def drawn(run: Run) -> None:
-        if run.part("estimate", 0) is None:
+        if not run.parts.has("estimate", 0):
             source = rng.for_unit("estimate", "", mechanism.model) if rng.reproducible else rng
             (point,) = k_norm.draw(mechanism, data, size=1, rng=source)
-            run.add_part("estimate", 0, json.dumps(point.tolist()).encode())
+            run.parts.keep("estimate", 0, json.dumps(point.tolist()).encode())
 
     def publish(run: Run) -> None:
-        part = run.part("estimate", 0)
+        part = run.parts.read("estimate", 0)
         if part is None:
             raise FolderError(f"{run.internal}: the estimate that was drawn is gone")
         storage.make_folder(folder)
         storage.sweep(folder)
-        storage.write_bytes(folder / _NAME, part.read_bytes())
+        storage.write_bytes(folder / _NAME, part)
         document: dict[str, Any] = {
             "format": FORMAT,
             "release": run.release,

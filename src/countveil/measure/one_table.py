@@ -19,7 +19,7 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.boundary import Progress, silent
+from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.run import Identity, Run
 from countveil.numerics import Array, IntArray
@@ -156,14 +156,14 @@ def draw(
     identity = Identity(decided, exact.geography.sha256, rng.description, manifest.FORMAT)
 
     def drawn(run: Run) -> None:
-        if run.part(wanted.level, 0) is None:
+        if not run.parts.has(wanted.level, 0):
             progress("drawing", wanted.level, 0, len(targets))
             source = rng.for_unit(wanted.level, "", FOLDER) if rng.reproducible else rng
             ready = mechanism.prepared(targets) if prepared is None else prepared
             (table,) = draw_exactly(ready, 1, source)
             sink = pa.BufferOutputStream()
             pq.write_table(_as_columns(table, wanted, mechanism, exact.geography), sink)
-            run.add_part(wanted.level, 0, sink.getvalue().to_pybytes())
+            run.parts.keep(wanted.level, 0, sink.getvalue().to_pybytes())
             progress("drawing", wanted.level, len(targets), len(targets))
 
     once(
@@ -293,10 +293,10 @@ def _publish(
         with storage.replacing(run.folder / PREVIOUS) as temporary:
             pa.csv.write_csv(pa.table(columns), temporary)
         files.append(PREVIOUS)
-    part = run.part(wanted.level, 0)
+    part = run.parts.read(wanted.level, 0)
     if part is None:
         raise FolderError(f"{run.internal}: the table that was drawn is gone")
-    storage.write_bytes(path_of(run.folder, wanted.level), part.read_bytes())
+    storage.write_bytes(path_of(run.folder, wanted.level), part)
     files.append(f"{FOLDER}/{wanted.level}.parquet")
     document = manifest.describe_table(
         plan,

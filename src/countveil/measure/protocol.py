@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from countveil.errors import Interrupted, LedgerError, Stopped
 from countveil.measure.run import Identity, Run, opened
+from countveil.measure.run_log import RunLog
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
@@ -35,10 +37,19 @@ def once(
             if charge is not None:
                 _charge(*charge, run, title)
             draw(run)
+            run.log("drawn")
             publish(run)
             run.close()
             run.log("finished")
-        except (OSError, MemoryError, OverflowError, KeyboardInterrupt, Stopped) as error:
+        except (
+            OSError,
+            MemoryError,
+            OverflowError,
+            BrokenExecutor,
+            KeyboardInterrupt,
+            Stopped,
+        ) as error:
+            RunLog(run.internal).write_stop(error)
             lines = [] if charge is None else charge[0].charges()
             if all(line.release != run.release for line in lines):
                 raise

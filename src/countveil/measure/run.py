@@ -8,18 +8,18 @@ import json
 import os
 import secrets
 import shutil
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from countveil import storage
 from countveil.errors import FolderError
 from countveil.measure import manifest
+from countveil.measure.parts import Parts
+from countveil.measure.run_log import RunLog
 
 _STATE = "run.json"
 _PARTS = "parts"
@@ -51,38 +51,20 @@ class Run:
         """Whether the manifest, written last, is there."""
         return (self.folder / manifest.NAME).exists()
 
-    def part(self, level: str, number: int) -> Path | None:
-        """Return a finished part; its name holds its hash, so renaming it recorded both at once."""
-        found = sorted((self.internal / _PARTS).glob(f"{level}.{number:06d}.*.parquet"))
-        if not found:
-            return None
-        if len(found) > 1 or storage.sha256(found[0]) != found[0].name.split(".")[2]:
-            raise FolderError(
-                f"{found[0]}: changed since it was drawn; restore the internal folder, or release "
-                f"into a new folder (charged again)"
-            )
-        return found[0]
-
-    def add_part(self, level: str, number: int, data: bytes) -> Path:
-        """Keep a part for good: from here on these draws are the draws."""
-        # Level names hold no point, so the pattern of one level never finds another's parts.
-        name = f"{level}.{number:06d}.{sha256(data).hexdigest()}.parquet"
-        path = self.internal / _PARTS / name
-        storage.write_bytes(path, data)
-        return path
+    @property
+    def parts(self) -> Parts:
+        """What was drawn so far."""
+        return Parts(self.internal / _PARTS)
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the run log; facts never hold a count."""
-        line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
-        with (self.internal / "log.jsonl").open("a") as file:
-            file.write(line + "\n")
+        RunLog(self.internal).write(event, **facts)
 
     def close(self) -> None:
         """Mark the run finished for good, then delete the parts its release now holds."""
         state = _read_state(self.folder)
         storage.write_json(self.internal / _STATE, {**(state or {}), "finished": "yes"})
-        for path in (self.internal / _PARTS).glob("*.parquet"):
-            path.unlink()
+        self.parts.clear()
 
     def discard(self) -> None:
         """Take back a new run that was never charged."""
@@ -93,6 +75,18 @@ def internal_of(folder: Path) -> Path:
     """Return the sibling that holds whatever saw a record."""
     named = Path(os.path.abspath(folder))  # "." and ".." have no name of their own
     return named.with_name(f"{named.name}-internal")
+
+
+def release_of(folder: Path) -> str | None:
+    """Return the identity of the run into a folder, None where there is none."""
+    state = _read_state(folder)
+    return None if state is None else state["release"]
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse links in a release folder, and an internal one that is a link or holds one."""
+    internal = internal_of(folder)
+    storage.refuse_links([internal, *internal.rglob("*"), *folder.rglob("*")])
 
 
 def _read_state(folder: Path) -> dict[str, str] | None:
@@ -115,6 +109,7 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
     """
     internal = internal_of(folder)
     try:
+        refuse_links(folder)
         _refuse_something_else(folder, internal)  # before anything is made
         made = not internal.exists()
         storage.make_folder(internal, 0o700)
@@ -140,7 +135,8 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
             _begin(internal, state, made)
         else:
             _refuse_another(folder, state, identity, records_hash)
-        storage.sweep(internal / _PARTS)
+        for place in (internal, internal / _PARTS):
+            storage.sweep(place)
         run = Run(folder, internal, state["release"], new)
         run.log("attempt", release=run.release, new=new)
         yield run
@@ -158,16 +154,21 @@ def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
 
 
 def _refuse_something_else(folder: Path, internal: Path) -> None:
-    """Refuse to begin where there is something that is no release of ours."""
+    """Refuse to begin where there is something that is no release of ours.
+
+    What a run leaves that was killed before it had an identity is ours: a lock, half-written files.
+    """
     if (internal / _STATE).exists():
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(_foreign(folder.iterdir()))):
         raise FolderError(f"{folder}: holds something else; name a new or empty folder")
-    if internal.exists() and (
-        not internal.is_dir()
-        or any(path.is_file() and path.name != LOCK for path in internal.rglob("*"))
-    ):
+    inside = (path for path in internal.rglob("*") if path.is_file() and path.name != LOCK)
+    if internal.exists() and (not internal.is_dir() or any(_foreign(inside))):
         raise FolderError(f"{internal}: holds something else; name another folder")
+
+
+def _foreign(paths: Iterable[Path]) -> Iterator[Path]:
+    return (path for path in paths if not storage.is_temporary(path))
 
 
 def _refuse_another(

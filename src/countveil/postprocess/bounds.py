@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.schema.attributes import listed
-from countveil.schema.delimited import read_header
+from countveil.schema.delimited import FORMULA, read_header
 from countveil.schema.geography import Geography
 from countveil.schema.public_facts import BOUNDS, Constraint
 from countveil.schema.workload import TOTAL, Query
@@ -129,18 +129,34 @@ def _read_csv(path: Path, needed: Sequence[str], *, bounds: bool = True) -> pa.T
                 )
         if bounds and not set(BOUNDS) & set(header):
             raise InputError(f"{path}: no column of {', '.join(BOUNDS)}; give a bound")
-        return pa.csv.read_csv(
+        table = pa.csv.read_csv(
             path,
             parse_options=pa.csv.ParseOptions(delimiter=delimiter),
             convert_options=pa.csv.ConvertOptions(
                 column_types={name: pa.string() for name in header}, strings_can_be_null=False
             ),
         ).combine_chunks()
+        _refuse_formulas(path, table)
+        return table
     except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as a CSV file ({str(error).splitlines()[0]}); constraints name "
             f"a CSV file with a header"
         ) from error
+
+
+def _refuse_formulas(path: Path, table: pa.Table) -> None:
+    """Refuse texts that a spreadsheet would run: the file is published as it is."""
+    for name in table.column_names:
+        if name in BOUNDS:
+            continue  # numbers, and refused if they are none
+        formula = pc.match_substring_regex(table[name], FORMULA).to_numpy()
+        if formula.any():
+            row = int(np.flatnonzero(formula)[0]) + 1
+            raise InputError(
+                f"{path}: row {row}: column {name!r} begins with =, +, -, @, a tab or a line break, "
+                f"which spreadsheets run; the file is published, so begin it with another character"
+            )
 
 
 def _found(path: Path, codes: pa.ChunkedArray, known: pa.StringArray, what: str) -> IntArray:

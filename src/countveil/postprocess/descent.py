@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,20 +20,20 @@ from countveil import storage
 from countveil.errors import InputError
 from countveil.histograms import Histograms, narrowed, roll_up, store
 from countveil.measure import manifest
-from countveil.measure.boundary import Progress, silent
 from countveil.measure.measurement import FOLDER, Measured, Measurements
+from countveil.measure.progress import Progress, silent
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.constraints import LevelFacts, read_facts
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.family import Family, solve
 from countveil.postprocess.least_squares import Observations
-from countveil.postprocess.pool import Pool
 from countveil.postprocess.totals import MeasuredTotals, looks_below, measured_totals
 from countveil.postprocess.workplace import Batch, Workplace
 from countveil.randomness import BitSource, Secure
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
+from countveil.workers import Workers, hired
 
 _VALUES = 4_000_000  # measurements held at a time, unless one family has more
 _MANY = 2_000  # units of a level that are worth starting processes for
@@ -128,7 +129,7 @@ def top_down(
     measurements: Measurements,
     plan: Plan,
     *,
-    workers: int = 1,
+    workers: int | Workers = 1,
     geography: Geography | None = None,
     work: str | Path | None = None,
     rng: BitSource | None = None,
@@ -137,8 +138,8 @@ def top_down(
     """Turn measurements into consistent non-negative integers, level by level from the top.
 
     `work` is a folder that keeps finished batches, so that a stopped run goes on where it was; without
-    it they lie in a temporary folder. `rng` serves unbiased rounding, the
-    operating system's generator if not given.
+    it they lie in a temporary folder. `workers` are a number of processes, or those of an engine. `rng`
+    serves unbiased rounding, the operating system's generator if not given.
     """
     refuse_other_measurements(measurements.folder, plan, measurements.plan)
     if work is None:
@@ -156,12 +157,14 @@ def top_down(
     geography = plan.geography() if geography is None else geography
     place = Workplace(Path(work))
     place.begin(_identity(measurements, plan, geography))
-    job = Job(measurements, plan, place.folder, rng)
+    # Workers stand in folders of their own: what travels to them names its files in full.
+    measured = dataclasses.replace(measurements, folder=measurements.folder.absolute())
+    job = Job(measured, plan, place.folder.absolute(), rng)
     return descend(job, geography, workers=workers, progress=progress)
 
 
 def descend(
-    job: Job, geography: Geography, *, workers: int = 1, progress: Progress = silent
+    job: Job, geography: Geography, *, workers: int | Workers = 1, progress: Progress = silent
 ) -> Estimates:
     """Solve the families of every level, from the top, going on where the job's workplace stopped."""
     plan, place = job.plan, Workplace(job.work)
@@ -170,7 +173,8 @@ def descend(
     levels: dict[str, Histograms] = {}
     certificates = []
     # Families are small: more threads for one of them cost more than they bring.
-    with threadpool_limits(1), Pool(job, workers) as pool:
+    with threadpool_limits(1), hired(workers) as team:
+        team.reach(place.folder)
         for above, level in zip([None, *visited], visited, strict=False):
             done = place.finished(level)
             totals = None
@@ -179,12 +183,14 @@ def descend(
             cut = _Cut.of(plan, geography, facts[level], totals, above, level)
             left = range(len(done), len(cut.ranges))
             large = geography.units(level) >= _MANY and len(left) > 1
-            for number, batch in zip(left, pool.map(map(cut.task, left), large=large), strict=True):
+            batches = team.map(job, map(cut.task, left), large=large)
+            for number, batch in zip(left, batches, strict=True):
                 place.append(level, batch)
                 done.append(batch.certificate)
                 progress("estimating", level, cut.ranges[number][1], geography.units(level))
             levels[level] = place.read(level)
             certificates.append(combine(level, done))
+        team.rest()
     summed = _with_sums(levels, plan, geography, place)
     return Estimates(plan, geography, summed, tuple(certificates))
 
@@ -239,7 +245,7 @@ class _Cut:
         held = self.parents[start:stop]
         codes = None
         if self.above is not None:
-            codes = _alone(self.geography.geocodes(self.above, int(held[0]), int(held[-1]) + 1))
+            codes = self.geography.own_geocodes(self.above, int(held[0]), int(held[-1]) + 1)
         return Task(
             self.level,
             self.above,
@@ -248,14 +254,9 @@ class _Cut:
             held,
             self.facts.slice(start, stop),
             None if self.totals is None else self.totals.slice(start, stop),
-            _alone(self.geography.geocodes(self.level, start, stop)),
+            self.geography.own_geocodes(self.level, start, stop),
             codes,
         )
-
-
-def _alone(codes: pa.StringArray) -> pa.StringArray:
-    """Copy part of an array; a slice would be sent to a worker with all of the array."""
-    return codes.take(pa.array(np.arange(len(codes))))
 
 
 def _with_sums(

@@ -19,6 +19,7 @@ from countveil.histograms import Histograms
 from countveil.numerics import IntArray
 from countveil.postprocess.columns import FORMAT
 from countveil.postprocess.estimates import Estimates
+from countveil.schema.delimited import inert
 from countveil.schema.tables import Table
 
 FOLDER = "tables"
@@ -110,7 +111,9 @@ def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
     for table, stem in zip(tables, stems, strict=True):
         for item in table.variables:
             about = (table.name, stem, table.title, table.universe)
-            rows.writerow([*about, item.name, item.indent, item.label])
+            labels = [*about, item.name, item.label]
+            *first, label = (inert(label) for label in labels)
+            rows.writerow([*first, item.indent, label])
     return text.getvalue()
 
 

@@ -28,6 +28,9 @@ from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY
 if TYPE_CHECKING:
     from countveil.release.folder import Release
 
+# What a column may unpack to: room for dictionaries and pages, and bytes for each value.
+_ROOM, _BYTES = 1 << 26, 64
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -115,6 +118,8 @@ def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
     path = release.folder / name
     if not path.resolve().is_relative_to(release.folder.resolve()) or not path.is_file():
         _fail(release, f"{name} is listed in the manifest and not there")
+    if ".." in name.split("/") or "\\" in name:
+        _fail(release, f"{name!r} is no name of a file in the release")
     if storage.sha256(path) != stated["sha256"]:
         _fail(release, f"{name} changed since it was released; its hash differs")
 
@@ -190,6 +195,8 @@ def _check_layout(release: Release) -> str:
                 _fail(release, f"{name} has other columns than the measurement layout")
             if file.metadata.num_rows != units[level] * len(release.plan.at(level)):
                 _fail(release, f"{name} has a number of rows other than units times queries")
+            cells = sum(item.query.cells for item in release.plan.at(level))
+            _refuse_swollen(release, name, file.metadata, units[level] * cells)
         seen = 0
         for batch in release.measurements.stream(level):
             geocodes = [item.geocodes for item in batch.values()]
@@ -202,6 +209,16 @@ def _check_layout(release: Release) -> str:
     return f"{values:,} measurements lie in the noisy-measurement layout"
 
 
+def _refuse_swollen(release: Release, name: str, facts: pq.FileMetaData, values: int) -> None:
+    """Refuse a file that unpacks to more than its plan can fill, before it does."""
+    groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
+    for number in range(facts.num_columns):
+        parts = [group.column(number) for group in groups]
+        size = sum(part.total_uncompressed_size for part in parts)
+        if sum(part.num_values for part in parts) > values or size > _ROOM + _BYTES * values:
+            _fail(release, f"{name} unpacks to more than its plan can fill")
+
+
 def _check_estimates(release: Release) -> str:
     """Check that the tables add up, agree with what is public, and were certified."""
     plan = release.plan
@@ -210,6 +227,11 @@ def _check_estimates(release: Release) -> str:
     stated = {item.level: item for item in release.certificate}
     if tuple(stated) != plan.measured_levels or not all(item.holds for item in stated.values()):
         _fail(release, "the certificate of the estimates is not complete, or does not hold")
+    for item in release.manifest["levels"]:
+        name = f"estimates/{item['level']}.parquet"
+        if name in release.manifest["files"]:
+            facts = pq.read_metadata(release.folder / name)
+            _refuse_swollen(release, name, facts, item["units"] * plan.schema.cells)
     estimates = release.estimates
     if estimates.consistency_gap() != 0:
         _fail(release, "the estimates of some unit are not the sum of its parts")

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from countveil import storage
 from countveil.errors import InputError
 from countveil.measure import manifest
+from countveil.schema.delimited import without_formulas
 
 SUFFIXES = (".csv", ".parquet")
-# What a spreadsheet may begin a formula with, and what it may skip before one (OWASP, CSV injection).
-_FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any]) -> int:
@@ -34,7 +32,7 @@ def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any
     rows = 0
     with storage.replacing(path) as temporary:
         if path.suffix == ".csv":
-            writer: Any = pa.csv.CSVWriter(temporary, first.schema)
+            writer: Any = pa.csv.CSVWriter(temporary, without_formulas(first).schema)
         else:
             layout = first.schema.with_metadata({"countveil": json.dumps(dict(about))})
             writer = pa.parquet.ParquetWriter(temporary, layout, compression="zstd")
@@ -43,17 +41,6 @@ def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any
                 writer.write_table(without_formulas(table) if path.suffix == ".csv" else table)
                 rows += table.num_rows
     return rows
-
-
-def without_formulas(table: pa.Table) -> pa.Table:
-    """Return a table whose texts begin with an apostrophe where they began as a formula does."""
-    columns = {
-        name: pc.replace_substring_regex(column, _FORMULA, r"'\0")
-        if pa.types.is_string(column.type)
-        else column
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
-    return pa.table(columns)
 
 
 def refuse_target(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Delimited text: the column names of a file, and the delimiter they are written with."""
+"""Delimited text: column names and delimiter of a file, and texts that no spreadsheet runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import csv
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 _LONGEST_HEADER = 1_000_000
 _DELIMITERS = ",;\t|"
+# What a spreadsheet may begin a formula with, and what it may skip before one (OWASP, CSV injection).
+FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
 
 
 def read_header(path: Path) -> tuple[list[str], str]:
@@ -27,3 +32,24 @@ def read_header(path: Path) -> tuple[list[str], str]:
     if len({name.lower() for name in names}) != len(names) or "" in names or not names:
         raise ValueError("line 1 names a column twice or not at all; it holds the column names")
     return names, delimiter
+
+
+def inert(text: str) -> str:
+    """Return a text that no spreadsheet runs: an apostrophe before a formula makes it text."""
+    return f"'{text}" if re.match(FORMULA, text) else text
+
+
+def without_formulas(table: pa.Table) -> pa.Table:
+    """Return a table whose texts begin with an apostrophe where they began as a formula does."""
+    columns = [
+        pc.replace_substring_regex(column.cast(pa.string()), FORMULA, r"'\0")
+        if _is_text(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=[inert(name) for name in table.column_names])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    text = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(text) or pa.types.is_large_string(text))

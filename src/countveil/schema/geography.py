@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from countveil.errors import GeographyError
 from countveil.numerics import IntArray
-from countveil.schema.delimited import read_header
+from countveil.schema.delimited import FORMULA, read_header
+from countveil.schema.unpacking import refuse_bomb
 
 _CHUNK = 1 << 20
+_LONGEST_CODE = 256
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,6 +52,10 @@ class Geography:
         """Return the codes of units start … stop - 1."""
         codes = self.codes[self.index(level)]
         return codes.slice(start, (len(codes) if stop is None else stop) - start)
+
+    def own_geocodes(self, level: str, start: int, stop: int) -> pa.StringArray:
+        """Return a copy of codes; a slice would be sent to a worker with all of its array."""
+        return self.geocodes(level, start, stop).take(pa.array(np.arange(stop - start)))
 
     def ancestors(self, level: str, above: str) -> IntArray:
         """Return the number, at a level above, of the unit that holds each unit of a level."""
@@ -183,13 +189,34 @@ def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
         result = _Column(
             position[column.indices.to_numpy()], column.dictionary.take(pa.array(order))
         )
+    _refuse_odd(path, level, result)
     pa.default_memory_pool().release_unused()
     return result
+
+
+def _refuse_odd(path: Path, level: str, column: _Column) -> None:
+    """Refuse codes that a spreadsheet would run, and codes that are no codes."""
+    formula = _as_bool(pc.match_substring_regex(column.codes, FORMULA))
+    long = _as_bool(pc.greater(pc.utf8_length(column.codes), _LONGEST_CODE))
+    for bad, rule in (
+        (
+            formula,
+            "a code that begins with =, +, -, @, a tab or a line break, which spreadsheets run",
+        ),
+        (long, f"a code of more than {_LONGEST_CODE} characters"),
+    ):
+        if bad.any():
+            rows = np.flatnonzero(bad[column.rank])
+            raise GeographyError(
+                f"{path}: {_rows(rows)}: column {level!r} has {rule}; begin codes with a letter or a "
+                f"digit, and keep them short"
+            )
 
 
 def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
     kind = pa.string() if as_text else pa.dictionary(pa.int32(), pa.string())
     if _is_parquet(path):
+        refuse_bomb(path, [level], "a crosswalk has one row per lowest unit", GeographyError)
         column = pa.parquet.read_table(path, columns=[level])[level]
         text = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(text) or pa.types.is_large_string(text)):

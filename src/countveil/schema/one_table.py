@@ -19,6 +19,7 @@ from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan_file import CongenialSection, PlanFile
 from countveil.schema.public_facts import Invariant
+from countveil.schema.unpacking import refuse_bomb
 from countveil.schema.workload import Schema
 
 PREVIOUS = "previous.csv"
@@ -213,6 +214,7 @@ def _columns(path: Path, level: str, column: str) -> pa.Table:
             )
     kind = pa.int64() if column == "count" else pa.float64()
     if parquet:
+        refuse_bomb(path, [code, column], "it has one row per unit")
         table = pa.parquet.read_table(path, columns=[code, column])
         return table.cast(pa.schema([(code, pa.string()), (column, kind)]))
     convert = pa.csv.ConvertOptions(

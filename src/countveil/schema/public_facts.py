@@ -83,12 +83,25 @@ def read_constraints(
             Constraint(
                 item.level,
                 query,
-                folder / item.path,
-                None if item.members is None else folder / item.members,
+                _beside_plan(folder, item.path, f"{where}.path"),
+                None
+                if item.members is None
+                else _beside_plan(folder, item.members, f"{where}.members"),
                 item.reason,
             )
         )
     return tuple(constraints)
+
+
+def _beside_plan(folder: Path, name: str, where: str) -> Path:
+    """Refuse a file outside the plan's folder: what a constraint names is published as it is."""
+    path = folder / name
+    if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
+        raise PlanError(
+            f"{where}: {name!r} lies outside the folder of the plan, and a copy of it is published; "
+            f"put the file beside the plan"
+        )
+    return path
 
 
 def read_structural_zeros(checked: PlanFile, schema: Schema) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Tasks through processes, results in order; in this process where that is as fast."""
+"""Tasks through processes of this machine, in order; in this process where that is as fast."""
 
 from __future__ import annotations
 
@@ -12,57 +12,84 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from countveil.workers.memory import children_of, peak_of
 
-class Job(Protocol):
-    """What the tasks share, and how one of them is done."""
-
-    def run(self, task: Any) -> Any:
-        """Do a task."""
-        ...
+if TYPE_CHECKING:
+    from countveil.workers.protocol import Job
 
 
 _job: Job | None = None
 
 
-class Pool:
-    """`workers` processes that hold the same job; they are started when there is enough to do."""
+class Processes:
+    """`number` processes that hold the same job; they are started when there is enough to do."""
 
-    def __init__(self, job: Job, workers: int) -> None:
-        self.job, self.workers = job, workers
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._job: Job | None = None
         self._executor: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Pool:
+    @property
+    def retries(self) -> int:
+        """None: where a process is lost, the map ends."""
+        return 0
+
+    @property
+    def peak_memory(self) -> int:
+        """The most bytes that one of the processes has held."""
+        return max(map(peak_of, children_of()), default=0) if self._executor is not None else 0
+
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=error[0] is None, cancel_futures=True)
+        self._end(wait=error[0] is None)
 
-    def map(self, tasks: Iterable[Any], *, large: bool) -> Iterator[Any]:
+    def map(self, job: Job, tasks: Iterable[Any], *, large: bool) -> Iterator[Any]:
         """Yield the results in the order of the tasks; many of them go to the processes."""
-        if self.workers == 1 or not large:
+        if self.number == 1 or not large:
             for task in tasks:
-                yield self.job.run(task)
+                yield job.run(task)
             return
-        waiting: deque[Future[Any]] = deque()
-        for task in tasks:
-            waiting.append(self._submit(task))
-            if len(waiting) > 2 * self.workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-    def _submit(self, task: Any) -> Future[Any]:
-        if self._executor is None:
+        if job is not self._job:
+            self._end(wait=True)
+            self._job = job
             # Processes are spawned: a fork would copy locks that threads of Arrow and DuckDB hold.
             self._executor = ProcessPoolExecutor(
-                self.workers,
+                self.number,
                 multiprocessing.get_context("spawn"),
                 initializer=_begin,
-                initargs=(self.job,),
+                initargs=(job,),
             )
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self._submit(task))
+                if len(waiting) > 2 * self.number:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def rest(self) -> None:
+        """End the processes; they are started again when there is enough to do."""
+        self._end(wait=True)
+
+    def reach(self, path: Path) -> None:
+        """Do nothing: processes of this machine see what this one sees."""
+
+    def _end(self, *, wait: bool) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=wait, cancel_futures=True)
+            self._executor = self._job = None
+
+    def _submit(self, task: Any) -> Future[Any]:
+        assert self._executor is not None
         with _without_main(), _one_thread_each():  # any of the first calls may start a process
             return self._executor.submit(_run, task)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from countveil.errors import InputError
-from countveil.postprocess.pool import Pool
+from countveil.workers import Processes
+from countveil.workers.memory import children_of
 
 
 @dataclass(frozen=True)
@@ -25,37 +26,48 @@ class Doubling:
 
 
 def test_results_come_in_the_order_of_the_tasks_from_other_processes():
-    with Pool(Doubling(), 2) as pool:
-        results = list(pool.map(list(range(40)), large=True))
+    with Processes(2) as workers:
+        results = list(workers.map(Doubling(), list(range(40)), large=True))
     assert [value for value, _ in results] == [2 * task for task in range(40)]
     assert os.getpid() not in {process for _, process in results}
 
 
-@pytest.mark.parametrize(("workers", "large"), [(1, True), (2, False)])
-def test_little_work_stays_in_this_process(workers, large):
-    with Pool(Doubling(), workers) as pool:
-        assert {process for _, process in pool.map([1, 2, 3], large=large)} == {os.getpid()}
+def test_workers_that_rest_hold_no_process_and_come_back():
+    job = Doubling()
+    with Processes(2) as workers:
+        first = {process for _, process in workers.map(job, list(range(8)), large=True)}
+        workers.rest()
+        assert not first & set(children_of())
+        assert [value for value, _ in workers.map(job, [3, 4], large=True)] == [6, 8]
+
+
+@pytest.mark.parametrize(("number", "large"), [(1, True), (2, False)])
+def test_little_work_stays_in_this_process(number, large):
+    with Processes(number) as workers:
+        assert {process for _, process in workers.map(Doubling(), [1, 2, 3], large=large)} == {
+            os.getpid()
+        }
 
 
 def test_an_error_in_a_task_is_raised_here():
-    with pytest.raises(InputError, match="no such task"), Pool(Doubling(), 2) as pool:
-        list(pool.map([1, 2, -1, 3], large=True))
+    with pytest.raises(InputError, match="no such task"), Processes(2) as workers:
+        list(workers.map(Doubling(), [1, 2, -1, 3], large=True))
 
 
 def test_a_worker_that_dies_is_told():
-    with pytest.raises(BrokenExecutor), Pool(Doubling(), 2) as pool:
-        list(pool.map([1, -2, 3, 4], large=True))
+    with pytest.raises(BrokenExecutor), Processes(2) as workers:
+        list(workers.map(Doubling(), [1, -2, 3, 4], large=True))
 
 
 SCRIPT = """
 import sys
 print("the script runs", flush=True)
 sys.path.insert(0, {root!r})
-from tests.postprocess.test_pool import Doubling
-from countveil.postprocess.pool import Pool
+from tests.workers.test_processes import Doubling
+from countveil.workers import Processes
 
-with Pool(Doubling(), 2) as pool:
-    print([value for value, _ in pool.map([1, 2, 3], large=True)])
+with Processes(2) as workers:
+    print([value for value, _ in workers.map(Doubling(), [1, 2, 3], large=True)])
 """
 
 

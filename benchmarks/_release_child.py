@@ -1,0 +1,24 @@
+"""`countveil release` in many small parts and batches, so that there is much to be interrupted."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from countveil import cli
+from countveil.measure import boundary
+from countveil.postprocess import descent
+
+
+def main() -> None:
+    boundary._VALUES = 1500
+    boundary._MANY = 1
+    descent._VALUES = 1500
+    descent._MANY = 2
+    warnings.simplefilter("ignore")  # of PySpark about pandas
+    sys.argv = ["countveil", "release", *sys.argv[1:]]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

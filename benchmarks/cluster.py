@@ -1,0 +1,175 @@
+"""A real Spark cluster on loopback: one master, some workers, separate processes, authenticated."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from countveil.workers.memory import children_of
+
+_HOME = Path(pyspark.__file__).parent
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they live for minutes
+_PATIENCE = 90  # seconds until a process must have said that it is ready
+
+
+@dataclass
+class Cluster:
+    """Processes and their folder; `environment` makes a driver find it, as spark-submit would."""
+
+    folder: Path
+    settings: dict[str, str]
+    master: str = ""
+    workers: tuple[str, ...] = ()
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a driver's process needs in its environment."""
+        return {
+            **os.environ,
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _QUICK,
+            "SPARK_LOCAL_DIRS": str(self.folder / "spill"),
+            "SPARK_HOME": str(_HOME),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker; one of that name may have been killed before."""
+        command = ["worker.Worker", "--cores", "2", "--memory", "3g", "--host", "127.0.0.1"]
+        command += ["--work-dir", str(self.folder / "work" / name), self.master]
+        self._start(name, command)
+
+    def await_worker(self, name: str) -> None:
+        """Wait until a worker is registered."""
+        self._await(name, "Successfully registered with master")
+
+    def kill(self, name: str) -> None:
+        """Kill a worker as a lost machine would: its executors go with it, without a word."""
+        process = self.processes.pop(name)
+        for child in children_of(process.pid):
+            os.kill(child, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+    def mend(self) -> None:
+        """Start workers in place of those that were killed."""
+        gone = [name for name in self.workers if name not in self.processes]
+        for name in gone:
+            self.start_worker(name)
+        for name in gone:
+            self.await_worker(name)
+
+    def executors(self) -> list[int]:
+        """Return the processes of executors, in the order of their workers."""
+        found = []
+        for name, process in self.processes.items():
+            if name != "master":
+                found += [pid for pid in children_of(process.pid) if "Executor" in _command(pid)]
+        return found
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.folder / "logs" / name).open("wb") as file:
+            self.processes[name] = subprocess.Popen(
+                [
+                    str(_HOME / "bin" / "spark-class"),
+                    f"org.apache.spark.deploy.{command[0]}",
+                    *("--port", "0", "--webui-port", "0"),
+                    *("--properties-file", str(self.folder / "conf" / "spark-defaults.conf")),
+                    *command[1:],
+                ],
+                env=self.environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
+
+    def _await(self, name: str, ready: str) -> str:
+        """Return the line by which a process says that it is ready."""
+        log, until = self.folder / "logs" / name, time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            for line in log.read_text(errors="replace").splitlines():
+                if ready in line:
+                    return line
+            if self.processes[name].poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError(f"{name} of the cluster did not start: {log.read_text()[-3000:]}")
+
+
+@contextmanager
+def running(
+    folder: Path, workers: int = 2, settings: dict[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Yield a cluster that is gone afterwards, with all that it wrote."""
+    for name in ("conf", "spill", "work", "logs", "events"):
+        (folder / name).mkdir(parents=True, mode=0o700)
+    cluster = Cluster(folder, settings or {})
+    _configure(cluster, "")
+    try:
+        cluster._start("master", ["master.Master", "--host", "127.0.0.1"])
+        cluster.master = cluster._await("master", "Starting Spark master at").split()[-1]
+        _configure(cluster, cluster.master)
+        cluster.workers = tuple(f"worker{number}" for number in range(workers))
+        cluster.mend()
+        yield cluster
+    finally:
+        for name, process in cluster.processes.items():
+            if name != "master":
+                for child in children_of(process.pid):
+                    os.kill(child, signal.SIGKILL)
+            process.kill()
+        for process in cluster.processes.values():
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configure(cluster: Cluster, master: str) -> None:
+    """Write the properties of master, workers and drivers; the secret is for their owner's eyes."""
+    path = cluster.folder / "conf" / "spark-defaults.conf"
+    secret = cluster.folder / "conf" / "secret"
+    if not secret.exists():
+        secret.touch(0o600)
+        secret.write_text(secrets.token_hex(32))
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret.read_text(),
+        "spark.network.crypto.enabled": "true",
+        "spark.io.encryption.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _QUICK,
+        "spark.executor.extraJavaOptions": _QUICK,
+        "spark.executor.memory": "700m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.sql.shuffle.partitions": "4",
+        **({"spark.master": master} if master else {}),
+        **cluster.settings,
+    }
+    path.touch(0o600)
+    path.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

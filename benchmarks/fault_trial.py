@@ -1,0 +1,201 @@
+"""One release that is disturbed, taken up again, and held to every promise."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from countveil import Release
+from countveil.errors import InputError
+from countveil.measure.run import internal_of
+from countveil.release import standing_of
+from countveil.schema.plan import Plan
+from countveil.storage import sha256
+from countveil.workers.memory import children_of
+
+_SEAL = 32  # bytes behind the data of a part
+_TORN = b"torn by a crash"
+
+
+@dataclass
+class Trial:
+    """A plan, where it is released, and what was seen of it so far."""
+
+    plan: Path
+    out: Path
+    engine: str = "local"
+    environment: Mapping[str, str] | None = None
+    kept: dict[str, bytes] = field(default_factory=dict)
+    published: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Path:
+        return self.plan.parent / f"{self.out.name}.sqlite"
+
+    def start(self, before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+        """Start the release, or take it up; `before` runs in its process first."""
+        command = [sys.executable, "-m", "benchmarks._release_child", str(self.plan)]
+        command += ["--to", str(self.out), "--ledger", str(self.ledger), "--quiet"]
+        command += ["--engine", self.engine, "--workers", "2"]
+        with (self.plan.parent / "errors.txt").open("wb") as errors:
+            return subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                preexec_fn=before,
+            )
+
+    def state(self) -> str:
+        """Say where it stands."""
+        try:
+            return standing_of(self.out).state
+        except InputError:
+            return "counting"
+
+    def observe(self) -> None:
+        """Check what is there: no draw without a charge, no finished part gone or changed."""
+        finished = (self.out / "manifest.json").exists()
+        charges = self.charges()
+        need(len(charges) <= 1, "charged twice")
+        parts = self._parts()
+        need(bool(charges) or not parts, "noise was drawn before the charge")
+        for name, data in self.kept.items():
+            need(parts.get(name, data) == data, f"{name} was drawn again")
+            gone = name not in parts and not finished and not self._parts().get(name)
+            need(not gone or (self.out / "manifest.json").exists(), f"{name} was lost")
+        self.kept |= parts
+        for path in self.out.rglob("*.parquet"):
+            if not path.name.startswith(".") and "measurements" in path.parts:
+                name = path.relative_to(self.out).as_posix()
+                need(
+                    self.published.setdefault(name, sha256(path)) == sha256(path), f"{name} changed"
+                )
+
+    def spoil(self) -> None:
+        """Leave what a crash leaves: temporary files and tails that nobody may read."""
+        internal = internal_of(self.out)
+        folders = [internal / "parts"]
+        if self.state() != "released":
+            folders.append(self.out)
+        if not (self.out / "manifest.json").exists():
+            folders.append(self.out / "measurements")
+        for folder in folders:
+            if folder.is_dir():
+                (folder / ".countveil-temporary-0-area.parquet").write_bytes(_TORN)
+        for path in internal.rglob(".countveil-temporary-*"):
+            path.write_bytes(_TORN)
+        for path in (internal / "estimates").glob("*.cells"):
+            with path.open("ab") as file:
+                file.write(_TORN)
+
+    def finish(self, attempts: int = 5) -> None:
+        """Run it until it is done, and check all that was promised."""
+        for _ in range(attempts):
+            status = self.start().wait(timeout=600)
+            if status == 0:
+                break
+            need(status == 3, f"status {status}: {self.errors()}")
+        else:
+            raise AssertionError(f"not done after {attempts} attempts: {self.errors()}")
+        self.check()
+
+    def check(self) -> None:
+        """Check a finished release: verified, charged once, with the draws that were once kept."""
+        Release.read(self.out).verify(self.ledger)
+        need(len(self.charges()) == 1, f"{len(self.charges())} charges")
+        for name, digest in self.published.items():
+            need(sha256(self.out / name) == digest, f"{name} changed after it was renamed")
+        same_draws(self.out, self.kept)
+        left = list(self.out.parent.rglob(".countveil-temporary-*"))
+        need(not left, f"{left} were left")
+        need(not list((internal_of(self.out) / "parts").iterdir()), "parts were left")
+
+    def charges(self) -> list[object]:
+        return list(Plan.load(self.plan).ledger(self.ledger).charges())
+
+    def errors(self) -> str:
+        return (self.plan.parent / "errors.txt").read_text(errors="replace")[-2000:]
+
+    def remove(self) -> None:
+        """Delete all of it."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        shutil.rmtree(internal_of(self.out), ignore_errors=True)
+        self.ledger.unlink(missing_ok=True)
+
+    def _parts(self) -> dict[str, bytes]:
+        found = {}
+        for path in (internal_of(self.out) / "parts").glob("*.parquet"):
+            if not path.name.startswith("."):
+                try:
+                    found[path.name] = path.read_bytes()
+                except FileNotFoundError:
+                    continue  # it was published meanwhile
+        return found
+
+
+def same_draws(out: Path, kept: Mapping[str, bytes]) -> None:
+    """Check that a release holds the very draws that were once finished."""
+    for level in {name.split(".")[0] for name in kept}:
+        final = pq.ParquetFile(out / "measurements" / f"{level}.parquet")
+        for name, data in kept.items():
+            if name.split(".")[0] == level:
+                group = final.read_row_group(int(name.split(".")[1]))
+                part = pq.read_table(io.BytesIO(data[:-_SEAL]))
+                need(group.equals(part), f"{name} was drawn again")
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started, at once and without a word."""
+    for child in children_of(process.pid):
+        _kill(child)
+    process.kill()
+    process.wait()
+
+
+def _kill(process: int) -> None:
+    with suppress(ProcessLookupError):  # it ended meanwhile
+        os.kill(process, signal.SIGKILL)
+
+
+def wait_for(trial: Trial, process: subprocess.Popen[bytes], states: set[str]) -> bool:
+    """Wait until a release is in one of some states; return whether it came to that."""
+    while process.poll() is None:
+        if trial.state() in states:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
+    """Mount a disk of some bytes on a folder (root only); yield what makes room on it."""
+    folder.mkdir()
+    options = f"size={size},mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield lambda: _mount_again(folder)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+        folder.rmdir()
+
+
+def _mount_again(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=1G", folder], check=True)
+
+
+def need(holds: bool, what: str) -> None:
+    """Raise what was promised and is not so."""
+    if not holds:
+        raise AssertionError(what)

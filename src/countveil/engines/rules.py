@@ -1,0 +1,110 @@
+"""The rules that records keep, in words: whichever engine finds them broken says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from countveil.errors import PlanError, RecordsError
+from countveil.schema.attributes import Attribute, listed
+from countveil.schema.plan import Plan
+
+RESERVED = "__countveil_"  # how names of our own begin
+SHOWN = 5  # rows that a message names
+
+NOT_WHOLE = "column of counts: not a whole number; a count is 0 or more"
+NEGATIVE = "column of counts: a negative count; a count is 0 or more"
+NOBODY = "column of records.person_id: no person; every row belongs to someone"
+
+
+def no_geocode(lowest: str) -> str:
+    """Say that a row names no place."""
+    return f"column {lowest}: no geography code; every row names its {lowest}"
+
+
+def unknown_geocode(lowest: str) -> str:
+    """Say that a row names a place that there is not."""
+    return (
+        f"column {lowest}: a code that the crosswalk does not list; add the {lowest} to the "
+        f"crosswalk, or mend the code"
+    )
+
+
+def missing_code(attribute: Attribute) -> str:
+    """Say that a row has no code where one is needed."""
+    return (
+        f"column {attribute.name}: a missing code; fill it in, or declare the category that "
+        f"stands for missing under records.missing"
+    )
+
+
+def unknown_category(attribute: Attribute) -> str:
+    """Say that a code is none of those declared."""
+    return (
+        f"column {attribute.name}: not a declared category; choose from "
+        f"{listed(attribute.categories)}"
+    )
+
+
+def broken(
+    label: str, rows: Sequence[int], rule: str, values: Sequence[Any] | None = None
+) -> RecordsError:
+    """Name the rows that break a rule; values only where they may be shown.
+
+    Sources without an order have no row numbers: `rows` is empty then.
+    """
+    which = "some rows"
+    if rows:
+        which = "row" + ("s " if len(rows) > 1 else " ") + ", ".join(map(str, rows[:SHOWN]))
+        which += " and more" if len(rows) > SHOWN else ""
+    shown = ""
+    if values is not None:
+        shown = " (" + ", ".join(repr(value) for value in values[:SHOWN]) + ")"
+    return RecordsError(f"{label}: {which}: {rule}{shown}")
+
+
+def no_rows(label: str, plan: Plan) -> RecordsError:
+    """Say that there is nothing to count."""
+    return RecordsError(f"{label}: no rows; it should hold one row per {plan.unit}")
+
+
+def not_text(label: str, column: str, kind: str) -> RecordsError:
+    """Say that codes of places came as something other than text."""
+    return RecordsError(
+        f"{label}: column {column!r} holds {kind}, and codes are text so that leading zeros "
+        f"survive; store it as text"
+    )
+
+
+def no_column(label: str, name: str, key: str, has: Sequence[str] | None) -> RecordsError:
+    """Say that a column is missing; `has` are those there, where they may be shown."""
+    columns = "" if has is None else f"; its columns are {listed(has, 20)}"
+    return RecordsError(
+        f"{label}: no column {name!r} for {key}{columns}; rename the column, or map it under "
+        f"records.columns"
+    )
+
+
+def refuse_reserved(label: str, names: Sequence[str]) -> None:
+    """Refuse columns whose names could be taken for our own."""
+    if any(name.lower().startswith(RESERVED) for name in names):
+        raise RecordsError(f"{label}: columns that begin with {RESERVED} are reserved")
+
+
+def refuse_unknown_renames(plan: Plan) -> None:
+    """Refuse a mapping of column names for something that is not read."""
+    assert plan.records is not None
+    known = [plan.levels[-1], *(item.name for item in plan.schema.attributes)]
+    for name in plan.records.columns:
+        if name not in known:
+            raise PlanError(
+                f"{plan.name}: records.columns.{name}: no level or attribute of that name is read; "
+                f"choose from {listed(known)}"
+            )
+
+
+def unreadable(label: str, kind: str, *, detail: str = "", show_values: bool) -> RecordsError:
+    """Say that a source cannot be read; `detail` holds no value unless values may be shown."""
+    what = "be run" if kind == "query" else f"be read as {kind}"
+    hint = "" if show_values else ", or see the values at fault with --show-values"
+    return RecordsError(f"{label}: cannot {what}{detail}; check the file{hint}")

@@ -1,0 +1,73 @@
+"""Draw the noise of some units and add their counts to it: the task that workers do at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from countveil.measure.measurement import in_layout, open_writer
+from countveil.measure.parts import Parts
+from countveil.measure.strategy import mechanism_for
+from countveil.numerics import IntArray
+from countveil.randomness import BitSource
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+Narrow = NDArray[np.int32]
+Cells = tuple[Narrow, Narrow, Narrow] | tuple[IntArray, IntArray, IntArray]
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class DrawTask:
+    """Confidential. One part of a level: its units, and (unit, cell, count) where they count anyone."""
+
+    level: str
+    number: int
+    geocodes: pa.StringArray
+    entries: Cells
+
+    def __repr__(self) -> str:
+        return f"<confidential: part {self.number} of level {self.level}>"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DrawJob:
+    """What every part of a run shares. A pickled copy of a secure `rng` draws bits of its own."""
+
+    plan: Plan
+    rng: BitSource
+    parts: Parts
+
+    def run(self, task: DrawTask) -> None:
+        """Draw a part and keep it, unless there is one: then neither draw nor touch anything."""
+        if self.parts.has(task.level, task.number):
+            return
+        table = noisy(self.plan, task, self.rng)
+        sink = pa.BufferOutputStream()
+        with open_writer(sink) as writer:
+            writer.write_table(table, row_group_size=table.num_rows)
+        self.parts.keep(task.level, task.number, sink.getvalue().to_pybytes())
+
+
+def noisy(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
+    """Measure the units of a task: noise first, then the counts added to it."""
+    names = task.geocodes.to_pylist() if rng.reproducible else ()
+    parts = []
+    for item in plan.at(task.level):
+        mechanism, cells = mechanism_for(item), item.query.cells
+        source = rng.for_units(task.level, names, item.query.name)
+        values = mechanism.sample(len(task.geocodes) * cells, rng=source).reshape(-1, cells)
+        add_counts(values, item.query, task.entries)
+        parts.append((item.query.name, values, mechanism.variance))
+    return in_layout(task.geocodes, parts)
+
+
+def add_counts(values: IntArray, query: Query, entries: Cells) -> None:
+    """Add (unit, cell, count) to values[unit, cell of the query]."""
+    unit, cell, count = entries
+    where = query.cell_of[cell]
+    counted = where >= 0
+    np.add.at(values, (unit[counted], where[counted]), count[counted])

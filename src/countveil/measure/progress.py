@@ -1,0 +1,114 @@
+"""How far a stage is: told to whoever shows it, and to the run log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from countveil.measure.run_log import RunLog
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.workers import Workers
+from countveil.workers.memory import peak_of
+
+Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
+
+_EVERY = 2.0  # seconds between two lines of one level
+
+
+def silent(stage: str, level: str, done: int, units: int) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """When how much was done."""
+
+    time: float
+    work: float
+
+
+def watched(
+    internal: Path,
+    plan: Plan,
+    geography: Geography,
+    engine: str,
+    workers: Workers,
+    progress: Progress,
+) -> Progress:
+    """Return a progress that also keeps the log of a run."""
+    values = {
+        level: geography.units(level) * sum(item.query.cells for item in plan.at(level))
+        for level in plan.measured_levels
+    }
+    return Watch(RunLog(internal), progress, values=values, engine=engine, workers=workers)
+
+
+class Watch:
+    """A progress that also keeps the log: each level's end, and now and then how far it is.
+
+    `values` says how many numbers each level needs, so that the time left of a stage can be told from
+    what was made of it since this attempt began.
+    """
+
+    def __init__(
+        self,
+        log: RunLog,
+        progress: Progress,
+        *,
+        values: Mapping[str, int],
+        engine: str,
+        workers: Workers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log, self._progress, self._values = log, progress, dict(values)
+        self._engine, self._workers, self._clock = engine, workers, clock
+        self._stage = self._level = ""
+        self._begun = self._written = _Mark(0.0, 0.0)
+        self._first = 0
+
+    def __call__(self, stage: str, level: str, done: int, units: int) -> None:
+        """Pass a step on, and log it if it ends a level or the last line is old."""
+        self._progress(stage, level, done, units)
+        now = _Mark(self._clock(), self._work(level, done, units))
+        if stage != self._stage:
+            self._stage, self._level, self._begun = stage, "", now
+        if level != self._level:
+            self._level, self._level_begun, self._first = level, now, done
+            self._written = _Mark(float("-inf"), 0.0)
+        if done < units and now.time - self._written.time < _EVERY:
+            return
+        self._written = now
+        self._log.write(
+            "level finished" if done == units else "progress",
+            stage=stage,
+            level=level,
+            done=done,
+            units=units,
+            **self._speed(now, done),
+            engine=self._engine,
+            memory=peak_of(),
+            worker_memory=self._workers.peak_memory,
+            retries=self._workers.retries,
+        )
+
+    def _work(self, level: str, done: int, units: int) -> float:
+        """Return how many numbers of the stage are made, those of the levels above included."""
+        levels = list(self._values)
+        above = sum(self._values[name] for name in levels[: levels.index(level)])
+        return above + self._values[level] * done / units
+
+    def _speed(self, now: _Mark, done: int) -> dict[str, Any]:
+        """Return units a second and seconds left; nothing while there is nothing to tell them from."""
+        seconds = now.time - self._level_begun.time
+        facts: dict[str, Any] = {}
+        if done > self._first and seconds > 0:
+            facts["per_second"] = round((done - self._first) / seconds, 3)
+        made, took = now.work - self._begun.work, now.time - self._begun.time
+        if made > 0 and took > 0:
+            left = sum(self._values.values()) - now.work
+            facts["seconds_left"] = round(left * took / made, 1)
+        return facts

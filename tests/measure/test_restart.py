@@ -1,0 +1,144 @@
+"""--restart: free before the charge, paid again after it, refused once a release is finished."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from tests.conftest import TINY_PLAN, run
+from tests.measure.test_boundary import stop_before_publishing
+
+from countveil import Release, Secure, Seeded, pipeline
+from countveil.errors import FolderError, Interrupted, LedgerError
+from countveil.measure import boundary, protocol
+from countveil.measure.parts import Parts
+from countveil.schema.plan import Plan
+
+ROOM = '[ledger]\ntotal = "4"\n'
+
+
+def released(plan, **options):
+    folder = plan.parent
+    return pipeline.release(
+        Plan.load(plan), to=folder / "out", rng=Secure(), ledger=folder / "l.sqlite", **options
+    )
+
+
+def charges(plan):
+    return Plan.load(plan).ledger(plan.parent / "l.sqlite").charges()
+
+
+def test_once_charged_a_restart_is_refused_and_resuming_keeps_the_draws(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    kept = Parts(tiny.parent / "out-internal" / "parts").read("area", 0)
+    with pytest.raises(FolderError, match="leave out --restart.*or add --charge-again"):
+        released(tiny, restart=True)
+    assert Parts(tiny.parent / "out-internal" / "parts").read("area", 0) == kept
+    released(tiny)
+    assert len(charges(tiny)) == 1
+
+
+def test_charged_again_it_is_a_release_of_its_own(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    parts = tiny.parent / "out-internal" / "parts"
+    first = {path.name: path.read_bytes() for path in parts.iterdir()}
+    done = released(tiny, restart=True, charge_again=True)
+    done.verify(tiny.parent / "l.sqlite")
+    assert len(charges(tiny)) == 2
+    (aside,) = tiny.parent.glob("out-internal-set-aside-*")
+    assert stat.S_IMODE(aside.stat().st_mode) == 0o700
+    assert {path.name: path.read_bytes() for path in (aside / "parts").iterdir()} == first
+    assert {line.release for line in charges(tiny)} >= {done.manifest["release"]}
+    assert done.manifest["release"][:8] not in aside.name
+
+
+def test_a_restart_that_the_ledger_cannot_pay_moves_nothing(tiny, monkeypatch):
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    with pytest.raises(LedgerError, match="only rho = 0 is left"):
+        released(tiny, restart=True, charge_again=True)
+    assert not list(tiny.parent.glob("*set-aside*"))
+    released(tiny)
+
+
+def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(protocol, "_charge", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        released(tiny)
+    monkeypatch.undo()
+    assert charges(tiny) == []
+    released(tiny, restart=True)
+    assert len(charges(tiny)) == 1
+
+
+def test_another_ledger_does_not_make_a_charged_run_free(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    with pytest.raises(FolderError, match="its noise is charged to the ledger"):
+        pipeline.release(
+            Plan.load(tiny),
+            to=tiny.parent / "out",
+            rng=Secure(),
+            ledger=tiny.parent / "other.sqlite",
+            restart=True,
+        )
+
+
+def test_files_that_were_half_published_go_aside_too(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    real = boundary.manifest.describe
+    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        released(tiny)
+    monkeypatch.setattr(boundary.manifest, "describe", real)
+    assert (tiny.parent / "out" / "measurements" / "area.parquet").exists()
+    released(tiny, restart=True, charge_again=True)
+    (aside,) = tiny.parent.glob("out-internal-set-aside-*")
+    assert (aside / "unpublished" / "measurements" / "area.parquet").exists()
+    Release.read(tiny.parent / "out").verify(tiny.parent / "l.sqlite")
+
+
+def test_a_finished_release_is_not_begun_anew(tiny):
+    tiny.write_text(TINY_PLAN + ROOM)
+    released(tiny)
+    before = (tiny.parent / "out" / "manifest.json").read_bytes()
+    with pytest.raises(FolderError, match="a finished release is not begun anew"):
+        released(tiny, restart=True, charge_again=True)
+    assert (tiny.parent / "out" / "manifest.json").read_bytes() == before
+    assert len(charges(tiny)) == 1
+
+
+def test_where_nothing_was_begun_and_in_simulations_a_restart_is_a_start(tiny, monkeypatch):
+    plan, out = Plan.load(tiny), tiny.parent / "out"
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(OSError, match="I/O error"):
+        pipeline.release(plan, to=out, rng=Seeded(1), restart=True)
+    monkeypatch.undo()
+    pipeline.release(plan, to=out, rng=Seeded(2), restart=True)
+    Release.read(out).verify(simulation=True)
+
+
+def test_the_command_line_says_what_goes_with_what(tiny):
+    ran = run("release", tiny, "--to", tiny.parent / "out", "--charge-again")
+    assert ran.status == 2
+    assert "--charge-again: goes with --restart" in ran.err
+    assert run("release", tiny, "--to", tiny.parent / "out", "--resume", "--quiet").status == 0
+    ran = run("release", tiny, "--to", tiny.parent / "out", "--restart", "--quiet")
+    assert ran.status == 2
+    assert "a finished release is not begun anew" in ran.err
