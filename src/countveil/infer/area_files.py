@@ -167,7 +167,8 @@ def _read_delimited(path: Path, wanted: Sequence[str]) -> pa.Table:
 def _refuse_numbers(path: Path, table: pa.Table) -> None:
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         text = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        if not any(of(text) for of in texts):
             raise InputError(
                 f"{path}: column {name!r} holds {kind}, and codes are text so that leading zeros "
                 f"survive; store the column as text"
@@ -185,13 +186,19 @@ def _refuse_blank(path: Path, column: str, found: pa.Array) -> None:
 
 
 def _refuse_control_characters(path: Path, names: Sequence[str], number: IntArray) -> None:
-    """Refuse names that would move the cursor of a terminal or break a line of a table."""
+    """Refuse names that would move the cursor of a terminal, turn its text, or break a line."""
     for at, name in enumerate(names):
-        if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name):
+        if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
             rows = _rows(np.flatnonzero(number == at))
             raise InputError(
                 f"{path}: {rows}: the area {name[:60]!r} has a line break or another control "
                 f"character in its name; write it on one line, without tabs"
+            )
+        if name != name.strip():
+            rows = _rows(np.flatnonzero(number == at))
+            raise InputError(
+                f"{path}: {rows}: the area {name[:60]!r} begins or ends with a blank; take it away: "
+                f"another area may differ in nothing else"
             )
 
 
