@@ -50,8 +50,8 @@ def test_files_of_other_programs_are_read(read, text):
 
 
 def test_names_that_look_like_nothing_are_names(read):
-    found = read("area,block\nNA,0001\nnull,0002\n 1 ,0003\nnan,0004\n")[1]
-    assert list(found) == ["NA", "null", " 1 ", "nan"]
+    found = read("area,block\nNA,0001\nnull,0002\n1,0003\nnan,0004\n")[1]
+    assert list(found) == ["NA", "null", "1", "nan"]
 
 
 def test_the_level_is_that_of_the_column_or_the_one_named(read):
