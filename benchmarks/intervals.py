@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import interval_coverage, least_squares, replicate_intervals
-from benchmarks.table import Missed
+from benchmarks.table import Part, run_parts
 
-PARTS: dict[str, Callable[[argparse.Namespace, Path], None]] = {
+PARTS: dict[str, Part] = {
     "state": least_squares.state,
     "growth": least_squares.growth,
     "peer": least_squares.peer,
@@ -43,14 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the parts asked for; all of them if none is."""
-    missed = []
-    for part, function in PARTS.items():
-        if part not in (options.part or PARTS) or (part == "real" and options.data is None):
-            continue
-        try:
-            with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
-                function(options, Path(folder))
-        except Missed as error:
-            missed.append(str(error))
-    if missed:
-        raise Missed("; ".join(missed))
+    asked = [part for part in PARTS if part in (options.part or PARTS)]
+    if options.data is None and "real" in asked:
+        asked.remove("real")
+    run_parts({part: PARTS[part] for part in asked}, options)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import platform
 import resource
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from multiprocessing.connection import Connection
@@ -18,6 +20,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 T = TypeVar("T")
+Part = Callable[[argparse.Namespace, Path], None]
 
 
 class Missed(Exception):
@@ -31,6 +34,19 @@ class Run(Generic[T]):
     result: T
     seconds: float
     peak_mb: float
+
+
+def run_parts(parts: Mapping[str, Part], options: argparse.Namespace) -> None:
+    """Run parts of a benchmark, each in a folder of its own; all of them run, whatever one misses."""
+    missed = []
+    for part in parts.values():
+        try:
+            with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
+                part(options, Path(folder))
+        except Missed as error:
+            missed.append(str(error))
+    if missed:
+        raise Missed("; ".join(missed))
 
 
 def machine() -> str:

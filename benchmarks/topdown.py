@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import families, pass_errors, solvers, stages
-from benchmarks.table import Missed, show, verdict
+from benchmarks.table import Missed, Part, run_parts, show, verdict
 from countveil import starter
 from countveil.engines.registry import open_engine
 from countveil.measure import take
@@ -47,21 +47,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run the parts asked for; all of them if none is."""
     parts = options.part or PARTS
-    missed = []
-    for part, function in (
-        ("solver", _solver),
-        ("state", _state),
-        ("growth", _growth),
-        ("error", _error),
-    ):
-        if part in parts:
-            try:
-                with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
-                    function(options, Path(folder))
-            except Missed as error:
-                missed.append(str(error))
-    if missed:
-        raise Missed("; ".join(missed))
+    every: dict[str, Part] = {
+        "solver": _solver,
+        "state": _state,
+        "growth": _growth,
+        "error": _error,
+    }
+    run_parts({name: part for name, part in every.items() if name in parts}, options)
 
 
 def _write_state(folder: Path, people: int) -> Path:

@@ -6,8 +6,6 @@ from tests.browser.conftest import file_address
 
 from countveil.papers import Item, Picture, Value, gallery
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 RATES = Picture(
     "A rate that is told in a title of some length",
     "lines",

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.schema.attributes import listed
-from countveil.schema.delimited import read_header
+from countveil.schema.delimited import named_rows, read_header
 from countveil.schema.geography import Geography
 from countveil.schema.unpacking import refuse_bomb
 
@@ -158,7 +157,7 @@ def _read_delimited(path: Path, wanted: Sequence[str]) -> pa.Table:
     if uneven:
         first, rows = uneven[0], np.array([row.number - 2 for row in uneven])
         raise InputError(
-            f"{path}: {_rows(rows)}: {first.actual_columns} fields, and the header names "
+            f"{path}: {named_rows(rows)}: {first.actual_columns} fields, and the header names "
             f"{first.expected_columns}; give each row as many, in quotes where they hold a delimiter"
         )
     return table
@@ -181,7 +180,8 @@ def _refuse_blank(path: Path, column: str, found: pa.Array) -> None:
     bad = np.flatnonzero(blank.to_numpy(zero_copy_only=False))
     if len(bad):
         raise InputError(
-            f"{path}: {_rows(bad)}: nothing in column {column!r}; every row names an area and a unit"
+            f"{path}: {named_rows(bad)}: nothing in column {column!r}; every row names an area and a "
+            f"unit"
         )
 
 
@@ -189,13 +189,13 @@ def _refuse_control_characters(path: Path, names: Sequence[str], number: IntArra
     """Refuse names that would move the cursor of a terminal, turn its text, or break a line."""
     for at, name in enumerate(names):
         if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
-            rows = _rows(np.flatnonzero(number == at))
+            rows = named_rows(np.flatnonzero(number == at))
             raise InputError(
                 f"{path}: {rows}: the area {name[:60]!r} has a line break or another control "
                 f"character in its name; write it on one line, without tabs"
             )
         if name != name.strip():
-            rows = _rows(np.flatnonzero(number == at))
+            rows = named_rows(np.flatnonzero(number == at))
             raise InputError(
                 f"{path}: {rows}: the area {name[:60]!r} begins or ends with a blank; take it away: "
                 f"another area may differ in nothing else"
@@ -214,7 +214,7 @@ def _units(path: Path, code: pa.StringArray, geography: Geography, level: str) -
         if pc.index(known, padded).as_py() >= 0:
             hint = f"it has {padded!r}: write codes as they are there, leading zeros and all"
         raise InputError(
-            f"{path}: {_rows(missing)}: no {level} {first[:60]!r} in the release; {hint}"
+            f"{path}: {named_rows(missing)}: no {level} {first[:60]!r} in the release; {hint}"
         )
     return np.asarray(found, np.int64)
 
@@ -236,16 +236,9 @@ def _refuse_twice(
         at = again[np.argmin(order[again + 1])]  # the first that a reader meets
         rows = np.sort(order[at : at + 2])
         raise InputError(
-            f"{path}: {_rows(rows)}: {level} {code[int(rows[0])].as_py()} is listed twice in area "
+            f"{path}: {named_rows(rows)}: {level} {code[int(rows[0])].as_py()} is listed twice in area "
             f"{names[number[rows[0]]]!r}; list each unit once in an area"
         )
-
-
-def _rows(numbers: NDArray[np.int64]) -> str:
-    """Name rows as a reader counts them, the first below the header being row 1."""
-    shown = ", ".join(str(int(n) + 1) for n in numbers[:5])
-    more = f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else ""
-    return f"row{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def _is_parquet(path: Path) -> bool:

@@ -86,9 +86,9 @@ class Replicates:
         where the middle of these differences lies. Percentile: where the middle of replicates lies.
         The confidence is the plan's if not given.
         """
-        found = self._gathered(level, self._query(level, query), self._parts(confidence, method))
-        codes = self.estimates.geography.geocodes(level)
-        return _table(codes, self._query(level, query), found)
+        asked = self._query(level, query)
+        found = self._gathered(level, asked, self._parts(confidence, method))
+        return _table(self.estimates.geography.geocodes(level), asked, found)
 
     def errors(self, query: str = TOTAL) -> pa.Table:
         """Return bias and root mean squared error by level and size class of the released total.

@@ -1,4 +1,4 @@
-"""Delimited text: column names and delimiter of a file, and texts that no spreadsheet runs."""
+"""Delimited text: column names, delimiter and rows of a file, and texts that no spreadsheet runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 _LONGEST_HEADER = 1_000_000
 _DELIMITERS = ",;\t|"
@@ -32,6 +34,13 @@ def read_header(path: Path) -> tuple[list[str], str]:
     if len({name.lower() for name in names}) != len(names) or "" in names or not names:
         raise ValueError("line 1 names a column twice or not at all; it holds the column names")
     return names, delimiter
+
+
+def named_rows(numbers: NDArray[np.int64]) -> str:
+    """Name rows as a reader counts them, the first below the header being row 1."""
+    shown = ", ".join(str(int(n) + 1) for n in numbers[:5])
+    more = f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else ""
+    return f"row{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def inert(text: str) -> str:

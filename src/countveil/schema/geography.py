@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from countveil.errors import GeographyError
 from countveil.numerics import IntArray
-from countveil.schema.delimited import FORMULA, read_header
+from countveil.schema.delimited import FORMULA, named_rows, read_header
 from countveil.schema.unpacking import refuse_bomb
 
 _CHUNK = 1 << 20
@@ -134,8 +134,8 @@ def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:
     if len(again):
         rows = np.sort(order[[again[0] - 1, again[0]]])
         raise GeographyError(
-            f"{path}: {_rows(rows)}: {levels[-1]} {codes[-1][int(above[again[0]])]} is listed twice; "
-            f"list each {levels[-1]} once"
+            f"{path}: {named_rows(rows)}: {levels[-1]} {codes[-1][int(above[again[0]])]} is listed "
+            f"twice; list each {levels[-1]} once"
         )
     pa.default_memory_pool().release_unused()
     return Geography(tuple(levels), tuple(codes), tuple(parents), digest)
@@ -208,8 +208,8 @@ def _refuse_odd(path: Path, level: str, column: _Column) -> None:
         if bad.any():
             rows = np.flatnonzero(bad[column.rank])
             raise GeographyError(
-                f"{path}: {_rows(rows)}: column {level!r} has {rule}; begin codes with a letter or a "
-                f"digit, and keep them short"
+                f"{path}: {named_rows(rows)}: column {level!r} has {rule}; begin codes with a letter "
+                f"or a digit, and keep them short"
             )
 
 
@@ -241,7 +241,7 @@ def _refuse_blank(path: Path, level: str, blank: pa.BooleanArray) -> None:
     bad = np.flatnonzero(_as_bool(pc.fill_null(blank, True)))
     if len(bad):
         raise GeographyError(
-            f"{path}: {_rows(bad)}: no code in column {level!r}; every row names a unit at every "
+            f"{path}: {named_rows(bad)}: no code in column {level!r}; every row names a unit at every "
             f"level"
         )
 
@@ -279,18 +279,11 @@ def _refuse_two_parents(
     first, second = (int(rows[order[twice[0] + step]]) for step in (0, 1))
     where = max(i for i, above in enumerate(upper) if above.code(first) != above.code(second))
     raise GeographyError(
-        f"{path}: {_rows(np.array([first, second]))}: {levels[len(upper)]} {column.code(first)} lies "
-        f"in {levels[where]} {upper[where].code(first)} and in {levels[where]} "
+        f"{path}: {named_rows(np.array([first, second]))}: {levels[len(upper)]} {column.code(first)} "
+        f"lies in {levels[where]} {upper[where].code(first)} and in {levels[where]} "
         f"{upper[where].code(second)}; a unit has one parent, and codes are unique within their "
         f"level: use full codes"
     )
-
-
-def _rows(numbers: NDArray[np.int64]) -> str:
-    """Name rows as a reader counts them, the first below the header being row 1."""
-    shown = ", ".join(str(int(n) + 1) for n in numbers[:5])
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"row{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def _read_only(array: NDArray[np.int64]) -> IntArray:
