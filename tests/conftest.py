@@ -18,13 +18,13 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def _kernels() -> str:
-    """Return a name for the kernels as they are now: Numba notices changes in a kernel's own file only."""
+    """Return a name for the kernels as they are: Numba sees changes in a kernel's own file only."""
     texts = (path.read_bytes() for path in sorted(SOURCE.rglob("*.py")))
     return sha256(b"".join(text for text in texts if b"njit" in text)).hexdigest()[:12]
 
 
 SOURCE = Path(__file__).parent.parent / "src"
-# Before anything compiles, and for the processes that tests start: no test runs yesterday's machine code.
+# Before anything compiles, and for processes that tests start: no test runs old machine code.
 os.environ["NUMBA_CACHE_DIR"] = str(SOURCE.parent / ".numba_cache" / _kernels())
 
 TINY_PLAN = """
