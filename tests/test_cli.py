@@ -94,6 +94,21 @@ def test_a_risk_above_the_limit_exits_1_and_releases_nothing(tiny):
     assert ran.status == 0
 
 
+def test_a_limit_that_what_is_public_breaks_exits_1_and_says_so(tiny):
+    within = TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n"
+    known = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "known"\n'
+    tiny.write_text(within.replace("change-one", "add-remove"))
+    assert run("price", tiny).status == 0
+    tiny.write_text(within.replace("change-one", "add-remove") + known)
+    for command in ("price", "check", "release"):
+        before = files(tiny.parent)
+        ran = run(command, tiny, *(("--to", tiny.parent / "out") if command == "release" else ()))
+        assert ran.status == 1
+        assert "settle" in ran.out + ran.err
+        assert files(tiny.parent) == before
+    assert run("release", tiny, "--to", tiny.parent / "out", "--above-limit").status == 0
+
+
 def test_check_prints_the_json_schema():
     ran = run("check", "--json-schema")
     assert ran.status == 0

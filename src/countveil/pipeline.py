@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from countveil import measure, postprocess, storage
-from countveil.assess.plan_risk import judged, risk_by_level
+from countveil.assess.plan_risk import risks_above_limit
 from countveil.assess.pricing import Price, price
 from countveil.assess.release_error import accuracy
 from countveil.engines.registry import open_engine
@@ -251,13 +251,18 @@ def refuse_contradictions(plan: Plan) -> None:
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
     """Raise when the plan's risk passes its own limit: judged on the plan, never on a release."""
-    limit = plan.intruder.limit
-    if limit is None or accepted or plan.one_table is not None:
+    if accepted or plan.one_table is not None:
         return
-    worst = max(judged(plan, risk_by_level(plan)), key=lambda risk: risk.marginal_risk)
-    if worst.marginal_risk > limit:
-        raise RiskAboveLimit(
+    above = risks_above_limit(plan)
+    if above:
+        worst = max(above, key=lambda risk: risk.marginal_risk)
+        told = (
             f"{plan.name}: at level {worst.level}, an intruder with prior {worst.prior:g} ends at "
-            f"{worst.marginal_risk:.3f} times his prior on average, above intruder.limit = {limit:g}; "
-            f"lower the budget of that level, or accept it with --above-limit"
+            f"{worst.marginal_risk:.3f} times his prior on average, above intruder.limit = "
+            f"{plan.intruder.limit:g}"
         )
+        change = "lower the budget of that level"
+        if worst.settled:
+            told += ", as what is published as counted settles who is there"
+            change = "measure it with noise instead (no budget changes what is public)"
+        raise RiskAboveLimit(f"{told}; {change}, or accept it with --above-limit")

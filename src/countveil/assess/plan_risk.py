@@ -46,3 +46,12 @@ def risk_by_level(
 def judged(plan: Plan, risks: list[LevelRisk]) -> list[LevelRisk]:
     """Return the risks the plan's limit applies to: those of the level its intruder knows."""
     return [risk for risk in risks if risk.level == plan.judged_level]
+
+
+def risks_above_limit(plan: Plan) -> tuple[LevelRisk, ...]:
+    """Return the risks that pass the plan's own limit, what is published as counted included."""
+    limit = plan.intruder.limit
+    if limit is None:
+        return ()
+    risks = judged(plan, risk_by_level(plan, invariants=True))
+    return tuple(risk for risk in risks if risk.marginal_risk > limit)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from countveil import measure
 from countveil.assess.plan_error import ExpectedError, expected_error
-from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.plan_risk import LevelRisk, risk_by_level, risks_above_limit
 from countveil.mechanisms.law import Mechanism
 from countveil.privacy.costs import ZCDP, Cost
 from countveil.privacy.loss_distribution import tight_epsilon
@@ -16,7 +16,10 @@ from countveil.schema.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a plan costs, how noisy it is, what it lets an intruder learn; no record was read."""
+    """What a plan costs, how noisy it is, what it lets an intruder learn; no record was read.
+
+    `risks` are those of noisy counts alone; `above_limit` counts in what is published as counted.
+    """
 
     plan: Plan
     cost: Cost
@@ -24,13 +27,7 @@ class Price:
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
     tight_epsilon: float | None
-
-    @property
-    def above_limit(self) -> tuple[LevelRisk, ...]:
-        """The risks that pass the plan's own limit."""
-        limit = self.plan.intruder.limit
-        risks = judged(self.plan, list(self.risks))
-        return tuple(risk for risk in risks if limit is not None and risk.marginal_risk > limit)
+    above_limit: tuple[LevelRisk, ...]
 
 
 def price(plan: Plan) -> Price:
@@ -39,4 +36,5 @@ def price(plan: Plan) -> Price:
     lossy = [query for item, noise in noises for query in measure.lossy_queries(item, noise, plan)]
     tight = tight_epsilon(lossy, float(plan.delta)) if isinstance(plan.cost, ZCDP) else None
     risks = tuple(risk_by_level(plan))
-    return Price(plan, plan.cost, noises, risks, expected_error(plan), tight)
+    errors = expected_error(plan)
+    return Price(plan, plan.cost, noises, risks, errors, tight, risks_above_limit(plan))

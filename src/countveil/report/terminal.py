@@ -19,6 +19,7 @@ from countveil.mechanisms.law import central_half_width
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.privacy.costs import PureDP
 from countveil.release import Release
+from countveil.report.summary_words import SETTLED
 from countveil.schema.workload import TOTAL
 
 
@@ -93,10 +94,11 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
     parts += [Text(""), _risk_table(price)]
     for risk in price.above_limit:
+        settled = f", {SETTLED}" if risk.settled else ""
         parts.append(
             Text(
                 f"Above the plan's limit of {plan.intruder.limit:g}: {risk.marginal_risk:.3f} at level "
-                f"{risk.level} for prior {risk.prior:g}.",
+                f"{risk.level} for prior {risk.prior:g}{settled}.",
                 style="bold red",
             )
         )
