@@ -68,8 +68,7 @@ def test_the_limit_is_judged_at_the_intruders_level():
 
 
 def test_the_limit_counts_in_what_is_published_as_counted():
-    text = TINY_PLAN.replace("change-one", "add-remove")
-    text += "[intruder]\npriors = [0.5, 0.25]\nlimit = 1.99\n"
+    text = TINY_PLAN + "[intruder]\npriors = [0.5, 0.25]\nlimit = 1.99\n"
     known = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "known"\n'
     above = price(Plan.parse(text + known)).above_limit
     assert [(risk.prior, risk.marginal_risk, risk.settled) for risk in above] == [
