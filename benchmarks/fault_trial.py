@@ -84,9 +84,9 @@ class Trial:
                 )
 
     def spoil(self) -> None:
-        """Leave what a crash leaves: temporary files and tails that nobody may read."""
+        """Leave what a crash leaves, and worse: temporary files, tails, a flipped bit in the work."""
         internal = internal_of(self.out)
-        folders = [internal / "parts"]
+        folders = [*internal.glob("parts/*")]
         if self.state() != "released":
             folders.append(self.out)
         if not (self.out / "manifest.json").exists():
@@ -96,9 +96,11 @@ class Trial:
                 (folder / ".countveil-temporary-0-area.parquet").write_bytes(_TORN)
         for path in internal.rglob(".countveil-temporary-*"):
             path.write_bytes(_TORN)
-        for path in (internal / "estimates").glob("*.cells"):
-            with path.open("ab") as file:
-                file.write(_TORN)
+        for number, path in enumerate(sorted((internal / "estimates").glob("*.c*s"))):
+            data = bytearray(path.read_bytes())
+            if data and number % 2:
+                data[len(data) // 2] ^= 1  # as a disk may
+            path.write_bytes(data + _TORN)
 
     def finish(self, attempts: int = 5) -> None:
         """Run it until it is done, and check all that was promised."""
@@ -136,7 +138,7 @@ class Trial:
 
     def _parts(self) -> dict[str, bytes]:
         found = {}
-        for path in (internal_of(self.out) / "parts").glob("*.parquet"):
+        for path in internal_of(self.out).glob("parts/*/*.parquet"):
             if not path.name.startswith("."):
                 try:
                     found[path.name] = path.read_bytes()

@@ -27,6 +27,13 @@ SOURCE = Path(__file__).parent.parent / "src"
 # Before anything compiles, and for processes that tests start: no test runs old machine code.
 os.environ["NUMBA_CACHE_DIR"] = str(SOURCE.parent / ".numba_cache" / _kernels())
 
+
+def parts_of(folder: Path) -> Path:
+    """Return where the one run into a folder keeps its parts."""
+    (found,) = folder.with_name(f"{folder.name}-internal").glob("parts/*")
+    return found
+
+
 TINY_PLAN = """
 [release]
 title = "Tiny"

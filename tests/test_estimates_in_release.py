@@ -15,6 +15,7 @@ import pytest
 from countveil import Ledger, Release, Secure, pipeline
 from countveil.errors import InfeasibleError, InputError, Interrupted, VerificationError
 from countveil.postprocess import descent
+from countveil.release import standing_of
 from countveil.schema.plan import Plan
 from tests.conftest import TINY_PLAN, run
 
@@ -213,6 +214,23 @@ def test_a_stop_while_estimating_keeps_the_measurements(plan, monkeypatch):
 CONSTRAINT = (
     '[[constraints]]\nlevel = "area"\nquery = "AGE"\npath = "facts.csv"\nreason = "known"\n'
 )
+
+
+def test_a_stop_after_the_last_file_leaves_nothing_and_is_told_as_released(plan, monkeypatch):
+    def killed(path):
+        raise KeyboardInterrupt
+
+    to = plan.parent / "out"
+    monkeypatch.setattr(pipeline, "_tidy", killed)
+    with pytest.raises(Interrupted):
+        pipeline.release(Plan.load(plan), to=to, rng=Secure())
+    monkeypatch.undo()
+    before = tree(to)
+    assert (plan.parent / "out-internal" / "estimates").is_dir()
+    pipeline.release(Plan.load(plan), to=to, rng=Secure())
+    assert tree(to) == before
+    assert not (plan.parent / "out-internal" / "estimates").exists()
+    assert standing_of(to).state == "released"
 
 
 def test_constraints_travel_with_the_release(plan, tmp_path):

@@ -19,6 +19,8 @@ Stopped, beside KeyboardInterrupt, is the request to end that SIGTERM makes.
 
 from __future__ import annotations
 
+from concurrent.futures import BrokenExecutor
+
 
 class CountveilError(Exception):
     """The root of the tree above."""
@@ -28,6 +30,17 @@ class CountveilError(Exception):
 
 class Stopped(BaseException):
     """The process was asked to end; like KeyboardInterrupt, no error of anyone's."""
+
+
+# What may end a run at any moment, and is nobody's mistake: it can be taken up again.
+INTERRUPTIONS = (
+    OSError,
+    MemoryError,
+    OverflowError,
+    BrokenExecutor,
+    KeyboardInterrupt,
+    Stopped,
+)
 
 
 class InputError(CountveilError):

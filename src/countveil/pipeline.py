@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from countveil.assess.pricing import Price, price
 from countveil.assess.release_error import accuracy
 from countveil.engines.registry import open_engine
 from countveil.errors import (
+    INTERRUPTIONS,
     CertificateError,
     InfeasibleError,
     InputError,
     Interrupted,
     RiskAboveLimit,
-    Stopped,
 )
 from countveil.infer import least_squares
 from countveil.measure.progress import Progress, silent, watched
@@ -29,8 +28,6 @@ from countveil.measure.run_log import RunLog
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
-from countveil.privacy.beside_public import BesidePublic
-from countveil.privacy.costs import Cost
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
@@ -39,6 +36,8 @@ from countveil.tabulate.engine import Engine
 from countveil.workers import Workers, hired
 
 __all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
+
+_WORK = "estimates"  # unfinished ones, in the internal folder
 
 
 def release(
@@ -64,27 +63,30 @@ def release(
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
     place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
-
-    def begin(cost: Cost | BesidePublic) -> None:
-        if restart:
-            charge = None if ledger is None else (plan.ledger(ledger), cost)
-            measure.set_aside(Path(to), charge, charge_again=charge_again)
-
+    anew = measure.Restart(charge_again) if restart else None
     if plan.one_table is not None:
-        return _release_table(plan, to, rng, ledger, place, begin, progress)
+        return _release_table(plan, to, rng, ledger, place, anew, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
     counts = place.tabulate(plan)
-    begin(plan.cost)
 
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(Path(to)))
 
     with place.workers(workers) as team:
         watch = watched(internal_of(Path(to)), plan, counts.geography, place.name, team, progress)
-        measure.take(counts, plan, rng=rng, ledger=ledger, to=to, workers=team, progress=watch)
+        measure.take(
+            counts,
+            plan,
+            rng=rng,
+            ledger=ledger,
+            to=to,
+            workers=team,
+            progress=watch,
+            restart=anew,
+        )
         return estimate(
             to,
             plan,
@@ -103,14 +105,15 @@ def _release_table(
     rng: BitSource,
     ledger: str | Path | None,
     engine: Engine,
-    begin: Callable[[Cost | BesidePublic], None],
+    anew: measure.Restart | None,
     progress: Progress,
 ) -> Release:
     """Draw one table that agrees with what is public."""
     counts = engine.tabulate(plan)
     mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
-    begin(measure.cost_of(measure.guarantee_of(plan, mechanism)))
-    measure.draw(mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress)
+    measure.draw(
+        mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress, restart=anew
+    )
     return Release.read(to)
 
 
@@ -144,10 +147,14 @@ def estimate(
     if not again and is_current(done, plan):
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
             report(done.estimates)  # they were made where the counts were not at hand
+        if (internal / _WORK).exists():
+            with storage.held(internal / LOCK):
+                _tidy(internal)  # a crash left that
         return done
     refuse_links(Path(folder))
     storage.make_folder(internal, 0o700)
-    work, log = internal / "estimates", RunLog(internal)
+    internal.chmod(0o700)
+    work, log = internal / _WORK, RunLog(internal)
     workers = workers or len(os.sched_getaffinity(0))
     with _resumable(folder), storage.held(internal / LOCK), hired(workers) as team:
         if plan.method == "none":
@@ -168,9 +175,14 @@ def estimate(
             report(estimates)
         done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
         del estimates  # it maps the files that go now
-        shutil.rmtree(work)
-        log.write("released")
+        _tidy(internal)
     return done
+
+
+def _tidy(internal: Path) -> None:
+    """Say in the log that the estimates are published, and delete the work they were made of."""
+    RunLog(internal).write("released")
+    shutil.rmtree(internal / _WORK)
 
 
 def _errors(done: Release, plan: Plan) -> Errors | str | None:
@@ -211,14 +223,7 @@ def _resumable(folder: str | Path) -> Iterator[None]:
         raise Interrupted(f"{error}; {again}, {other}") from error
     except CertificateError as error:
         raise CertificateError(f"{error}; {again}, with other passes by --plan") from error
-    except (
-        OSError,
-        MemoryError,
-        OverflowError,
-        BrokenExecutor,
-        KeyboardInterrupt,
-        Stopped,
-    ) as error:
+    except INTERRUPTIONS as error:
         what = str(error) or type(error).__name__
         RunLog(internal_of(Path(folder))).write_stop(error)
         raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error

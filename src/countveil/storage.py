@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TextIO
 
 from countveil.errors import FolderError
 
@@ -53,6 +53,24 @@ def write_new(path: Path, data: bytes) -> bool:
         return ours
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def try_writing(folder: Path) -> None:
+    """Raise OSError where no file can be written to a folder."""
+    probe = _beside(folder / "probe")
+    try:
+        probe.touch(0o600, exist_ok=False)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def try_linking(folder: Path) -> None:
+    """Raise OSError where no file can be linked into a folder, as `write_new` does."""
+    probe = _beside(folder / "probe")
+    try:
+        write_new(probe, b"")
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
@@ -121,6 +139,16 @@ def replacing_private(path: Path) -> Iterator[Path]:
         yield temporary
 
 
+def open_private(path: Path, mode: Literal["a", "w"]) -> TextIO:
+    """Open a file to write text to that only its owner can read."""
+    plain = os.O_NOFOLLOW | os.O_NONBLOCK  # neither a link nor a pipe that nobody reads
+
+    def private(name: str, flags: int) -> int:
+        return os.open(name, flags | plain, 0o600)
+
+    return open(path, mode, encoding="utf-8", opener=private)
+
+
 def keep_only(folder: Path, names: Iterable[str]) -> None:
     """Delete the files of a folder but those named; then the folder, if it is empty."""
     kept = set(names)
@@ -134,7 +162,7 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Hold a lock file; refuse where another process holds it."""
-    with path.open("w") as file:
+    with open_private(path, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A lock on a file that was deleted meanwhile holds nothing.

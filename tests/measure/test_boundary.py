@@ -1,6 +1,7 @@
 """The door: all cells get noise, once; nothing of the records passes but through it."""
 
 import json
+import os
 import re
 import shutil
 import stat
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
+from tests.conftest import TINY_PEOPLE, TINY_PLAN, parts_of, write_people
 
 from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError
@@ -163,11 +164,9 @@ def test_folders_that_hold_something_else_are_refused(tiny):
 
 def test_what_a_run_leaves_that_was_killed_before_it_had_an_identity_is_no_hindrance(tiny):
     internal = tiny.parent / "out-internal"
-    (internal / "parts").mkdir(parents=True)
-    (tiny.parent / "out").mkdir()
-    left = [".countveil-temporary-1-run.json", "parts/.countveil-temporary-2-area.parquet"]
-    for path in (*(internal / name for name in left), tiny.parent / "out" / left[0]):
-        path.write_bytes(b"torn")
+    for folder in (internal, tiny.parent / "out"):
+        folder.mkdir()
+        (folder / ".countveil-temporary-1-run.json").write_bytes(b"torn")
     (internal / "lock").touch()
     taken(tiny)
     assert not list(tiny.parent.rglob(".countveil-temporary-*"))
@@ -231,14 +230,14 @@ def test_a_full_disk_after_the_charge_is_resumable(tiny, monkeypatch):
 
     def full(path: Path) -> None:
         calls.append(path)
-        if len(calls) > 5:
+        if len(calls) > 12:
             raise OSError(28, "No space left on device")
         real(path)
 
     monkeypatch.setattr(storage, "sync", full)
     with pytest.raises(Interrupted, match="No space left on device.*the same command resumes"):
         taken(tiny)
-    kept = {p.name for p in (tiny.parent / "out-internal" / "parts").glob("*.parquet")}
+    kept = {p.name for p in parts_of(tiny.parent / "out").glob("*.parquet")}
     assert kept, "the disk filled after the first parts"
     monkeypatch.setattr(storage, "sync", real)
     measurements = taken(tiny)
@@ -252,11 +251,11 @@ def test_a_part_that_changed_since_it_was_drawn_is_refused(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
-    part = next((tiny.parent / "out-internal" / "parts").glob("area.*.parquet"))
+    part = next(parts_of(tiny.parent / "out").glob("area.*.parquet"))
     data = bytearray(part.read_bytes())
     data[40] ^= 1
     part.write_bytes(data)
-    with pytest.raises(FolderError, match="changed since it was drawn"):
+    with pytest.raises(Interrupted, match="changed since it was drawn.*the charge stands"):
         taken(tiny)
 
 
@@ -265,7 +264,7 @@ def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
-    parts = tiny.parent / "out-internal" / "parts"
+    parts = parts_of(tiny.parent / "out")
     (parts / ".countveil-temporary-1-area.000000.x.parquet").write_bytes(b"torn")
     (tiny.parent / "out" / "measurements").mkdir(parents=True, exist_ok=True)
     torn = tiny.parent / "out" / "measurements" / ".countveil-temporary-1-area.parquet"
@@ -382,6 +381,52 @@ def test_folders_that_cannot_be_made_are_refused_before_the_charge(tiny):
     assert not (tiny.parent / "ledger.sqlite").exists()
 
 
+def test_a_folder_that_takes_no_files_is_refused_before_the_charge(tiny, monkeypatch):
+    (tiny.parent / "out").mkdir()
+
+    def refused(path, *rest, **options):
+        if path.parent.name == "out":
+            raise OSError(30, "Read-only file system", str(path))
+        return real(path, *rest, **options)
+
+    real = Path.touch
+    monkeypatch.setattr(Path, "touch", refused)
+    with pytest.raises(FolderError, match="cannot be made or written to .Read-only file system"):
+        taken(tiny)
+    assert not (tiny.parent / "ledger.sqlite").exists()
+
+
+def test_a_file_system_without_hard_links_is_refused_before_the_charge(tiny, monkeypatch):
+    def refused(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    before = sorted(tiny.parent.iterdir())
+    with pytest.raises(FolderError, match="hard links cannot be made there .Operation not"):
+        taken(tiny)
+    assert sorted(tiny.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("aim", ["elsewhere", "nowhere"])
+def test_a_release_folder_that_is_a_link_is_refused(tiny, aim):
+    (tiny.parent / "elsewhere").mkdir()
+    (tiny.parent / "out").symlink_to(tiny.parent / aim)
+    with pytest.raises(FolderError, match="out: is a link"):
+        taken(tiny)
+    assert not list((tiny.parent / "elsewhere").iterdir())
+    assert not (tiny.parent / "ledger.sqlite").exists()
+
+
+def test_links_in_the_internal_folder_are_refused(tiny, monkeypatch):
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        taken(tiny)
+    monkeypatch.undo()
+    (parts_of(tiny.parent / "out") / "more").symlink_to(tiny.parent)
+    with pytest.raises(FolderError, match="more: is a link"):
+        taken(tiny)
+
+
 def test_what_saw_records_is_private_and_what_is_public_is_not_there(tiny):
     taken(tiny)
     internal = tiny.parent / "out-internal"
@@ -389,6 +434,8 @@ def test_what_saw_records_is_private_and_what_is_public_is_not_there(tiny):
     names = {path.name for path in (tiny.parent / "out").rglob("*") if path.is_file()}
     assert names == {"manifest.json", "geography.parquet", "region.parquet", "area.parquet"}
     assert list((internal / "parts").iterdir()) == []
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in internal.iterdir()}
+    assert {mode for name, mode in modes.items() if name != "parts"} == {0o600}
 
 
 def test_public_outputs_are_a_function_of_the_measurements(tiny, monkeypatch):

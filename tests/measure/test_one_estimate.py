@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.conftest import parts_of
 
 from countveil import Ledger, Secure, Seeded, measure
 from countveil.congenial import KNormGradient, Theta
@@ -77,7 +78,7 @@ def test_a_crash_keeps_the_draw(tmp_path, monkeypatch):
     monkeypatch.setattr(one_estimate.storage, "make_folder", full)
     with pytest.raises(Interrupted):
         drawn(tmp_path)
-    kept = json.loads(Parts(tmp_path / "out-internal" / "parts").read("estimate", 0))
+    kept = json.loads(Parts(parts_of(tmp_path / "out")).read("estimate", 0))
     monkeypatch.undo()
     assert drawn(tmp_path).tolist() == kept
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import run
+from tests.conftest import parts_of, run
 
 from countveil import Release, Secure, Seeded, congenial, measure, open_engine, pipeline
 from countveil.assess.public_information import beside_public
@@ -147,7 +147,7 @@ def test_a_crash_after_the_draw_keeps_that_draw(plan, monkeypatch):
     monkeypatch.setattr(one_table, "_publish", full)
     with pytest.raises(Interrupted, match="nothing is lost"):
         drawn(plan)
-    part = Parts(plan.parent / "out-internal" / "parts").read("county", 0)
+    part = Parts(parts_of(plan.parent / "out")).read("county", 0)
     kept = pq.read_table(pa.BufferReader(part))["count"].to_pylist()
     monkeypatch.setattr(one_table, "_publish", real)
     assert drawn(plan)[:, 0].tolist() == kept

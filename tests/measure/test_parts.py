@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import TINY_PLAN, parts_of
 
 from countveil import Release, Secure, Seeded, measure, open_engine, storage
 from countveil.errors import FolderError, Interrupted
@@ -175,6 +176,59 @@ class Dying:
     def rest(self) -> None: ...
 
 
+class Elsewhere(Dying):
+    """Workers that do not see the folder."""
+
+    def reach(self, path: Path) -> None:
+        raise FolderError(f"{path}: the executor does not see it")
+
+
+def test_workers_that_do_not_see_the_folder_are_refused_before_the_charge(tiny):
+    plan, out = Plan.load(tiny), tiny.parent / "out"
+    counts = open_engine("local").tabulate(plan)
+    before = sorted(tiny.parent.iterdir())
+    with pytest.raises(FolderError, match="does not see it"):
+        measure.take(
+            counts,
+            plan,
+            rng=Secure(),
+            ledger=tiny.parent / "l.sqlite",
+            to=out,
+            workers=Elsewhere(9),
+        )
+    assert sorted(tiny.parent.iterdir()) == before
+
+
+def test_a_task_that_is_late_finds_nowhere_to_write(tiny, monkeypatch):
+    """Of a run that ended, and of one that was set aside for another: its draws stay out."""
+    tiny.write_text(TINY_PLAN + '[ledger]\ntotal = "4"\n')
+    plan, out, ledger = Plan.load(tiny), tiny.parent / "out", tiny.parent / "ledger.sqlite"
+    counts = open_engine("local").tabulate(plan)
+    seen = []
+
+    class Late(Dying):
+        def map(self, job, tasks, *, large):
+            for task in tasks:
+                seen.append((pickle.dumps(job), pickle.dumps(task)))
+                yield from super().map(job, [task], large=large)
+
+    def take(lives, **options):
+        workers = Late(lives)
+        return measure.take(
+            counts, plan, rng=Secure(), ledger=ledger, to=out, workers=workers, **options
+        )
+
+    with pytest.raises(Interrupted):
+        take(0)
+    take(99, restart=measure.Restart(charge_again=True))
+    for packed in seen:
+        job, task = map(pickle.loads, packed)
+        with pytest.raises(FileNotFoundError):
+            job.run(task)
+    assert list((tiny.parent / "out-internal" / "parts").iterdir()) == []
+    Release.read(out).verify(ledger)
+
+
 def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
     monkeypatch.setattr(boundary, "_VALUES", 14)
     plan, out = Plan.load(tiny), tiny.parent / "out"
@@ -186,12 +240,12 @@ def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
 
     with pytest.raises(Interrupted, match="a worker was killed.*the same command resumes"):
         take(Dying(2))
-    parts = {p.name: p.read_bytes() for p in (tiny.parent / "out-internal" / "parts").iterdir()}
+    parts = {p.name: p.read_bytes() for p in parts_of(tiny.parent / "out").iterdir()}
     assert len(parts) == 2
     with pytest.raises(Interrupted):
         take(Dying(0))
     for name, data in parts.items():
-        assert (tiny.parent / "out-internal" / "parts" / name).read_bytes() == data
+        assert (parts_of(tiny.parent / "out") / name).read_bytes() == data
     take(Dying(9))
     Release.read(out).verify(ledger)
     assert len(plan.ledger(ledger).charges()) == 1

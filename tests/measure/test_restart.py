@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
-from tests.conftest import TINY_PLAN, run
+from tests.conftest import TINY_PLAN, parts_of, run
 from tests.measure.test_boundary import stop_before_publishing
 
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.errors import FolderError, Interrupted, LedgerError
-from countveil.measure import boundary, protocol
+from countveil.measure import boundary, protocol, restart
 from countveil.measure.parts import Parts
 from countveil.schema.plan import Plan
 
@@ -34,10 +35,10 @@ def test_once_charged_a_restart_is_refused_and_resuming_keeps_the_draws(tiny, mo
     with pytest.raises(Interrupted):
         released(tiny)
     monkeypatch.undo()
-    kept = Parts(tiny.parent / "out-internal" / "parts").read("area", 0)
+    kept = Parts(parts_of(tiny.parent / "out")).read("area", 0)
     with pytest.raises(FolderError, match="leave out --restart.*or add --charge-again"):
         released(tiny, restart=True)
-    assert Parts(tiny.parent / "out-internal" / "parts").read("area", 0) == kept
+    assert Parts(parts_of(tiny.parent / "out")).read("area", 0) == kept
     released(tiny)
     assert len(charges(tiny)) == 1
 
@@ -48,14 +49,14 @@ def test_charged_again_it_is_a_release_of_its_own(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         released(tiny)
     monkeypatch.undo()
-    parts = tiny.parent / "out-internal" / "parts"
+    parts = parts_of(tiny.parent / "out")
     first = {path.name: path.read_bytes() for path in parts.iterdir()}
     done = released(tiny, restart=True, charge_again=True)
     done.verify(tiny.parent / "l.sqlite")
     assert len(charges(tiny)) == 2
     (aside,) = tiny.parent.glob("out-internal-set-aside-*")
     assert stat.S_IMODE(aside.stat().st_mode) == 0o700
-    assert {path.name: path.read_bytes() for path in (aside / "parts").iterdir()} == first
+    assert {path.name: path.read_bytes() for path in aside.glob("parts/*/*")} == first
     assert {line.release for line in charges(tiny)} >= {done.manifest["release"]}
     assert done.manifest["release"][:8] not in aside.name
 
@@ -69,6 +70,87 @@ def test_a_restart_that_the_ledger_cannot_pay_moves_nothing(tiny, monkeypatch):
         released(tiny, restart=True, charge_again=True)
     assert not list(tiny.parent.glob("*set-aside*"))
     released(tiny)
+
+
+def test_the_same_command_goes_on_with_what_it_began_anew(tiny, monkeypatch):
+    """Whoever gives the command again after a crash, as a scheduler does, pays no third time."""
+    tiny.write_text(TINY_PLAN + ROOM.replace("4", "8"))
+    for most in (1, 2, 2, 2):
+        stop_before_publishing(monkeypatch)
+        with pytest.raises(Interrupted):
+            released(tiny, restart=most > 1, charge_again=most > 1)
+        monkeypatch.undo()
+        assert len(charges(tiny)) == most
+    with pytest.raises(FolderError, match="leave out --restart"):
+        released(tiny, restart=True)
+    kept = Parts(parts_of(tiny.parent / "out")).read("area", 0)
+    people = tiny.parent / "people.csv"
+    people.write_text(people.read_text() + "A1,young,f\n")
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny, restart=True, charge_again=True)
+    monkeypatch.undo()
+    assert len(charges(tiny)) == 3, "other records are another release"
+    assert Parts(parts_of(tiny.parent / "out")).read("area", 0) != kept
+    done = released(tiny, restart=True, charge_again=True)
+    done.verify(tiny.parent / "l.sqlite")
+    assert len(charges(tiny)) == 3
+    assert len(list(tiny.parent.glob("out-internal-set-aside-*"))) == 2
+
+
+def test_a_restart_that_is_refused_sets_nothing_aside(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    monkeypatch.setattr(boundary, "_refuse_large_families", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        released(tiny, restart=True, charge_again=True)
+    monkeypatch.undo()
+    assert not list(tiny.parent.glob("*set-aside*"))
+    released(tiny)
+    assert len(charges(tiny)) == 1
+
+
+def test_a_run_that_cannot_be_read_any_more_can_be_begun_anew(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(tiny)
+    monkeypatch.undo()
+    (tiny.parent / "out-internal" / "run.json").write_text("torn")
+    for options in ({}, {"restart": True}):
+        with pytest.raises(FolderError, match="not readable as a run"):
+            released(tiny, **options)
+    released(tiny, restart=True, charge_again=True).verify(tiny.parent / "l.sqlite")
+    assert len(charges(tiny)) == 2
+
+
+def test_a_crash_while_setting_aside_is_no_hindrance(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + ROOM)
+    real = boundary.manifest.describe
+    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        released(tiny)
+    monkeypatch.setattr(restart.storage, "sync", lambda path: 1 / 0)
+    rename = Path.rename
+
+    def crash(path, target):
+        rename(path, target)
+        if "unpublished" in str(target):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", crash)
+    with pytest.raises(KeyboardInterrupt):
+        released(tiny, restart=True, charge_again=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        released(tiny)
+    monkeypatch.setattr(boundary.manifest, "describe", real)
+    released(tiny, restart=True, charge_again=True).verify(tiny.parent / "l.sqlite")
+    assert len(charges(tiny)) == 2
 
 
 def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
@@ -110,7 +192,7 @@ def test_files_that_were_half_published_go_aside_too(tiny, monkeypatch):
     assert (tiny.parent / "out" / "measurements" / "area.parquet").exists()
     released(tiny, restart=True, charge_again=True)
     (aside,) = tiny.parent.glob("out-internal-set-aside-*")
-    assert (aside / "unpublished" / "measurements" / "area.parquet").exists()
+    assert len(list(aside.glob("unpublished-*/measurements/area.parquet"))) == 1
     Release.read(tiny.parent / "out").verify(tiny.parent / "l.sqlite")
 
 

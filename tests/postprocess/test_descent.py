@@ -12,7 +12,6 @@ import pytest
 from countveil import Seeded, postprocess
 from countveil.errors import CertificateError, InputError
 from countveil.postprocess import descent, family
-from countveil.postprocess.workplace import Workplace
 
 BLOCK_CELLS = "KIND*AGE*RACE"
 
@@ -212,13 +211,28 @@ def test_work_of_another_plan_is_cleared_away(measured, tmp_path):
     assert list(dict.fromkeys(step[1] for step in seen)) == ["state", "county", "tract", "block"]
 
 
-def test_a_shortened_file_is_refused(measured, tmp_path):
+@pytest.mark.parametrize("kind", ["lengths", "cells", "counts", "journal", "identity.json"])
+@pytest.mark.parametrize("damage", ["flipped", "shortened", "longer", "gone"])
+def test_damaged_work_is_made_again(measured, tmp_path, kind, damage):
+    """And so is all below it, though that is whole: it was made from what is gone."""
     measurements, plan = measured()
-    work = tmp_path / "work"
-    postprocess.top_down(measurements, plan, work=work)
-    (work / "county.cells").write_bytes(b"")
-    with pytest.raises(InputError, match="is shorter than its journal says; delete"):
-        Workplace(work).finished("county")
+    work, seen = tmp_path / "work", []
+    whole = postprocess.top_down(measurements, plan, work=work)
+    expected = {level: whole.table(level, "TOTAL") for level in plan.levels}
+    path = work / (kind if "." in kind else f"county.{kind}")
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"objective") + 13 if kind == "journal" else len(data) // 2
+    data[middle] ^= damage == "flipped"
+    end = {"shortened": -2, "gone": 0}.get(damage)
+    path.write_bytes(data[:end] + b"torn" * (damage == "longer"))
+    again = postprocess.top_down(
+        measurements, plan, work=work, progress=lambda *step: seen.append(step[1])
+    )
+    for level in plan.levels:
+        assert again.table(level, "TOTAL") == expected[level]
+    lower = ["county", "tract", "block"]
+    made = {"longer": []}.get(damage, lower) if "." not in kind else ["state", *lower]
+    assert list(dict.fromkeys(seen)) == made
 
 
 def test_a_solution_without_proof_stops_the_descent(measured, monkeypatch):

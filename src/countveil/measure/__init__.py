@@ -11,12 +11,13 @@ from countveil.measure.one_table import (
     refuse_draw,
     totals_of,
 )
-from countveil.measure.restart import set_aside
+from countveil.measure.restart import Restart
 from countveil.measure.strategy import lossy_queries, mechanism_for
 
 __all__ = [
     "Measurement",
     "Measurements",
+    "Restart",
     "cost_of",
     "draw",
     "draw_estimate",
@@ -26,7 +27,6 @@ __all__ = [
     "mechanism_of",
     "read_estimate",
     "refuse_draw",
-    "set_aside",
     "take",
     "totals_of",
 ]

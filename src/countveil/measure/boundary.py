@@ -23,6 +23,7 @@ from countveil.measure.measurement import (
 )
 from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
+from countveil.measure.restart import Restart
 from countveil.measure.run import Identity, Run
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.ledger import Ledger
@@ -45,12 +46,13 @@ def take(
     to: str | Path,
     workers: int | Workers = 1,
     progress: Progress = silent,
+    restart: Restart | None = None,
 ) -> Measurements:
     """Measure every query of the plan at every unit, once, and write the release folder.
 
     The charge is durable before any noise is drawn; drawn parts are kept through any crash, and
     running the same call again finishes the same release. `workers` are a number of processes, or those
-    of an engine.
+    of an engine. `restart` sets an unfinished run aside first.
     """
     folder = Path(to)
     if counts.counted_as != plan.counting_digest:
@@ -75,6 +77,7 @@ def take(
             title=plan.title,
             draw=lambda run: _draw(run, counts, plan, rng, team, progress),
             publish=lambda run: _publish(run, counts, plan, rng, identity),
+            restart=restart,
         )
     return _read(folder, plan)
 

@@ -21,6 +21,7 @@ from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
 from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
+from countveil.measure.restart import Restart
 from countveil.measure.run import Identity, Run
 from countveil.numerics import Array, IntArray
 from countveil.privacy.beside_public import BesidePublic
@@ -129,12 +130,14 @@ def draw(
     ledger: str | Path | Ledger | None,
     to: str | Path,
     progress: Progress = silent,
+    restart: Restart | None = None,
 ) -> IntArray:
     """Draw the table of a plan once, charge the ledger, and write the release folder; return the table.
 
     `counts` are tabulated for the plan, or a table of them, one row a unit in the order of the
     crosswalk's codes. The mechanism must be the one the plan says. The charge is durable before
-    anything is drawn; running the same call again finishes the same release.
+    anything is drawn; running the same call again finishes the same release, and `restart` sets an
+    unfinished one aside first.
     """
     wanted, folder = _table_of(plan), Path(to)
     exact = _exact(counts, plan)
@@ -176,6 +179,7 @@ def draw(
         publish=lambda run: _publish(
             run, plan, mechanism, guarantee, exact.geography, rng, identity
         ),
+        restart=restart,
     )
     return read_table(folder, wanted)
 

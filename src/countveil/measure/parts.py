@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,10 +16,11 @@ _SEAL = 32  # bytes of SHA-256 behind the data
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The folder of a run's parts; processes on several machines may write to it at once.
+    """The folder of one run's parts; processes on several machines may write to it at once.
 
     Two attempts at one part draw two different noises. The first that is linked to the part's name is
-    the part for good; the other is deleted by whoever drew it, unread.
+    the part for good; the other is deleted by whoever drew it, unread. The folder is gone when the run
+    is: whoever is late finds nowhere to write.
     """
 
     folder: Path
@@ -36,8 +39,8 @@ class Parts:
         data = sealed[:-_SEAL]
         if sha256(data).digest() != sealed[-_SEAL:]:
             raise FolderError(
-                f"{path}: changed since it was drawn; restore the internal folder, or release "
-                f"into a new folder (charged again)"
+                f"{path}: changed since it was drawn; restore it from a backup, or begin anew with "
+                f"--restart --charge-again (charged in full)"
             )
         return data
 
@@ -53,9 +56,12 @@ class Parts:
         storage.sync(self.folder)
 
     def clear(self) -> None:
-        """Delete all parts: the release holds them now."""
-        for path in self.folder.glob("*.parquet"):
-            path.unlink()
+        """Delete the folder: the release holds its parts now."""
+        gone = self.folder.with_name(f"{self.folder.name}-done")
+        with suppress(FileNotFoundError):  # it was cleared before
+            self.folder.rename(gone)  # nobody writes to it from here on
+        with suppress(FileNotFoundError):
+            shutil.rmtree(gone)
 
     def _path(self, level: str, number: int) -> Path:
         return self.folder / f"{level}.{number:06d}.parquet"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 from countveil import storage
@@ -13,6 +15,19 @@ from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
 
+_UNREADABLE = "unreadable"  # stands for the name of a run that cannot be read any more
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The wish to begin a release anew, and whether a second charge is accepted for it.
+
+    A run that was begun so, of the same plan and records, goes on: the same command, given again after
+    a crash, does not pay again.
+    """
+
+    charge_again: bool = False
+
 
 def set_aside(
     folder: Path, charge: tuple[Ledger, Cost | BesidePublic] | None, *, charge_again: bool
@@ -23,7 +38,12 @@ def set_aside(
     `charge_again` the next run is a release of its own, drawn anew and charged in full.
     """
     internal = internal_of(folder)
-    release = release_of(folder)
+    try:
+        release = release_of(folder)
+    except FolderError:
+        if not charge_again:
+            raise
+        release = _UNREADABLE
     if release is None:
         return None
     with storage.held(internal / LOCK):
@@ -41,9 +61,10 @@ def set_aside(
                     f"--charge-again to pay in full once more"
                 )
             charge[0].check(charge[1])
-        aside = internal.with_name(f"{internal.name}-set-aside-{release[:8]}")
+        mark = f"{release[:8]}-{secrets.token_hex(4)}"
+        aside = internal.with_name(f"{internal.name}-set-aside-{mark}")
         if folder.exists():
-            folder.rename(internal / "unpublished")
+            folder.rename(internal / f"unpublished-{mark}")
         internal.rename(aside)
         storage.sync(aside.parent)
     return aside
@@ -54,5 +75,6 @@ def _charged(internal: Path, release: str, ledger: Ledger) -> bool:
     return (
         any(line.release == release for line in ledger.charges())
         or any(event["event"].startswith("charged") for event in RunLog(internal).read())
-        or any((internal / "parts").glob("*.parquet"))
+        or any((internal / "parts").rglob("*.parquet"))
+        or release == _UNREADABLE
     )

@@ -24,7 +24,7 @@ from countveil.measure.run_log import RunLog
 _STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
-_KEYS = ("release", "plan", "crosswalk", "randomness", "layout", "key", "records", "finished")
+_KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Run:
 
     @property
     def parts(self) -> Parts:
-        """What was drawn so far."""
-        return Parts(self.internal / _PARTS)
+        """What was drawn so far, in a folder of this run alone."""
+        return Parts(self.internal / _PARTS / self.release)
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the run log; facts never hold a count."""
@@ -63,7 +63,7 @@ class Run:
     def close(self) -> None:
         """Mark the run finished for good, then delete the parts its release now holds."""
         state = _read_state(self.folder)
-        storage.write_json(self.internal / _STATE, {**(state or {}), "finished": "yes"})
+        _write_state(self.internal, {**(state or {}), "finished": "yes"})
         self.parts.clear()
 
     def discard(self) -> None:
@@ -86,7 +86,8 @@ def release_of(folder: Path) -> str | None:
 def refuse_links(folder: Path) -> None:
     """Refuse links in a release folder, and an internal one that is a link or holds one."""
     internal = internal_of(folder)
-    storage.refuse_links([internal, *internal.rglob("*"), *folder.rglob("*")])
+    named = Path(os.path.abspath(folder))
+    storage.refuse_links([named, *named.rglob("*"), internal, *internal.rglob("*")])
 
 
 def _read_state(folder: Path) -> dict[str, str] | None:
@@ -96,16 +97,39 @@ def _read_state(folder: Path) -> dict[str, str] | None:
         return None
     try:
         state = json.loads(path.read_bytes())
-        return {key: str(state[key]) for key in _KEYS}
-    except (ValueError, KeyError, TypeError) as error:
-        raise FolderError(f"{path}: not readable as a run; restore it from a backup") from error
+        return {key: str(state[key]) for key in (*_KEYS, "finished")}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FolderError(
+            f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
+            f"--charge-again (charged in full)"
+        ) from error
+
+
+def continues(folder: Path, identity: Identity, records_hash: Callable[[bytes], str]) -> bool:
+    """Whether a folder holds a run that a restart began, of the same plan and records."""
+    try:
+        state = _read_state(folder)
+    except FolderError:
+        return False
+    return (
+        state is not None
+        and state["restarted"] == "yes"
+        and {**state, **dataclasses.asdict(identity)} == state
+        and _same_records(state, records_hash)
+    )
 
 
 @contextmanager
-def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str]) -> Iterator[Run]:
+def opened(
+    folder: Path,
+    identity: Identity,
+    records_hash: Callable[[bytes], str],
+    *,
+    restarted: bool = False,
+) -> Iterator[Run]:
     """Begin a run, or take up the one this folder holds; refuse any other use of the folder.
 
-    `records_hash(key)` is the keyed hash of the counts.
+    `records_hash(key)` is the keyed hash of the counts; `restarted` says that a run is begun anew.
     """
     internal = internal_of(folder)
     try:
@@ -114,10 +138,12 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
         made = not internal.exists()
         storage.make_folder(internal, 0o700)
         internal.chmod(0o700)
-        storage.make_folder(internal / _PARTS)
+        if folder.exists():
+            storage.try_writing(folder)
     except OSError as error:
         raise FolderError(
-            f"{internal}: cannot be made ({error.strerror}); name another folder"
+            f"{error.filename or internal}: cannot be made or written to ({error.strerror}); name "
+            f"another folder"
         ) from error
     with storage.held(internal / LOCK):
         state = _read_state(folder)
@@ -127,6 +153,7 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
             key = secrets.token_bytes(32)
             state = {
                 "release": str(uuid.uuid4()),
+                "restarted": "yes" if restarted else "no",
                 **dataclasses.asdict(identity),
                 "key": key.hex(),
                 "records": records_hash(key),
@@ -135,22 +162,48 @@ def opened(folder: Path, identity: Identity, records_hash: Callable[[bytes], str
             _begin(internal, state, made)
         else:
             _refuse_another(folder, state, identity, records_hash)
-        for place in (internal, internal / _PARTS):
-            storage.sweep(place)
         run = Run(folder, internal, state["release"], new)
+        if new:
+            _refuse_unlinkable(run)
+        if not run.finished:
+            storage.make_folder(run.parts.folder)
+        for place in (internal, run.parts.folder):
+            storage.sweep(place)
         run.log("attempt", release=run.release, new=new)
         yield run
 
 
+def _refuse_unlinkable(run: Run) -> None:
+    """Refuse a file system that parts cannot be kept on, before anything is charged."""
+    try:
+        storage.make_folder(run.parts.folder)
+        storage.try_linking(run.parts.folder)
+    except OSError as error:
+        run.discard()
+        raise FolderError(
+            f"{run.internal}: hard links cannot be made there ({error.strerror}), and draws are kept "
+            f"by them; name a folder on another file system"
+        ) from error
+
+
 def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
     try:
-        storage.write_json(internal / _STATE, state)
+        _write_state(internal, state)
     except OSError as error:
         if made:
             shutil.rmtree(internal, ignore_errors=True)
         raise FolderError(
             f"{internal}: cannot be written ({error.strerror}); nothing was charged"
         ) from error
+
+
+def _write_state(internal: Path, state: dict[str, str]) -> None:
+    with storage.replacing_private(internal / _STATE) as temporary:
+        temporary.write_text(json.dumps(state, indent=2) + "\n")
+
+
+def _same_records(state: dict[str, str], records_hash: Callable[[bytes], str]) -> bool:
+    return hmac.compare_digest(records_hash(bytes.fromhex(state["key"])), state["records"])
 
 
 def _refuse_something_else(folder: Path, internal: Path) -> None:
@@ -185,7 +238,7 @@ def _refuse_another(
                 f"{folder}: was begun with {what}; name a new folder (charged as a release of its "
                 f"own), or go back to what it was begun with"
             )
-    if not hmac.compare_digest(records_hash(bytes.fromhex(state["key"])), state["records"]):
+    if not _same_records(state, records_hash):
         raise FolderError(
             f"{folder}: was begun with other records; a second draw for changed records is a release "
             f"of its own: name a new folder, or restore the records"

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from countveil import storage
+
 NAME = "log.jsonl"
 
 
@@ -22,7 +24,7 @@ class RunLog:
     def write(self, event: str, **facts: Any) -> None:
         """Append a line; facts never hold a count."""
         line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
-        with (self.internal / NAME).open("a") as file:
+        with storage.open_private(self.internal / NAME, "a") as file:
             file.write(line + "\n")
 
     def write_stop(self, error: BaseException) -> None:

@@ -175,13 +175,17 @@ def descend(
     # Families are small: more threads for one of them cost more than they bring.
     with threadpool_limits(1), hired(workers) as team:
         team.reach(place.folder)
+        rests = True  # whether what lies above is as it was when this level was worked on
         for above, level in zip([None, *visited], visited, strict=False):
+            if not rests:
+                place.forget(level)
             done = place.finished(level)
             totals = None
             if looks_below(plan, level):
                 totals = measured_totals(job.measurements, plan, geography, visited, level)
             cut = _Cut.of(plan, geography, facts[level], totals, above, level)
             left = range(len(done), len(cut.ranges))
+            rests = rests and not left
             large = geography.units(level) >= _MANY and len(left) > 1
             batches = team.map(job, map(cut.task, left), large=large)
             for number, batch in zip(left, batches, strict=True):

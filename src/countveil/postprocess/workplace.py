@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil import storage
-from countveil.errors import FolderError
 from countveil.histograms import Histograms, mapped
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import LevelCertificate
 
 _IDENTITY = "identity.json"
+_WIDTHS = {"lengths": 8, "cells": 4, "counts": 4}  # bytes of a number in each file of a level
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,6 +34,23 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Step:
+    """A line of the journal: units and entries up to here, and the hash of it and of its batch."""
+
+    units: int
+    entries: int
+    certificate: LevelCertificate
+    sha256: str = ""
+
+    def sealed(self, parts: Iterable[bytes]) -> _Step:
+        """Return the step with the hash of all it says and of the bytes that its batch has."""
+        digest = hashlib.sha256(json.dumps(asdict(replace(self, sha256=""))).encode())
+        for part in parts:
+            digest.update(part)
+        return replace(self, sha256=digest.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
 class Workplace:
     """A folder of unfinished work. Nothing in it is read unless its journal lists it."""
 
@@ -40,8 +60,9 @@ class Workplace:
         """Take up earlier work if it was of the same measurements and plan; else clear it away."""
         storage.make_folder(self.folder, 0o700)
         path = self.folder / _IDENTITY
-        if path.exists() and json.loads(path.read_bytes()) == identity:
-            return
+        with suppress(FileNotFoundError, ValueError):  # without it, or damaged: not the same
+            if json.loads(path.read_bytes()) == identity:
+                return
         self.clear()
         storage.write_json(path, identity)
 
@@ -51,40 +72,39 @@ class Workplace:
             path.unlink(missing_ok=True)
 
     def finished(self, level: str) -> list[LevelCertificate]:
-        """Return the certificates of the level's finished batches, cutting off what is not whole."""
-        path = self._path(level, "journal")
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        done, units, entries = [], 0, 0
-        for line in lines:
-            entry = json.loads(line)
-            units, entries = entry["units"], entry["entries"]
-            done.append(LevelCertificate(**entry["certificate"]))
-        for kind, size in (("lengths", 8 * units), ("cells", 4 * entries), ("counts", 4 * entries)):
-            self._cut(level, kind, size)
-        if path.exists():
-            os.truncate(path, sum(len(line) + 1 for line in lines))
+        """Return the certificates of the level's finished batches, cutting off what is not whole.
+
+        A batch that is not as it was written, and all after it, are made again: that costs nothing.
+        """
+        done, units, entries, size = [], 0, 0, 0
+        for line, step in self._listed(level):
+            if step.sealed(self._batch(level, units, entries, step)) != step:
+                break
+            units, entries, size = step.units, step.entries, size + len(line)
+            done.append(step.certificate)
+        for kind, width in _WIDTHS.items():
+            self._cut(level, kind, width * (units if kind == "lengths" else entries))
+        self._cut(level, "journal", size)
         return done
+
+    def forget(self, level: str) -> None:
+        """Delete the work of a level: what it was made from is made again."""
+        for kind in ("journal", *_WIDTHS):
+            self._path(level, kind).unlink(missing_ok=True)
 
     def append(self, level: str, batch: Batch) -> None:
         """Add a batch for good: its numbers are durable before the journal lists them."""
         sizes = {}
-        for kind, array in (
-            ("lengths", batch.lengths),
-            ("cells", batch.cells),
-            ("counts", batch.counts),
-        ):
+        parts = {kind: getattr(batch, kind).tobytes() for kind in _WIDTHS}
+        for kind, data in parts.items():
             with self._path(level, kind).open("ab") as file:
-                file.write(array.tobytes())
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-                sizes[kind] = file.tell()
-        line = {
-            "units": sizes["lengths"] // 8,
-            "entries": sizes["cells"] // 4,
-            "certificate": asdict(batch.certificate),
-        }
+                sizes[kind] = file.tell() // _WIDTHS[kind]
+        step = _Step(sizes["lengths"], sizes["cells"], batch.certificate).sealed(parts.values())
         with self._path(level, "journal").open("ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
+            file.write(json.dumps(asdict(step)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -102,9 +122,31 @@ class Workplace:
     def _path(self, level: str, kind: str) -> Path:
         return self.folder / f"{level}.{kind}"
 
+    def _listed(self, level: str) -> Iterator[tuple[bytes, _Step]]:
+        """Yield the lines of the journal up to one that is torn."""
+        path = self._path(level, "journal")
+        for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+            try:
+                found = json.loads(line)
+                certificate = LevelCertificate(**found.pop("certificate"))
+                step = _Step(**found, certificate=certificate)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                return
+            if not line.endswith(b"\n"):
+                return
+            yield line, step
+
+    def _batch(self, level: str, units: int, entries: int, step: _Step) -> Iterator[bytes]:
+        """Yield what the files hold of a step that begins after so many units and entries."""
+        for kind, width in _WIDTHS.items():
+            begin, end = (units, step.units) if kind == "lengths" else (entries, step.entries)
+            path = self._path(level, kind)
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(width * begin)
+                    yield file.read(width * max(0, end - begin))
+
     def _cut(self, level: str, kind: str, size: int) -> None:
         path = self._path(level, kind)
         path.touch(mode=0o600)
-        if path.stat().st_size < size:
-            raise FolderError(f"{path}: is shorter than its journal says; delete {self.folder}")
         os.truncate(path, size)
