@@ -123,19 +123,46 @@ class Elsewhere(spark_workers._Probe):
     """Looks where the driver wrote nothing, as an executor with a disk of its own does."""
 
     def run(self, task: int) -> str | None:
-        return spark_workers._Probe(Path("/nowhere"), self.mark, self.version).run(task)
+        return spark_workers._Probe(Path("/nowhere"), self.mark, self.version, False).run(task)
+
+
+class Unlinked(spark_workers._Probe):
+    """Has a disk that does not take what draws are kept by, as one of another user."""
+
+    def run(self, task: int) -> str | None:
+        link = os.link
+        os.link = refused
+        try:
+            return super().run(task)
+        finally:
+            os.link = link
+
+
+def refused(*paths: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+class Lost(spark_workers._Probe):
+    """Sees what the driver sees, and writes to a copy of it."""
+
+    def run(self, task: int) -> str | None:
+        self.writes = False
+        return super().run(task)
 
 
 def test_a_folder_that_executors_do_not_see_is_refused(workers, tmp_path, monkeypatch):
-    unseen = spark_workers._Probe(tmp_path / "nowhere", "mark", "0")
+    unseen = spark_workers._Probe(tmp_path / "nowhere", "mark", "0", False)
     (other,) = workers.map(unseen, [0], large=True)
     assert "has countveil" in other
-    monkeypatch.setattr(spark_workers, "_Probe", Elsewhere)
-    with pytest.raises(
-        FolderError, match="does not see what the driver sees there; it must lie on"
+    for probe, told in (
+        (Elsewhere, "does not see what the driver sees there; it must lie on"),
+        (Unlinked, "cannot write and link files there .Permission denied"),
+        (Lost, "what executors write there does not come to the driver"),
     ):
-        SparkWorkers(workers._session).reach(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        monkeypatch.setattr(spark_workers, "_Probe", probe)
+        with pytest.raises(FolderError, match=told):
+            SparkWorkers(workers._session).reach(tmp_path)
+        assert list(tmp_path.iterdir()) == []
     with pytest.raises(FolderError, match="cannot be read"):
         workers.reach(tmp_path / "gone")
 

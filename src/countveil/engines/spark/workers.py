@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import secrets
+import shutil
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
@@ -19,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.workers import Job
 from countveil.workers.memory import peak_of
@@ -28,6 +31,7 @@ _TASKS = 4  # tasks of a wave for each core
 _FIRST = 16  # tasks of a wave at most, while nobody knows how large results are
 _BYTES = 64_000_000  # of tasks in a wave, unless one has more
 _RESULT_BYTES = 256_000_000  # of results in a wave: they come to the driver together
+_MARK = "mark"
 _TASK = pa.schema([("number", pa.int32()), ("task", pa.binary())])
 _RESULT = pa.schema(
     [
@@ -90,27 +94,33 @@ class SparkWorkers:
         if path in self._reached:
             return
         if path.is_dir():
-            with _probe_in(path) as probe:
-                self._need_seen(path, probe)
+            with _private_folder_in(path) as folder:
+                self._need_seen(path, folder / _MARK, writes=True)
         else:
-            self._need_seen(path, path)
+            self._need_seen(path, path, writes=False)
         self._reached.add(path)
 
-    def _need_seen(self, path: Path, probe: Path) -> None:
+    def _need_seen(self, path: Path, probe: Path, *, writes: bool) -> None:
         try:
             mark = hashlib.sha256(probe.read_bytes()).hexdigest()
         except OSError as error:
             raise FolderError(f"{path}: cannot be read ({error.strerror})") from error
+        job = _Probe(probe.absolute(), mark, metadata.version("countveil"), writes)
         try:
-            job = _Probe(probe.absolute(), mark, metadata.version("countveil"))
-            for problem in self.map(job, range(self._cores()), large=True):
-                if problem is not None:
-                    raise FolderError(f"{path}: {problem}")
+            found = list(self.map(job, range(self._cores()), large=True))
         except BrokenExecutor as error:
             raise InputError(
                 f"the executors of {self._session.sparkContext.master} cannot run countveil ({error}); "
                 f"install the same version for the Python that PYSPARK_PYTHON names there"
             ) from error
+        for problem in found:
+            if problem is not None:
+                raise FolderError(f"{path}: {problem}")
+        if writes and not all(probe.with_name(str(n)).exists() for n in range(len(found))):
+            raise FolderError(
+                f"{path}: what executors write there does not come to the driver; it must lie on a "
+                f"file system that all of them share, under the same path"
+            )
 
     def _most(self) -> int:
         """Return how many tasks go into a wave: enough for all cores, few enough for the driver."""
@@ -197,46 +207,51 @@ def _outcome(job: Job, task: Any) -> tuple[bool, bytes]:
 
 
 @contextmanager
-def _probe_in(folder: Path) -> Iterator[Path]:
-    """Yield a file of random bytes in a folder, for a while."""
-    mark = secrets.token_hex(16)
-    probe = folder / f".countveil-temporary-{mark}"
+def _private_folder_in(folder: Path) -> Iterator[Path]:
+    """Yield a folder as private as that of a run, with a file of random bytes in it, for a while."""
+    made = folder / f".countveil-temporary-{secrets.token_hex(16)}"
     try:
-        probe.write_text(mark)
+        made.mkdir(mode=0o700)
+        (made / _MARK).write_text(secrets.token_hex(16))
+        yield made
     except OSError as error:
         raise FolderError(f"{folder}: cannot be written ({error.strerror})") from error
-    try:
-        yield probe
     finally:
-        probe.unlink(missing_ok=True)
+        shutil.rmtree(made, ignore_errors=True)  # a late task may be writing to it still
 
 
 class _Probe:
-    """Reads a file that the driver sees, and says what is wrong."""
+    """Reads a file that the driver sees, writes one beside it as draws are kept, says what is wrong."""
 
-    def __init__(self, path: Path, mark: str, version: str) -> None:
-        self.path, self.mark, self.version = path, mark, version
+    def __init__(self, path: Path, mark: str, version: str, writes: bool) -> None:
+        self.path, self.mark, self.version, self.writes = path, mark, version, writes
 
     def run(self, task: int) -> str | None:
         """Return what is wrong here, if anything."""
-        import socket
-
-        here = metadata.version("countveil")
-        if here != self.version:
+        here = f"the executor on {socket.gethostname()}"
+        version = metadata.version("countveil")
+        if version != self.version:
             return (
-                f"the executor on {socket.gethostname()} has countveil {here}, and the driver "
-                f"{self.version}; install the same"
+                f"{here} has countveil {version}, and the driver {self.version}; install the same"
             )
         try:
             seen = hashlib.sha256(self.path.read_bytes()).hexdigest() == self.mark
         except OSError:
             seen = False
-        if seen:
-            return None
-        return (
-            f"the executor on {socket.gethostname()} does not see what the driver sees there; "
-            f"it must lie on a file system that all of them share, under the same path"
-        )
+        if not seen:
+            return (
+                f"{here} does not see what the driver sees there; it must lie on a file system that "
+                f"all of them share, under the same path, and executors must run as the driver's user"
+            )
+        try:
+            if self.writes:
+                storage.write_new(self.path.with_name(str(task)), b"")
+        except OSError as error:
+            return (
+                f"{here} cannot write and link files there ({error.strerror}); executors must run as "
+                f"the driver's user, on a file system with hard links"
+            )
+        return None
 
 
 def _reason(error: BaseException) -> str:
