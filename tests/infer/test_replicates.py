@@ -101,7 +101,8 @@ def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
     (part,) = infer.least_squares(
         Release.read(tiny.parent / "out").measurements, made.plan
     ).batches("area", "SEX")
-    found = corrected(own, drawn.std(axis=0, ddof=1), part.value, part.standard_error, 25)
+    drift, spread = drawn.mean(axis=0) - own, drawn.std(axis=0, ddof=1)
+    found = corrected(own, drift, spread, part.value, part.standard_error, 25)
     lower, upper = count_interval(own - found.bias, found.standard_error, 0.8)
     table = made.interval("area", "SEX", confidence=0.8)
     assert table["estimate"].to_pylist() == own.ravel().tolist()

@@ -81,6 +81,7 @@ class Parts:
         known = np.isfinite(error)
         found = corrected(
             released,
+            columns["bias"],
             columns["standard_error"],
             np.where(known, value, released),
             np.where(known, error, 0.0),
