@@ -285,6 +285,7 @@ def test_no_color_and_quiet_are_honoured(tiny):
         "package",
         "assess",
         "choose",
+        "status",
     ],
 )
 def test_every_command_has_help_with_an_example(command):

@@ -8,6 +8,9 @@ import os
 import stat
 from pathlib import Path
 
+import duckdb
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +24,7 @@ from countveil.schema.delimited import without_formulas
 from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan
 from countveil.storage import sha256
-from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, write_people
+from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, run, write_people
 
 TABLES = '[postprocess]\nmethod = "top-down"\ntables = ["SEX"]\n'
 CONSTRAINT = '[[constraints]]\nlevel = "area"\nquery = "SEX"\npath = "{}"\nreason = "known"\n'
@@ -89,6 +92,44 @@ def test_labels_in_the_codebook_are_text_to_a_spreadsheet(tiny):
         for row in csv.reader(path.read_text().splitlines()):
             assert not [cell for cell in row if cell[:1] in ("=", "+", "@")]
     Release.read(tiny.parent / "out").verify(simulation=True)
+
+
+SPLIT = "x;=1+1;|=2\t=3"
+
+
+def test_a_label_with_the_delimiter_of_other_spreadsheets_stays_text_in_one_cell(tiny):
+    tiny.write_text(TINY_PLAN.replace('"x"]', json.dumps(SPLIT) + "]") + TABLES)
+    write_people(tiny.parent / "people.csv", TINY_PEOPLE[:3])
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(1))
+    path = tiny.parent / "out" / "tables" / "codebook.csv"
+    label = "x;'=1+1;|'=2\t'=3"
+    assert f'"{label}"\n' in path.read_text()
+    for line in path.read_text().splitlines():
+        # All text is quoted: a reader that takes ; for a delimiter as well keeps each in one cell.
+        assert line.startswith('"')
+        for delimiter in ";|\t":
+            for cell in line.split(delimiter):
+                assert cell[:1] not in "=+-@", "and one that takes it before quotes runs nothing"
+    columns = ["table", "file", "title", "universe", "variable", "indent", "label"]
+    for table in (
+        pandas.read_csv(path),
+        polars.read_csv(path).to_pandas(),
+        duckdb.read_csv(str(path)).df(),
+    ):
+        assert list(table.columns) == columns
+        assert table["indent"].dtype == "int64"
+        assert label in list(table["label"])
+
+
+def test_other_files_hold_no_formula_behind_a_delimiter_either(tmp_path):
+    table = without_formulas(pa.table({"a;=b": ["a;=1", "a|@x", "a\t-1", "\t=1", "a; b", "-;-1"]}))
+    assert table.column_names == ["a;'=b"]
+    wanted = ["a;'=1", "a|'@x", "a\t'-1", "'\t'=1", "a; b", "'-;'-1"]
+    assert table.column(0).to_pylist() == wanted
+    (tmp_path / "places.csv").write_text("area\nA1\nA2;=1+1;\n")
+    pq.write_table(pa.table({"area": ["A1", "A2;=1+1;"]}), tmp_path / "places.parquet")
+    with pytest.raises(GeographyError, match="row 2: column 'area' has a code.* after ; or [|]"):
+        read_crosswalk(tmp_path / "places.parquet", ["area"])
 
 
 def test_public_facts_that_a_spreadsheet_would_run_are_refused_before_they_are_published(tiny):
@@ -240,6 +281,15 @@ def test_links_in_the_output_are_refused_before_anything_is_written(tiny, tmp_pa
     with pytest.raises(FolderError, match="estimates: is a link"):
         pipeline.estimate(out, Plan.load(tiny))
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["/", "//", "/tmp/.."])
+def test_the_root_of_the_file_system_takes_no_release(tiny, to):
+    ran = run("release", tiny, "--to", to)
+    assert ran.status == 2
+    assert f"error: {Path(to)}: is the root of the file system" in ran.err
+    assert run("status", to).status == 2
+    assert not (tiny.parent / "ledger.sqlite").exists()
 
 
 def test_ledger_and_internal_folder_are_unreadable_for_others(tiny):

@@ -274,6 +274,25 @@ def test_temporary_files_of_a_killed_run_are_never_read(tiny, monkeypatch):
     assert Release.read(tiny.parent / "out").verify()
 
 
+def test_a_manifest_of_something_else_does_not_end_a_run(tiny, monkeypatch):
+    """Else the parts would be deleted, as if a release held them."""
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        taken(tiny)
+    monkeypatch.undo()
+    manifest = tiny.parent / "out" / "manifest.json"
+    manifest.parent.mkdir(exist_ok=True)
+    kept = {path.name for path in parts_of(tiny.parent / "out").iterdir()}
+    for text in ('{"release": "1.2", "name": "other"}', "torn", "[]", "[" * 10_000):
+        manifest.write_text(text)
+        with pytest.raises(FolderError, match="is not of the release that was begun here"):
+            taken(tiny)
+    assert {path.name for path in parts_of(tiny.parent / "out").iterdir()} == kept
+    manifest.unlink()
+    taken(tiny)
+    assert Release.read(tiny.parent / "out").verify(tiny.parent / "ledger.sqlite")
+
+
 def test_a_finished_release_is_not_drawn_again_when_its_files_are_gone(tiny):
     taken(tiny)
     shutil.rmtree(tiny.parent / "out")

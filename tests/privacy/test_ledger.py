@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from countveil.errors import LedgerError
+from countveil.privacy import ledger as ledger_module
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger, Period
 
@@ -141,10 +142,79 @@ def test_concurrent_charges_are_serialised(tmp_path):
     assert ledger.left() == ZCDP(0)
 
 
-def test_the_file_is_private_and_syncs(tmp_path):
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("open_to", [0o666, 0o640, 0o604, 0o700])
+def test_the_file_is_private_from_its_first_charge_and_made_so_at_every_other(tmp_path, open_to):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.1"))
-    assert stat.S_IMODE(os.stat(ledger.path).st_mode) == 0o600
+    assert mode_of(ledger.path) == 0o600
+    ledger.path.chmod(open_to)
+    assert ledger.charges()[0].release == "r1"
+    assert mode_of(ledger.path) == open_to, "looking changes nothing"
+    ledger.charge("r1", ZCDP("0.1"))
+    assert mode_of(ledger.path) == 0o600, "not even where nothing is charged"
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o666, True), (0o604, True), (0o660, False)])
+def test_the_ledger_of_another_user_is_left_as_it_is_unless_all_can_reach_it(
+    tmp_path, monkeypatch, mode, refused
+):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    ledger.path.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: ledger.path.stat().st_uid + 1)
+    if refused:
+        with pytest.raises(
+            LedgerError, match="open to everyone; its owner closes it with `chmod o="
+        ):
+            ledger.charge("r2", ZCDP("0.1"))
+    else:
+        assert ledger.charge("r2", ZCDP("0.1"))
+    assert len(ledger.charges()) == 2 - refused
+    assert mode_of(ledger.path) == mode
+
+
+def test_a_charge_is_on_the_disk_before_it_returns(tmp_path, monkeypatch):
+    """As SQLite answers on the connection that commits: FULL, and the folder after the journal."""
+    levels = []
+
+    class Recording(sqlite3.Connection):
+        def execute(self, statement, *arguments):
+            if statement == "COMMIT":
+                levels.append(super().execute("PRAGMA synchronous").fetchone()[0])
+                levels.append(super().execute("PRAGMA journal_mode").fetchone()[0])
+            return super().execute(statement, *arguments)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *names, **more: connect(*names, factory=Recording, **more)
+    )
+    assert book(tmp_path).charge("r1", ZCDP("0.1"))
+    assert levels == [3, "delete"]
+
+
+def test_a_ledger_that_another_process_holds_is_not_said_to_be_damaged(tmp_path, monkeypatch):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    monkeypatch.setattr(ledger_module, "_PATIENCE", 0.1)
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    message = "another process holds it, and did for 0.1 s; nothing was written: wait until it ends"
+    other.execute("BEGIN EXCLUSIVE")
+    for attempt in (lambda: ledger.charge("r2", ZCDP("0.1")), ledger.charges, ledger.left):
+        with pytest.raises(LedgerError, match=message) as caught:
+            attempt()
+        assert "backup" not in str(caught.value)
+    other.execute("ROLLBACK")
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM charges").fetchone()  # a reader keeps a commit from its end
+    with pytest.raises(LedgerError, match=message):
+        ledger.charge("r2", ZCDP("0.1"))
+    other.close()
+    assert [line.release for line in ledger.charges()] == ["r1"]
+    assert ledger.charge("r2", ZCDP("0.1"))
 
 
 def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_reader(tmp_path):

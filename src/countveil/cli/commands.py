@@ -23,7 +23,12 @@ Priors = Annotated[
     typer.Option("--prior", help="What the intruder believes before; may be given again."),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; one per core if not given.")
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Processes of the local engine; one per core if not given. Spark has its own settings.",
+    ),
 ]
 EngineName = Annotated[
     str, typer.Option("--engine", help="Where records are counted and worked on: local, spark.")
@@ -204,6 +209,10 @@ def release(
     charged, that takes --charge-again and a second charge.
 
     Example: `countveil release plan.toml --to out`
+
+    On a Spark cluster: `countveil release plan.toml --to out --engine spark`
+
+    Begun anew, paid once more: `countveil release plan.toml --to out --restart --charge-again`
     """
     from countveil import pipeline
     from countveil.randomness import Secure

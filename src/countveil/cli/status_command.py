@@ -21,7 +21,14 @@ _STATES = {
     "estimating": "estimating",
     "publishing estimates": "estimated; the estimates are being published",
     "released": "released",
+    "manifest gone": "was finished, and its manifest.json is gone",
+    "manifest unreadable": "its manifest.json is not readable as one of countveil",
 }
+# The same command is refused there: drawing again would be a second draw.
+_RESTORE = (
+    "the same command refuses to go on; restore the folder from a backup, or release into a new one "
+    "(charged in full, as a release of its own)"
+)
 
 
 @command
@@ -63,11 +70,19 @@ def _lines(out: Path, found: Standing) -> list[str]:
         lines.append(f"  attempt {found.attempts}{engine}{again}")
     if found.process is not None:
         lines.append(f"  process {found.process} is at it")
+    elif found.state in ("manifest gone", "manifest unreadable"):
+        lines.append(f"  {_RESTORE}")
     elif found.state != "released":
         why = f" (the last attempt was stopped by {found.stopped_by})" if found.stopped_by else ""
-        paid = ", without charging again" if found.charged else ""
-        lines.append(f"  no process of this machine is at it{why}; the same command resumes{paid}")
+        lines.append(f"  no process of this machine is at it{why}; {_next(found)}")
     return lines
+
+
+def _next(found: Standing) -> str:
+    if found.stopped_by == "FolderError":  # what it needs was changed or is gone
+        return "the same command says what is to be mended"
+    paid = ", without charging again" if found.charged else ""
+    return f"the same command resumes{paid}"
 
 
 def _duration(seconds: float) -> str:

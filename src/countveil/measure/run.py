@@ -21,7 +21,7 @@ from countveil.measure import manifest
 from countveil.measure.parts import Parts
 from countveil.measure.run_log import RunLog
 
-_STATE = "run.json"
+STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
@@ -48,8 +48,20 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the manifest, written last, is there."""
-        return (self.folder / manifest.NAME).exists()
+        """Whether the manifest, written last, is there; refuse one of something else."""
+        path = self.folder / manifest.NAME
+        if not path.exists():
+            return False
+        try:
+            found = json.loads(path.read_bytes())["release"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = None
+        if found != self.release:
+            raise FolderError(
+                f"{path}: is not of the release that was begun here; restore it from a backup, or take "
+                f"it out of the folder"
+            )
+        return True
 
     @property
     def parts(self) -> Parts:
@@ -74,6 +86,11 @@ class Run:
 def internal_of(folder: Path) -> Path:
     """Return the sibling that holds whatever saw a record."""
     named = Path(os.path.abspath(folder))  # "." and ".." have no name of their own
+    if not named.name:
+        raise FolderError(
+            f"{folder}: is the root of the file system, and a release has a folder beside it; name one "
+            f"below"
+        )
     return named.with_name(f"{named.name}-internal")
 
 
@@ -92,7 +109,7 @@ def refuse_links(folder: Path) -> None:
 
 def _read_state(folder: Path) -> dict[str, str] | None:
     """Return what the internal folder says of a run, None where there is none."""
-    path = internal_of(folder) / _STATE
+    path = internal_of(folder) / STATE
     if not path.exists():
         return None
     try:
@@ -198,7 +215,7 @@ def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
 
 
 def _write_state(internal: Path, state: dict[str, str]) -> None:
-    with storage.replacing_private(internal / _STATE) as temporary:
+    with storage.replacing_private(internal / STATE) as temporary:
         temporary.write_text(json.dumps(state, indent=2) + "\n")
 
 
@@ -211,7 +228,7 @@ def _refuse_something_else(folder: Path, internal: Path) -> None:
 
     What a run leaves that was killed before it had an identity is ours: a lock, half-written files.
     """
-    if (internal / _STATE).exists():
+    if (internal / STATE).exists():
         return
     if folder.exists() and (not folder.is_dir() or any(_foreign(folder.iterdir()))):
         raise FolderError(f"{folder}: holds something else; name a new or empty folder")

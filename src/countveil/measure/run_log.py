@@ -36,10 +36,10 @@ class RunLog:
         """Return the events, oldest first; a line torn by a crash is none."""
         path = self.internal / NAME
         events = []
-        for line in path.read_text().splitlines() if path.exists() else []:
+        for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and isinstance(event.get("event"), str):
                 events.append(event)

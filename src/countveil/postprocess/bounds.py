@@ -154,8 +154,9 @@ def _refuse_formulas(path: Path, table: pa.Table) -> None:
         if formula.any():
             row = int(np.flatnonzero(formula)[0]) + 1
             raise InputError(
-                f"{path}: row {row}: column {name!r} begins with =, +, -, @, a tab or a line break, "
-                f"which spreadsheets run; the file is published, so begin it with another character"
+                f"{path}: row {row}: column {name!r} begins with =, +, -, @, a tab or a line break, or "
+                f"has one of these after ; or |, which spreadsheets run; the file is published, so put "
+                f"another character there"
             )
 
 

@@ -106,7 +106,8 @@ def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntA
 def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
     """Return the codebook, a row per variable."""
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+    # Text is quoted, so that what reads another delimiter as well keeps a text in one cell.
+    rows = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     rows.writerow(["table", "file", "title", "universe", "variable", "indent", "label"])
     for table, stem in zip(tables, stems, strict=True):
         for item in table.variables:

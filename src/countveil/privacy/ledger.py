@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,14 @@ Every = Literal["year", "quarter", "month"]
 _NONE = "none"
 _LIMITS = ("total", "period", "beside_public")
 _BESIDE_PUBLIC = "beside-public:"
+_PATIENCE = 60.0  # seconds to wait for another process
+# What SQLite says of a database that another process holds, or recovers after a crash.
+_BUSY = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_BUSY_RECOVERY,
+    sqlite3.SQLITE_BUSY_SNAPSHOT,
+    sqlite3.SQLITE_LOCKED,
+)
 
 _SCHEMA = """
 CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -308,7 +317,10 @@ class Ledger:
                 f"{self.path}: cannot be written ({error.strerror}); name a ledger in a folder "
                 f"you may write to"
             ) from error
-        os.close(descriptor)
+        try:
+            _close_to_others(self.path, descriptor)
+        finally:
+            os.close(descriptor)
         with _connected(self.path, self.path.absolute().as_uri()) as connection:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
@@ -320,13 +332,33 @@ class Ledger:
             connection.execute("COMMIT")
 
 
+def _close_to_others(path: Path, descriptor: int) -> None:
+    """Make a ledger private, whatever left it open; one of another user must not be open to all.
+
+    Another user's may be open to his group: that is his to decide, and he alone can change it.
+    """
+    facts = os.fstat(descriptor)
+    if facts.st_uid == os.geteuid():
+        os.fchmod(descriptor, 0o600)
+    elif facts.st_mode & stat.S_IRWXO:
+        raise LedgerError(
+            f"{path}: belongs to another user and is open to everyone; its owner closes it with "
+            f"`chmod o= {path}`"
+        )
+
+
 @contextmanager
 def _connected(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
     connection = None
     try:
-        connection = sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None)
+        connection = sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)
         yield connection
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) in _BUSY:
+            raise LedgerError(
+                f"{path}: another process holds it, and did for {_PATIENCE:g} s; nothing was written: "
+                f"wait until it ends, and run the same command again"
+            ) from error
         raise LedgerError(
             f"{path}: not usable as a ledger ({error}); restore it from a backup"
         ) from error

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 _LONGEST_HEADER = 1_000_000
 _DELIMITERS = ",;\t|"
 # What a spreadsheet may begin a formula with, and what it may skip before one (OWASP, CSV injection).
-FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
+_AT_BEGIN = r"^([=+\-@\t\r\n＝＋－＠])"
+# One whose delimiter is none of ours cuts a text there, quoted or not, and the rest begins a cell.
+_WITHIN = r"([;|\t])([=+\-@＝＋－＠])"
+FORMULA = f"{_AT_BEGIN}|{_WITHIN}"
 
 
 def read_header(path: Path) -> tuple[list[str], str]:
@@ -45,18 +48,20 @@ def named_rows(numbers: NDArray[np.int64]) -> str:
 
 def inert(text: str) -> str:
     """Return a text that no spreadsheet runs: an apostrophe before a formula makes it text."""
-    return f"'{text}" if re.match(FORMULA, text) else text
+    return re.sub(_AT_BEGIN, r"'\1", re.sub(_WITHIN, r"\1'\2", text))
 
 
 def without_formulas(table: pa.Table) -> pa.Table:
-    """Return a table whose texts begin with an apostrophe where they began as a formula does."""
+    """Return a table whose texts have an apostrophe wherever a spreadsheet would begin a formula."""
     columns = [
-        pc.replace_substring_regex(column.cast(pa.string()), FORMULA, r"'\0")
-        if _is_text(column.type)
-        else column
-        for column in table.columns
+        _inert_column(column) if _is_text(column.type) else column for column in table.columns
     ]
     return pa.table(columns, names=[inert(name) for name in table.column_names])
+
+
+def _inert_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    within = pc.replace_substring_regex(column.cast(pa.string()), _WITHIN, r"\1'\2")
+    return pc.replace_substring_regex(within, _AT_BEGIN, r"'\1")
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -201,7 +201,8 @@ def _refuse_odd(path: Path, level: str, column: _Column) -> None:
     for bad, rule in (
         (
             formula,
-            "a code that begins with =, +, -, @, a tab or a line break, which spreadsheets run",
+            "a code that begins with =, +, -, @, a tab or a line break, or has one of these after "
+            "; or |, which spreadsheets run",
         ),
         (long, f"a code of more than {_LONGEST_CODE} characters"),
     ):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from countveil.errors import InputError, PlanError
 from countveil.numerics import exact
 from countveil.schema.attributes import listed
+from countveil.schema.plan_nesting import refuse_deep_nesting
 
 PRESETS = ("pl94-2020", "pl94-2020-housing", "census-1940")
 _LARGEST_FILE = 5_000_000
@@ -284,12 +285,11 @@ def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
 
 def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
     """Read the text of a plan; `name` stands in messages."""
+    refuse_deep_nesting(text, name)
     try:
         own = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PlanError(f"{name}: not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise PlanError(f"{name}: nested too deeply; a plan has tables three deep") from error
     document = _over_preset(own, name)
     return document, check(document, name)
 
