@@ -50,10 +50,14 @@ class Cluster:
         }
 
     def start_worker(self, name: str) -> None:
-        """Start a worker; one of that name may have been killed before."""
-        command = ["worker.Worker", "--cores", "2", "--memory", "3g", "--host", "127.0.0.1"]
+        """Start a worker; one of that name may have been killed before.
+
+        Each has an address of its own, as machines have: Spark copies no task to the same one.
+        """
+        host = f"127.0.0.{1 + int(name.removeprefix('worker'))}"
+        command = ["worker.Worker", "--cores", "2", "--memory", "3g"]
         command += ["--work-dir", str(self.folder / "work" / name), self.master]
-        self._start(name, command)
+        self._start(name, command, host)
 
     def await_worker(self, name: str) -> None:
         """Wait until a worker is registered."""
@@ -83,17 +87,17 @@ class Cluster:
                 found += [pid for pid in children_of(process.pid) if "Executor" in _command(pid)]
         return found
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(self, name: str, command: list[str], host: str = "127.0.0.1") -> None:
         with (self.folder / "logs" / name).open("wb") as file:
             self.processes[name] = subprocess.Popen(
                 [
                     str(_HOME / "bin" / "spark-class"),
                     f"org.apache.spark.deploy.{command[0]}",
-                    *("--port", "0", "--webui-port", "0"),
+                    *("--host", host, "--port", "0", "--webui-port", "0"),
                     *("--properties-file", str(self.folder / "conf" / "spark-defaults.conf")),
                     *command[1:],
                 ],
-                env=self.environment,
+                env={**self.environment, "SPARK_LOCAL_IP": host},
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
@@ -122,7 +126,7 @@ def running(
     cluster = Cluster(folder, settings or {})
     _configure(cluster, "")
     try:
-        cluster._start("master", ["master.Master", "--host", "127.0.0.1"])
+        cluster._start("master", ["master.Master"])
         cluster.master = cluster._await("master", "Starting Spark master at").split()[-1]
         _configure(cluster, cluster.master)
         cluster.workers = tuple(f"worker{number}" for number in range(workers))

@@ -27,6 +27,7 @@ from countveil.starter import write_start
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
 every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
+our_engines = pytest.mark.parametrize("engine", ENGINES, indirect=True)
 only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 
@@ -259,6 +260,17 @@ def test_blank_and_nan_persons_are_nobody(engine, tiny):
             open_engine(engine).tabulate(Plan.load(tiny))
 
 
+@our_engines
+def test_a_person_by_any_spelling_of_not_a_number_is_nobody(engine, tiny):
+    text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
+    tiny.write_text(text)
+    people = tiny.parent / "people.csv"
+    rows = "".join(f"{name},A1,old,f\n" for name in ("Nandi", "nan x", "-na", "-nan", " +NaN "))
+    people.write_text("id,area,AGE,SEX\n" + rows)
+    with pytest.raises(RecordsError, match="rows 4, 5: column of records.person_id: no person"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
 @every_engine
 def test_codes_that_are_numbers_have_lost_their_zeros_and_are_refused(engine, tiny):
     tiny.write_text(TINY_PLAN.replace("people.csv", "people.parquet"))
@@ -331,6 +343,140 @@ def test_bad_counts_are_named(engine, tiny, counts, message):
     with pytest.raises(RecordsError) as caught:
         open_engine(engine).tabulate(Plan.load(tiny))
     assert message in str(caught.value)
+
+
+WHOLE = {"3": 3, "3.0": 3, "5.": 5, "+3": 3, " 3 ": 3, "007": 7, "-0": 0, "\t12.000": 12}
+NOT_WHOLE = [
+    "1e3",
+    "1_000",
+    ".0",
+    "3.5",
+    "",
+    " ",
+    "0x10",
+    "3L",
+    "3d",
+    "NaN",
+    "inf",
+    "true",
+    "+",
+    "３",
+]
+NOT_WHOLE += ["1,000", "3 0", "3.0.0", "9223372036854775808", "1.0e0", "--3"]
+
+
+@our_engines
+def test_counts_written_as_text_are_whole_numbers_by_one_rule(engine, tiny):
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', 'path = "table.csv"\ncounts = "n"'))
+    table = tiny.parent / "table.csv"
+    table.write_text("area,AGE,SEX,n\n" + "".join(f"A1,old,f,{text}\n" for text in WHOLE))
+    counts = open_engine(engine).tabulate(Plan.load(tiny))
+    assert dense(counts, "region").sum() == sum(WHOLE.values())
+    for start in range(0, len(NOT_WHOLE), 5):  # as many as a message names
+        lines = [f'A1,old,f,"{text}"\n' for text in ("1", *NOT_WHOLE[start : start + 5], "2")]
+        table.write_text("area,AGE,SEX,n\n" + "".join(lines))
+        with pytest.raises(
+            RecordsError, match=r"rows 2, 3, 4, 5, 6: column of counts: not a whole"
+        ):
+            open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@our_engines
+def test_counts_that_are_numbers_are_whole_numbers(engine, tiny):
+    line = 'path = "table.parquet"\ncounts = "n"'
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+    for values, total in (([2, 3], 5), ([2.0, 3.0], 5), ([2.5, 3.0], None), ([1e300, 1.0], None)):
+        rows = {"area": ["A1", "A2"], "AGE": ["old", "old"], "SEX": ["f", "m"], "n": values}
+        pq.write_table(pa.table(rows), tiny.parent / "table.parquet")
+        if total is None:
+            with pytest.raises(RecordsError, match="row 1: column of counts: not a whole number"):
+                open_engine(engine).tabulate(Plan.load(tiny))
+        else:
+            counts = open_engine(engine).tabulate(Plan.load(tiny))
+            assert dense(counts, "region").sum() == total
+
+
+NOTED = "area,AGE,SEX,note\n"
+# What a line could be taken for, how many people it tells of, and what Spark says of it.
+LINES = [
+    (NOTED + 'A1,old,f,"1\nA1,old,f,2"\nA2,old,m,z\n', 2, "lines 2, 3: a quoted field runs over"),
+    (
+        (NOTED + 'A1,old,f,"one\nA1,old,f,two"\n').replace("\n", "\r\n"),
+        1,
+        "lines 2, 3: a quoted field runs over",
+    ),
+    (NOTED + 'A1,old,f,"one\n\n""\nA1,old,f,"\n', 1, "lines 2, 5: a quoted field runs over"),
+    (NOTED + 'A1,old,f,"one\rA1,old,f,two"\n', 1, "line 2: a carriage return inside a line"),
+    # A mark inside a field makes their number even, and yet the next field runs over.
+    (
+        'area,AGE,SEX,a,b,c\nA1,old,f,z"z,"one,x\nA1,old,f,q,c",two"\n',
+        1,
+        "lines 2, 3: a quotation mark in a field that is not quoted as a whole",
+    ),
+    (NOTED + 'A1,old,f,"a"b\n', None, "line 2: a quotation mark in a field that is not quoted"),
+    (NOTED + "A1,old,f,z\n   \nA2,old,m,z\n\x1a\n", None, "lines 3, 5: nothing but blanks"),
+    (
+        NOTED + "A1,old,f,z\nA2,old,m,Zz-secret-value" + ",9" * 30_000 + "\n",
+        None,
+        "line 3: more than 20,480 fields",
+    ),
+]
+
+
+@our_engines
+@pytest.mark.parametrize(("text", "people", "message"), LINES, ids=range(len(LINES)))
+def test_no_record_is_counted_twice_for_what_its_text_holds(engine, tiny, text, people, message):
+    """DuckDB reads line breaks within quotes; Spark would split there, and refuses the file."""
+    (tiny.parent / "people.csv").write_bytes(text.encode())
+    plan = Plan.load(tiny)
+    if engine == "local" and people is not None:
+        assert dense(open_engine(engine).tabulate(plan), "region").sum() == people
+        return
+    with pytest.raises(RecordsError) as caught:
+        open_engine(engine).tabulate(plan)
+    assert SENTINEL not in str(caught.value)
+    if engine == "spark":
+        assert message in str(caught.value)
+
+
+@our_engines
+def test_what_is_well_quoted_is_read(engine, tiny):
+    fields = ["", '""', '"a,b"', '"say ""a"""', "plain", '"' + 'x""' * 50_000 + '"', "é" * 9]
+    text = '\ufeff"area",AGE,"SEX",note\r\n' + "".join(f'A1,"old",f,{f}\r\n' for f in fields)
+    (tiny.parent / "people.csv").write_text(text + "\r\n", newline="")
+    counts = open_engine(engine).tabulate(Plan.load(tiny))
+    assert dense(counts, "region").sum() == len(fields)
+
+
+@our_engines
+def test_names_that_several_columns_share_are_refused(engine, tiny):
+    tiny.write_text(TINY_PLAN.replace("people.csv", "people.parquet"))
+    columns = [["A1"], ["old"], ["f"], ["m"]]
+    for last in ("SEX", "note"):
+        names = ["area", "AGE", "SEX", last]
+        if last == "note":
+            columns, names = [*columns, ["x"]], [*names, "note"]
+        pq.write_table(pa.table(columns, names=names), tiny.parent / "people.parquet")
+        with pytest.raises(RecordsError, match="several columns have the same name; rename all"):
+            open_engine(engine).tabulate(Plan.load(tiny))
+    query = "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX, 1 AS note, 2 AS note"
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
+    assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == 1
+    tiny.write_text(tiny.read_text().replace("2 AS note", "'m' AS SEX"))
+    with pytest.raises(RecordsError, match="several columns have the same name; rename all"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@our_engines
+@pytest.mark.parametrize("name", ["_metadata", "value"])
+def test_no_name_of_a_column_is_taken_for_one_of_the_engines_own(engine, tiny, name):
+    line = f"columns = {{ AGE = '{name}' }}"
+    for file in ("people.csv", "people.parquet"):
+        tiny.write_text(TINY_PLAN.replace('"people.csv"', f'"{file}"\n{line}'))
+        (tiny.parent / "people.csv").write_text(f"area,{name},SEX\nA1,old,f\nA1,none,f\n")
+        pq.write_table(pa.csv.read_csv(tiny.parent / "people.csv"), tiny.parent / "people.parquet")
+        with pytest.raises(RecordsError, match="row 2: column AGE: not a declared category"):
+            open_engine(engine).tabulate(Plan.load(tiny))
 
 
 @every_engine
@@ -429,6 +575,9 @@ def test_sources_that_spark_does_not_read(spark_session, tiny):
         "some rows: column SEX: not a declared category",
     )
     refuse('query = "SELECT 1 AS __countveil_x"', "are reserved")
+    for name in ("_people.csv", ".people.parquet", "a:b.csv"):
+        (tiny.parent / name).write_text("area,AGE,SEX\nA1,old,f\n")
+        refuse(f'path = "{name}"', "rename it")
 
 
 @every_engine

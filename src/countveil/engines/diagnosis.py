@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from countveil.engines import rules
 from countveil.engines.rules import RESERVED, SHOWN
-from countveil.engines.source import Source
+from countveil.engines.source import Source, literal
 from countveil.schema.plan import Plan
 
 
@@ -45,34 +45,17 @@ def explain(source: Source, plan: Plan) -> NoReturn:
 
 def check_counts(source: Source) -> None:
     """Refuse counts that are missing, negative or not whole."""
-    assert source.counts is not None
     text = f"CAST({source.counts} AS VARCHAR)"
-    _refuse_if(
-        source,
-        f"TRY_CAST({source.counts} AS DOUBLE) IS NULL OR TRY_CAST({source.counts} AS BIGINT) "
-        f"IS DISTINCT FROM TRY_CAST({source.counts} AS DOUBLE)",
-        text,
-        rules.NOT_WHOLE,
-    )
-    _refuse_if(
-        source,
-        f"TRY_CAST({source.counts} AS BIGINT) < 0",
-        text,
-        rules.NEGATIVE,
-    )
+    _refuse_if(source, f"{source.whole} IS NULL", text, rules.NOT_WHOLE)
+    _refuse_if(source, f"{source.whole} < 0", text, rules.NEGATIVE)
 
 
 def check_persons(source: Source) -> None:
     """Refuse rows that belong to nobody: their number per person has no bound."""
     assert source.person is not None
     text = f"CAST({source.person} AS VARCHAR)"
-    not_a_number = f"coalesce(isnan(TRY_CAST({text} AS DOUBLE)), false)"
-    _refuse_if(
-        source,
-        f"coalesce({text}, '') = '' OR {not_a_number}",
-        source.person,
-        rules.NOBODY,
-    )
+    nobody = f"regexp_full_match(coalesce({text}, ''), {literal(rules.NO_PERSON)})"
+    _refuse_if(source, nobody, source.person, rules.NOBODY)
 
 
 def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:

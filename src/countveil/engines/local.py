@@ -87,7 +87,7 @@ def _count(source: Source, plan: Plan, geography: Geography) -> None:
     for attribute in plan.schema.attributes:
         stride //= len(attribute.categories)
         terms.append(f"enum_code({source.category(attribute)})::INTEGER * {stride}")
-    amount = "count(*)" if source.counts is None else f"sum(try_cast({source.counts} AS BIGINT))"
+    amount = "count(*)" if source.counts is None else f"sum({source.whole})"
     source.connection.execute(
         f"CREATE TEMP TABLE {RESERVED}grouped AS "
         f"SELECT {source.geocode} AS code, {' + '.join(terms) or '0'} AS cell, "

@@ -12,6 +12,9 @@ from countveil.schema.plan import Plan
 RESERVED = "__countveil_"  # how names of our own begin
 SHOWN = 5  # rows that a message names
 
+# Counts written as text: whole numbers, also as "3.0". Persons that are none: "nan" and its kin.
+WHOLE = r"[ \t]*([+-]?[0-9]+)(?:\.0*)?[ \t]*"
+NO_PERSON = r"(?:[ \t]*[+-]?[nN][aA][nN][ \t]*)?"
 NOT_WHOLE = "column of counts: not a whole number; a count is 0 or more"
 NEGATIVE = "column of counts: a negative count; a count is 0 or more"
 NOBODY = "column of records.person_id: no person; every row belongs to someone"
@@ -47,15 +50,20 @@ def unknown_category(attribute: Attribute) -> str:
 
 
 def broken(
-    label: str, rows: Sequence[int], rule: str, values: Sequence[Any] | None = None
+    label: str,
+    rows: Sequence[int],
+    rule: str,
+    values: Sequence[Any] | None = None,
+    *,
+    each: str = "row",
 ) -> RecordsError:
     """Name the rows that break a rule; values only where they may be shown.
 
     Sources without an order have no row numbers: `rows` is empty then.
     """
-    which = "some rows"
+    which = f"some {each}s"
     if rows:
-        which = "row" + ("s " if len(rows) > 1 else " ") + ", ".join(map(str, rows[:SHOWN]))
+        which = each + ("s " if len(rows) > 1 else " ") + ", ".join(map(str, rows[:SHOWN]))
         which += " and more" if len(rows) > SHOWN else ""
     shown = ""
     if values is not None:
@@ -83,6 +91,17 @@ def no_column(label: str, name: str, key: str, has: Sequence[str] | None) -> Rec
         f"{label}: no column {name!r} for {key}{columns}; rename the column, or map it under "
         f"records.columns"
     )
+
+
+def refuse_twice(label: str, names: Sequence[str]) -> None:
+    """Refuse names that several columns share: which of them is meant, nobody said."""
+    if len(set(names)) < len(names):
+        raise named_twice(label)
+
+
+def named_twice(label: str) -> RecordsError:
+    """Say that columns share a name, which is not quoted: without a header it is a value."""
+    return RecordsError(f"{label}: several columns have the same name; rename all but one of them")
 
 
 def refuse_reserved(label: str, names: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from countveil.engines import rules
 from countveil.engines.records_file import locate
@@ -34,6 +36,7 @@ class Source:
     columns: dict[str, str]
     missing: dict[str, str]
     counts: str | None
+    whole: str | None
     person: str | None
     max_rows: int
     show_values: bool
@@ -90,6 +93,9 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
             found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
             types = {row[0]: str(row[1]) for row in found}
             rules.refuse_reserved(label, list(types))
+            names = _names(relation, kind, place.path, connection)
+            if kind == "Parquet":
+                rules.refuse_twice(label, names)
         lowest = plan.levels[-1]
         renamed = records.columns
         rules.refuse_unknown_renames(plan)
@@ -99,12 +105,14 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
                 # Without a header, the first line of a CSV file is a record.
                 shown = kind == "Parquet" or show_values
                 raise rules.no_column(label, name, key, list(types) if shown else None)
+            rules.refuse_twice(label, [other for other in names if other == name])
             return identifier(name)
 
         geocode = column(renamed.get(lowest, lowest), f"the level {lowest}")
         geocode_type = types[renamed.get(lowest, lowest)]
         if not geocode_type.startswith(("VARCHAR", "ENUM")):
             raise rules.not_text(label, renamed.get(lowest, lowest), geocode_type)
+        counts = None if records.counts is None else column(records.counts, "records.counts")
         return Source(
             connection=connection,
             label=label,
@@ -116,7 +124,8 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
                 for item in plan.schema.attributes
             },
             missing={} if records.missing == "refuse" else dict(records.missing),
-            counts=None if records.counts is None else column(records.counts, "records.counts"),
+            counts=counts,
+            whole=None if counts is None else _whole(counts, types[str(records.counts)]),
             person=None
             if records.person_id is None
             else column(records.person_id, "records.person_id"),
@@ -136,6 +145,32 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """Quote a text value."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def _whole(counts: str, kind: str) -> str:
+    """Return the SQL of a count, NULL where it is not whole."""
+    if kind.startswith(("VARCHAR", "ENUM")):
+        # By a rule of our own: DuckDB takes 1e3 and 1_000 for numbers, and other engines do not.
+        whole = literal(rf"\A{rules.WHOLE}\z")
+        digits = f"regexp_extract(CAST({counts} AS VARCHAR), {whole}, 1)"
+        return f"TRY_CAST(nullif({digits}, '') AS BIGINT)"
+    whole, real = f"TRY_CAST({counts} AS BIGINT)", f"TRY_CAST({counts} AS DOUBLE)"
+    return f"CASE WHEN {whole} = {real} THEN {whole} END"
+
+
+def _names(
+    relation: str, kind: str, path: Path | None, connection: duckdb.DuckDBPyConnection
+) -> list[str]:
+    """Return the names of the columns as their source has them; DuckDB numbers those that repeat."""
+    if kind == "query":
+        return [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
+    if kind == "CSV":
+        return []  # a header that names a column twice is refused
+    assert path is not None
+    try:
+        return list(pq.read_schema(path).names)
+    except pa.ArrowException as error:
+        raise duckdb.IOException(str(error)) from error
 
 
 def _connect(

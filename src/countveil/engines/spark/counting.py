@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 from countveil.engines import rules
 from countveil.engines.spark import diagnosis
 from countveil.engines.spark.cells import cell_of
-from countveil.engines.spark.source import AMOUNT, GEOCODE, PERSON, SparkSource
+from countveil.engines.spark.source import GEOCODE, PERSON, WHOLE, SparkSource
 from countveil.histograms import Entries
 from countveil.schema.geography import Geography
 from countveil.schema.plan import Plan
@@ -28,7 +28,8 @@ def count(source: SparkSource, plan: Plan, geography: Geography) -> Counts:
     """Check the records against the plan and count them at every level."""
     places = units_of(source, geography)
     with source.translated_errors():
-        if source.max_rows is not None or AMOUNT in source.frame.columns:
+        diagnosis.check_lines(source)
+        if source.max_rows is not None or WHOLE in source.frame.columns:
             diagnosis.check_rows(source)
         frame = _tally(source, plan).join(places, GEOCODE, "left")
         unit, cell = (sql.coalesce(name, sql.lit(-1)).cast("int") for name in ("unit", "cell"))
@@ -49,14 +50,14 @@ def units_of(source: SparkSource, geography: Geography) -> DataFrame:
 def _tally(source: SparkSource, plan: Plan) -> DataFrame:
     """Return (geocode, cell, n)."""
     amount = sql.count(sql.lit(1))
-    if AMOUNT in source.frame.columns:
-        amount = sql.coalesce(sql.try_sum(sql.col(AMOUNT).try_cast("bigint")), sql.lit(_TOO_MANY))
+    if WHOLE in source.frame.columns:
+        amount = sql.coalesce(sql.try_sum(WHOLE), sql.lit(_TOO_MANY))
     rows = _bounded(source, plan).select(GEOCODE, cell_of(plan).alias("cell"), *_also(source))
     return rows.groupBy(GEOCODE, "cell").agg(amount.alias("n"))
 
 
 def _also(source: SparkSource) -> list[str]:
-    return [AMOUNT] if AMOUNT in source.frame.columns else []
+    return [WHOLE] if WHOLE in source.frame.columns else []
 
 
 def _bounded(source: SparkSource, plan: Plan) -> DataFrame:

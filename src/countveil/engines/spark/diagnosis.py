@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +11,17 @@ from pyspark.sql import functions as sql
 from countveil.engines import rules
 from countveil.engines.rules import SHOWN
 from countveil.engines.spark.cells import category_of
-from countveil.engines.spark.source import AMOUNT, BLOCK, GEOCODE, PERSON, ROW, TORN, SparkSource
+from countveil.engines.spark.lines import LINE, faults_of
+from countveil.engines.spark.source import (
+    AMOUNT,
+    BLOCK,
+    GEOCODE,
+    PERSON,
+    ROW,
+    TORN,
+    WHOLE,
+    SparkSource,
+)
 from countveil.schema.plan import Plan
 
 
@@ -24,17 +34,25 @@ class _Check:
     words: str
 
 
+def check_lines(source: SparkSource) -> None:
+    """Refuse a CSV file where a line is no record: one scan, before Spark makes records of it."""
+    if source.lines is None:
+        return
+    frame = source.lines.frame
+    checks = [_Check(broken, LINE, words) for broken, words in faults_of(source.lines)]
+    _refuse_first(replace(source, frame=frame), frame, checks, each="line")
+
+
 def check_rows(source: SparkSource) -> None:
     """Refuse rows that belong to nobody, and counts that are missing, negative or not whole."""
     checks = []
     if source.max_rows is not None:
-        text = sql.col(PERSON).cast("string")
-        number = sql.coalesce(sql.isnan(text.try_cast("double")), sql.lit(False))
-        checks.append(_Check(_blank(text) | number, PERSON, rules.NOBODY))
-    if AMOUNT in source.frame.columns:
-        whole, real = (sql.col(AMOUNT).try_cast(kind) for kind in ("bigint", "double"))
-        not_whole = real.isNull() | ~whole.cast("double").eqNullSafe(real)
-        checks.append(_Check(not_whole, AMOUNT, rules.NOT_WHOLE))
+        text = sql.coalesce(sql.col(PERSON).cast("string"), sql.lit(""))
+        nobody = text.rlike(rf"\A{rules.NO_PERSON}\z")
+        checks.append(_Check(nobody, PERSON, rules.NOBODY))
+    if WHOLE in source.frame.columns:
+        whole = sql.col(WHOLE)
+        checks.append(_Check(whole.isNull(), AMOUNT, rules.NOT_WHOLE))
         checks.append(_Check(sql.coalesce(whole < 0, sql.lit(False)), AMOUNT, rules.NEGATIVE))
     _refuse_first(source, source.frame, checks)
 
@@ -64,7 +82,9 @@ def _blank(text: Column) -> Column:
     return sql.coalesce(text, sql.lit("")) == ""
 
 
-def _refuse_first(source: SparkSource, frame: DataFrame, checks: list[_Check]) -> None:
+def _refuse_first(
+    source: SparkSource, frame: DataFrame, checks: list[_Check], each: str = "row"
+) -> None:
     """Find in one pass which rules are broken, and name the rows that break the first of them."""
     found = frame.agg(*(sql.max(check.broken) for check in checks)).first()
     assert found is not None
@@ -73,7 +93,7 @@ def _refuse_first(source: SparkSource, frame: DataFrame, checks: list[_Check]) -
             rows = _first(source, frame, check.broken, check.value)
             numbers = [number for number, _ in rows if number is not None]
             values = [value for _, value in rows] if source.show_values else None
-            raise rules.broken(source.label, numbers, check.words, values)
+            raise rules.broken(source.label, numbers, check.words, values, each=each)
 
 
 def _first(

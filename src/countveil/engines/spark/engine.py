@@ -42,6 +42,8 @@ class SparkEngine:
     def _opened(self) -> SparkSession:
         session = self.session
         if session is None:
-            session = open_session() if self.records is None else self.records.sparkSession
+            session = self.records.sparkSession if self.records is not None else None
+        if session is None:
+            session = open_session(show_values=self.show_values)
         refuse_exposed(session)
         return session

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import socket
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -42,12 +46,25 @@ _RULES = (
     _Rule("spark.eventLog.enabled", "false", "a log tells how many rows each step had"),
 )
 _DEFAULTS = {"spark.eventLog.enabled": "false", "spark.ui.enabled": "true"}  # Spark's own
+_FOLDERS = "spark.local.dir"
+# What Spark logs when a task fails quotes records. A level that the driver sets does not stay with
+# executors, which read their settings anew; so theirs are given nothing to log by.
+_SILENT = {
+    "spark.log.level": "OFF",
+    "spark.executor.defaultJavaOptions": (
+        "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider"
+    ),
+}
+_ALONE = re.compile(r"local(\[[^\]]*\])?")  # all in one process; local-cluster[…] is not
+_STANDALONE = "spark://"
+_PATIENCE = 10.0  # seconds in which a master must answer
 
 
-def open_session() -> SparkSession:
+def open_session(*, show_values: bool = False) -> SparkSession:
     """Return the session of this process; if there is none, open one that is fit.
 
     It takes what spark-submit or spark-defaults.conf say; where they say nothing, what is safe.
+    Unless values may be shown, it logs nothing, for Spark's logs quote records.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -61,30 +78,54 @@ def open_session() -> SparkSession:
         settings = SparkConf()
         for rule in _RULES:
             settings.setIfMissing(rule.key, rule.value)
+        for key, value in _SILENT.items() if not show_values else ():
+            settings.setIfMissing(key, value)
         settings.setIfMissing("spark.app.name", "countveil")
         settings.setIfMissing("spark.master", "local[*]")
-        settings.setIfMissing("spark.ui.showConsoleProgress", "false")
+        settings.set("spark.ui.showConsoleProgress", "false")  # PySpark's launcher turns it on
         # Otherwise Spark leaves an empty folder for tables wherever it is started.
         empty = Path(tempfile.gettempdir()) / f"countveil-spark-tables-{os.getuid()}"
         settings.setIfMissing("spark.sql.warehouse.dir", empty.as_uri())
+        refuse_silent_master(settings.get("spark.master", ""))
         return SparkSession.builder.config(conf=settings).getOrCreate()
-    except PySparkRuntimeError as error:
-        raise MissingExtra(
-            "the spark engine needs Java 17 or later, and it did not start; install it (apt-get "
-            "install openjdk-17-jre-headless), or set JAVA_HOME"
-        ) from error
-    except (PySparkException, OSError) as error:
-        raise InputError(
-            f"Spark did not start ({str(error).splitlines()[0]}); see spark-defaults.conf and the "
-            f"master it names"
-        ) from error
-    except Exception as error:
-        # Spark's own text names settings such as a missing secret; no record has been read yet.
-        raise InputError(
-            f"Spark did not start ({_reason(error)}); see spark-defaults.conf and the master it names"
-        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        raise not_started(error) from error
     finally:
         os.umask(before)
+
+
+def refuse_silent_master(master: str) -> None:
+    """Refuse masters of which none takes a connection: Spark would try for more than a minute."""
+    if not master.startswith(_STANDALONE):
+        return
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+            return
+    raise InputError(
+        f"no Spark master answers at {master}; start it, or name the right one as spark.master in "
+        f"spark-defaults.conf"
+    )
+
+
+def not_started(error: Exception) -> InputError:
+    """Say why no session could be opened; Spark's own text names settings, for no record was read."""
+    reason = _reason(error)
+    if isinstance(error, PySparkRuntimeError) and "GATEWAY" in reason:
+        return MissingExtra(
+            "Spark's virtual machine did not start: either there is no Java 17 or later (apt-get "
+            "install openjdk-17-jre-headless, or set JAVA_HOME), or spark-defaults.conf or "
+            "PYSPARK_SUBMIT_ARGS hold what spark-submit refuses, such as an unknown spark.master"
+        )
+    if "stopped SparkContext" in reason:
+        return InputError(
+            "Spark did not start: the master did not answer, or its secret differs; compare "
+            "spark.master and spark.authenticate.secret with those of the master"
+        )
+    return InputError(
+        f"Spark did not start ({reason}); see spark-defaults.conf and the master it names"
+    )
 
 
 def refuse_exposed(session: SparkSession) -> None:
@@ -98,7 +139,7 @@ def refuse_exposed(session: SparkSession) -> None:
         ) from error
     settings = context.getConf()
     accepted = settings.get(ACCEPT, "").replace(",", " ").split()
-    alone = (context.master or "").startswith("local")
+    alone = _ALONE.fullmatch(context.master or "") is not None
     for rule in _RULES:
         found = settings.get(rule.key, _DEFAULTS.get(rule.key, "false"))
         fine = found.lower() == rule.value or rule.key in accepted or (rule.network and alone)
@@ -110,6 +151,20 @@ def refuse_exposed(session: SparkSession) -> None:
                 f"the Spark session has {rule.key} = {found}: {rule.without}; start it with {rule.key} "
                 f"= {rule.value}{other}, or accept that by {ACCEPT} = {rule.key}"
             )
+    if _FOLDERS not in accepted:
+        _refuse_open_folders(context)
+
+
+def _refuse_open_folders(context: SparkContext) -> None:
+    """Refuse a driver that spills where others can look: Spark leaves that to the umask."""
+    made = Path(context._temp_dir)  # beside the spilled files, by the same virtual machine
+    above = made.parents[1:]  # but within a folder of Spark's own, which is private in any case
+    if made.stat().st_mode & 0o077 and all(folder.stat().st_mode & 0o011 for folder in above):
+        raise InputError(
+            f"others can look into the folders where the Spark session spills, in {above[0]}: how "
+            f"large its files are tells of records; start it under umask 077, or accept that by "
+            f"{ACCEPT} = {_FOLDERS}"
+        )
 
 
 def _reason(error: Exception) -> str:
