@@ -54,6 +54,8 @@ def corrected(
     noisy = (error > 0).ravel().astype(float)
     group = _alike(released, noisy)
     likely = _MORE * _excess(drift.ravel(), spread.ravel() ** 2 / replicates, group, noisy)
+    # Replicates of a 0 start from nobody, and cannot show who was lost: then any is as likely.
+    likely[group[(released == 0).ravel()]] = np.inf
     variance = _steadied(spread.ravel() ** 2, group, noisy, replicates).reshape(released.shape)
     spread = np.minimum(np.sqrt(variance), error)
     difference = (released - value).ravel()
