@@ -168,3 +168,14 @@ def test_each_step_of_a_release_is_on_the_disk_before_the_next(tiny, monkeypatch
     assert begun < min(kept)
     (cleared,) = disk.where("rename", parts.with_name(f"{parts.name}-done"))
     assert measured + 1 < finished < cleared
+
+
+def test_folders_that_a_killed_run_left_are_swept_too(tmp_path):
+    left = tmp_path / ".countveil-temporary-probe-1"
+    left.mkdir()
+    (left / "mark").write_text("x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / ".countveil-temporary-link").symlink_to(elsewhere)
+    storage.sweep(tmp_path)
+    assert list(tmp_path.iterdir()) == [elsewhere]

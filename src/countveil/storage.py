@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,8 +126,16 @@ def is_temporary(path: Path) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Delete temporary files that a killed run left in a folder; they are never read."""
+    """Delete what is temporary and a killed run left in a folder; it is never read."""
     for path in folder.glob(f"{_TEMPORARY}*"):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a folder and all in it; do nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
         path.unlink(missing_ok=True)
 
 

@@ -69,7 +69,7 @@ class Workplace:
     def clear(self) -> None:
         """Delete all work; the identity goes first, so that what is left is never taken up."""
         for path in [self.folder / _IDENTITY, *sorted(self.folder.iterdir())]:
-            path.unlink(missing_ok=True)
+            storage.remove(path)
 
     def finished(self, level: str) -> list[LevelCertificate]:
         """Return the certificates of the level's finished batches, cutting off what is not whole.

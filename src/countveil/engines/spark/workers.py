@@ -7,6 +7,7 @@ import pickle
 import secrets
 import shutil
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
@@ -32,6 +33,8 @@ _FIRST = 16  # tasks of a wave at most, while nobody knows how large results are
 _BYTES = 64_000_000  # of tasks in a wave, unless one has more
 _RESULT_BYTES = 256_000_000  # of results in a wave: they come to the driver together
 _MARK = "mark"
+_PROBE = ".countveil-temporary-probe-"
+_LONG = 600.0  # seconds; a probe takes a few
 _TASK = pa.schema([("number", pa.int32()), ("task", pa.binary())])
 _RESULT = pa.schema(
     [
@@ -209,8 +212,11 @@ def _outcome(job: Job, task: Any) -> tuple[bool, bytes]:
 @contextmanager
 def _private_folder_in(folder: Path) -> Iterator[Path]:
     """Yield a folder as private as that of a run, with a file of random bytes in it, for a while."""
-    made = folder / f".countveil-temporary-{secrets.token_hex(16)}"
+    made = folder / f"{_PROBE}{secrets.token_hex(16)}"
     try:
+        for left in folder.glob(f"{_PROBE}*"):
+            if time.time() - left.stat().st_mtime > _LONG:
+                storage.remove(left)  # by a driver that was killed meanwhile
         made.mkdir(mode=0o700)
         (made / _MARK).write_text(secrets.token_hex(16))
         yield made
