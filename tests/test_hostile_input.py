@@ -283,7 +283,7 @@ def test_links_in_the_output_are_refused_before_anything_is_written(tiny, tmp_pa
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.parametrize("to", ["/", "//", "/tmp/.."])
+@pytest.mark.parametrize("to", ["/", "//", "/.."])
 def test_the_root_of_the_file_system_takes_no_release(tiny, to):
     ran = run("release", tiny, "--to", to)
     assert ran.status == 2

@@ -25,16 +25,21 @@ def released(plan, **options):
     )
 
 
+def interrupted(plan, monkeypatch, **options):
+    """Release, and stop after the draws."""
+    stop_before_publishing(monkeypatch)
+    with pytest.raises(Interrupted):
+        released(plan, **options)
+    monkeypatch.undo()
+
+
 def charges(plan):
     return Plan.load(plan).ledger(plan.parent / "l.sqlite").charges()
 
 
 def test_once_charged_a_restart_is_refused_and_resuming_keeps_the_draws(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     kept = Parts(parts_of(tiny.parent / "out")).read("area", 0)
     with pytest.raises(FolderError, match="leave out --restart.*or add --charge-again"):
         released(tiny, restart=True)
@@ -45,10 +50,7 @@ def test_once_charged_a_restart_is_refused_and_resuming_keeps_the_draws(tiny, mo
 
 def test_charged_again_it_is_a_release_of_its_own(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     parts = parts_of(tiny.parent / "out")
     first = {path.name: path.read_bytes() for path in parts.iterdir()}
     done = released(tiny, restart=True, charge_again=True)
@@ -62,10 +64,7 @@ def test_charged_again_it_is_a_release_of_its_own(tiny, monkeypatch):
 
 
 def test_a_restart_that_the_ledger_cannot_pay_moves_nothing(tiny, monkeypatch):
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     with pytest.raises(LedgerError, match="only rho = 0 is left"):
         released(tiny, restart=True, charge_again=True)
     assert not list(tiny.parent.glob("*set-aside*"))
@@ -76,20 +75,14 @@ def test_the_same_command_goes_on_with_what_it_began_anew(tiny, monkeypatch):
     """Whoever gives the command again after a crash, as a scheduler does, pays no third time."""
     tiny.write_text(TINY_PLAN + ROOM.replace("4", "8"))
     for most in (1, 2, 2, 2):
-        stop_before_publishing(monkeypatch)
-        with pytest.raises(Interrupted):
-            released(tiny, restart=most > 1, charge_again=most > 1)
-        monkeypatch.undo()
+        interrupted(tiny, monkeypatch, restart=most > 1, charge_again=most > 1)
         assert len(charges(tiny)) == most
     with pytest.raises(FolderError, match="leave out --restart"):
         released(tiny, restart=True)
     kept = Parts(parts_of(tiny.parent / "out")).read("area", 0)
     people = tiny.parent / "people.csv"
     people.write_text(people.read_text() + "A1,young,f\n")
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny, restart=True, charge_again=True)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch, restart=True, charge_again=True)
     assert len(charges(tiny)) == 3, "other records are another release"
     assert Parts(parts_of(tiny.parent / "out")).read("area", 0) != kept
     done = released(tiny, restart=True, charge_again=True)
@@ -100,10 +93,7 @@ def test_the_same_command_goes_on_with_what_it_began_anew(tiny, monkeypatch):
 
 def test_a_restart_that_is_refused_sets_nothing_aside(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     monkeypatch.setattr(boundary, "_refuse_large_families", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny, restart=True, charge_again=True)
@@ -115,10 +105,7 @@ def test_a_restart_that_is_refused_sets_nothing_aside(tiny, monkeypatch):
 
 def test_a_run_that_cannot_be_read_any_more_can_be_begun_anew(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     (tiny.parent / "out-internal" / "run.json").write_text("torn")
     for options in ({}, {"restart": True}):
         with pytest.raises(FolderError, match="not readable as a run"):
@@ -168,10 +155,7 @@ def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
 
 def test_another_ledger_does_not_make_a_charged_run_free(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    stop_before_publishing(monkeypatch)
-    with pytest.raises(Interrupted):
-        released(tiny)
-    monkeypatch.undo()
+    interrupted(tiny, monkeypatch)
     with pytest.raises(FolderError, match="its noise is charged to the ledger"):
         pipeline.release(
             Plan.load(tiny),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from countveil.errors import InputError
 from countveil.measure import manifest, one_estimate
 from countveil.measure.run import LOCK, STATE, internal_of, release_of
-from countveil.measure.run_log import NAME as LOG
+from countveil.measure.run_log import RunLog
 
 State = Literal[
     "begun",
@@ -124,18 +124,11 @@ def _finished(internal: Path) -> bool:
 
 def _events(internal: Path) -> list[dict[str, Any]]:
     """Return the events of the log, oldest first, without what no run of ours can have written."""
-    path = internal / LOG
-    found = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # torn by a crash, or damaged
-        if isinstance(event, dict):
-            kept = {key: value for key, value in event.items() if _as_written(key, value)}
-            if "event" in kept:
-                found.append(kept)
-    return found
+    written = (
+        {key: value for key, value in event.items() if _as_written(key, value)}
+        for event in RunLog(internal).read()
+    )
+    return [event for event in written if "event" in event]
 
 
 def _as_written(key: str, value: object) -> bool:
