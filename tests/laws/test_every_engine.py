@@ -519,6 +519,17 @@ def test_files_that_are_no_records(engine, tiny, content, name, message):
 
 
 @only_local
+def test_a_query_sees_no_variable_of_the_program(engine, tiny, monkeypatch):
+    people = pa.table({"area": ["A1"], "AGE": ["old"], "SEX": ["f"]})
+    for module in ("local", "source"):
+        monkeypatch.setattr(f"countveil.engines.{module}.people", people, raising=False)
+    line = 'query = "SELECT * FROM people"'
+    tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))
+    with pytest.raises(InputError, match="people does not exist"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+
+
+@only_local
 def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
     def refuse(line: str, message: str) -> None:
         tiny.write_text(TINY_PLAN.replace('path = "people.csv"', line))

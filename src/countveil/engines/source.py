@@ -182,6 +182,7 @@ def _connect(
         "temp_directory": str(spill),
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
+        "python_enable_replacements": False,  # a query names tables, not Python's variables
     }
     try:
         if database is None:
