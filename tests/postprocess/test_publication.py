@@ -268,6 +268,36 @@ def test_small_batches_write_the_same(census, tmp_path, monkeypatch):
     assert same(read_estimates(tmp_path, estimates.plan, estimates.geography, ()), estimates)
 
 
+def test_row_groups_may_share_a_dictionary(census, tmp_path):
+    """As they do where a writer cuts more rows than it likes, a million and some, into two groups."""
+    estimates, folder, _ = census
+    publish(estimates, tmp_path)
+    path = tmp_path / "estimates" / "block.parquet"
+    options = {"read_dictionary": pq.read_schema(path).names[:-1]}
+    pq.write_table(
+        pq.read_table(folder / "estimates" / "block.parquet", **options), path, row_group_size=70
+    )
+    with pq.ParquetFile(path) as file:
+        assert file.num_row_groups > 5
+        last = file.read_row_group(file.num_row_groups - 1)["geocode"].chunk(0)
+        assert last.dictionary[0].as_py() != last[0].as_py(), "it names units of groups before"
+    assert same(read_estimates(tmp_path, estimates.plan, estimates.geography, ()), estimates)
+
+
+def test_a_level_of_more_rows_than_a_writer_likes_has_row_groups_of_its_own(tmp_path, monkeypatch):
+    """pyarrow cuts at 2**20 rows unless told; a batch that is longer must not be cut."""
+    whole = pq.ParquetWriter.write_table
+    monkeypatch.setattr(
+        pq.ParquetWriter,
+        "write_table",
+        lambda self, table, row_group_size=2: whole(self, table, row_group_size),
+    )
+    estimates = small(tmp_path, ENTRIES)
+    path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
+    assert pq.ParquetFile(path).num_row_groups == 1
+    assert len(pq.read_table(path)) > 2
+
+
 def test_the_same_estimates_give_the_same_bytes(census, tmp_path):
     estimates, folder, names = census
     publish(estimates, tmp_path)

@@ -96,7 +96,7 @@ def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | 
             codes = unit_codes(estimates.geography, level, unit)
             columns = [codes, *categories(schema, cell), count.astype(np.int32), *more]
             if len(cell):
-                writer.write_table(pa.table(columns, schema=layout))
+                writer.write_table(pa.table(columns, schema=layout), row_group_size=len(cell))
 
 
 def _rows(
@@ -161,8 +161,13 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
 def _unit_numbers(
     column: pa.DictionaryArray, geography: Geography, level: str, near: int, path: Path
 ) -> IntArray:
-    """Return the number of each row's unit, looking from unit `near` on: files go by unit."""
-    codes, units = column.dictionary, geography.units(level)
+    """Return the number of each row's unit, looking from unit `near` on: files go by unit.
+
+    A writer may cut row groups anywhere and give each the dictionary of more: only codes that rows
+    have are looked up.
+    """
+    row_codes, rows = np.unique(column.indices.to_numpy(), return_inverse=True)
+    codes, units = column.dictionary.take(pa.array(row_codes)), geography.units(level)
     stop = near + len(codes)
     found = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
     while found.null_count and stop < units:
@@ -174,7 +179,8 @@ def _unit_numbers(
             f"{path}: {code} is no {level} of the crosswalk, or not in its order; restore the file as "
             f"it was released"
         )
-    return near + _looked_up(found, column)
+    numbers: IntArray = near + found.to_numpy().astype(np.int64)[rows]
+    return numbers
 
 
 def _numbers(column: pa.DictionaryArray, attribute: Attribute, path: Path) -> IntArray:
@@ -186,11 +192,5 @@ def _numbers(column: pa.DictionaryArray, attribute: Attribute, path: Path) -> In
             f"{path}: {attribute.name} holds {str(label)!r}; its categories are "
             f"{listed(attribute.categories)}"
         )
-    return _looked_up(found, column)
-
-
-def _looked_up(found: pa.Int32Array, column: pa.DictionaryArray) -> IntArray:
-    """Return, per row, the number found for its entry of the dictionary."""
-    numbers: IntArray = found.to_numpy().astype(np.int64)
-    rows: IntArray = numbers[column.indices.to_numpy()]
-    return rows
+    numbers: IntArray = found.to_numpy().astype(np.int64)[column.indices.to_numpy()]
+    return numbers
