@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from countveil.infer.filed_rows import Rows
 from countveil.infer.gathering import LevelGatherer
 from countveil.infer.observed_levels import Observed
 from countveil.infer.subspaces import Asked
 from countveil.infer.tree_recursion import Rung, climb
 from countveil.infer.tree_shape import Tree
-from countveil.infer.tree_tasks import Above, Stretch, Up, Upward
+from countveil.infer.tree_tasks import Above, Kept, Stretch, Up
 from countveil.measure.measurement import Measurements
-from countveil.numerics import Array, FloatArray
+from countveil.numerics import Array
 
 _VALUES = 4_000_000  # measured values held at a time, unless one family has more
 
@@ -74,8 +73,8 @@ class Passes:
     def stretch(
         self,
         level: int,
-        below: Upward | None,
-        above: Sequence[tuple[FloatArray, FloatArray]] | None,
+        below: Kept | None,
+        above: Sequence[tuple[Rows, Rows]] | None,
         start: int,
         stop: int,
     ) -> Stretch:
@@ -90,9 +89,7 @@ class Passes:
             stop,
             self.tree.kind[level][start:stop],
             {query: table[start:stop] for query, table in self.invariants[level].items()},
-            None
-            if below is None
-            else [(_own(x, start, stop), _own(y, start, stop)) for x, y in below],
+            None if below is None else [(x[start:stop], y[start:stop]) for x, y in below],
             parents,
             None if above is None else self.above(level, above, start, stop),
         )
@@ -100,7 +97,7 @@ class Passes:
     def above(
         self,
         level: int,
-        values: Sequence[tuple[FloatArray, FloatArray]],
+        values: Sequence[tuple[Rows, Rows]],
         start: int,
         stop: int,
     ) -> Above:
@@ -111,10 +108,5 @@ class Passes:
         return Above(
             parents - first,
             places.only[places.of_unit[start:stop]],
-            tuple((_own(x, first, last), _own(y, first, last)) for x, y in values),
+            tuple((x[first:last], y[first:last]) for x, y in values),
         )
-
-
-def _own(rows: FloatArray, start: int, stop: int) -> FloatArray:
-    """Return some rows as a plain array, whatever file they are mapped from."""
-    return np.asarray(rows[start:stop])

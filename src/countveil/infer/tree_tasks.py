@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from countveil.infer.filed_rows import Rows
 from countveil.infer.gathering import LevelGatherer
 from countveil.infer.tree_recursion import Rung, times
 from countveil.measure.measurement import Measurements
@@ -15,6 +16,7 @@ from countveil.numerics import Array, FloatArray, IntArray
 Values = list[FloatArray]  # of each subspace: units × size × copies
 # Of each subspace, of what has noise and of what is exact: units × their number × copies.
 Upward = list[tuple[FloatArray, FloatArray]]
+Kept = list[tuple[Rows, Rows]]  # the same of a whole level
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import InputError
+from countveil.infer.filed_rows import Rows, room
 from countveil.infer.observed_levels import Observed
 from countveil.infer.subspaces import Asked
 from countveil.infer.tree_passes import Passes
 from countveil.infer.tree_recursion import covariances, times
 from countveil.infer.tree_shape import Tree
-from countveil.infer.tree_tasks import Down, Stretch, Up, Upward, Values, downward
+from countveil.infer.tree_tasks import Down, Kept, Stretch, Up, Upward, Values, downward
 from countveil.infer.working_ahead import Run, ahead, each
 from countveil.measure.measurement import Measurements
 from countveil.numerics import FloatArray
@@ -26,7 +26,7 @@ from countveil.workers import Workers
 
 _NOTHING = 1e-9
 _MOST_KEPT = 2**31  # numbers of the levels above the lowest, in memory or in temporary files
-_IN_MEMORY = 2**25  # numbers of one array that need no file
+_IN_MEMORY = 2**25  # of those, if they need no file
 _MOST_COVARIANCES = 2**27
 
 
@@ -39,8 +39,8 @@ class Fit:
     """
 
     passes: Passes
-    upper: tuple[Values, ...]
-    handed: Values
+    upper: tuple[Sequence[Rows], ...]
+    handed: Sequence[Rows]
     workers: Workers | None = None
 
     @classmethod
@@ -119,11 +119,11 @@ class Fit:
         return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
 
 
-def _up(passes: Passes, workers: Workers | None) -> tuple[list[Upward], list[Upward]]:
+def _up(passes: Passes, workers: Workers | None) -> tuple[list[Kept], list[Kept]]:
     """Return, of all levels but the lowest, estimates on the way up and the sums of children's."""
     lowest = passes.tree.depth - 1
-    kept: list[Upward] = []
-    sums: list[Upward] = []
+    kept: list[Kept] = []
+    sums: list[Kept] = []
     for level in range(lowest, -1, -1):
         below = sums[0] if sums else None
         if level:
@@ -143,11 +143,11 @@ def _up(passes: Passes, workers: Workers | None) -> tuple[list[Upward], list[Upw
 
 
 def _down(
-    passes: Passes, kept: Sequence[Upward], sums: Sequence[Upward]
-) -> tuple[list[Values], Values]:
+    passes: Passes, kept: Sequence[Kept], sums: Sequence[Kept]
+) -> tuple[list[list[Rows]], list[Rows]]:
     """Return the estimates of all levels but the lowest, and what the last of them hands down."""
-    upper: list[Values] = []
-    handed: Values = []
+    upper: list[list[Rows]] = []
+    handed: list[Rows] = []
     for level, (own, below) in enumerate(zip(kept, sums, strict=True)):
         estimates, handing = [], []
         for number, (noisy, exact) in enumerate(own):
@@ -155,14 +155,15 @@ def _down(
             rung, lower = passes.rungs[number][level : level + 2]
             size = len(rung.known)
             same = noisy.shape[1] == size  # then its room serves again
-            estimate = noisy if same else _room(len(noisy), size, noisy.shape[2])
+            estimate = noisy if same else _room(passes, len(noisy), size, noisy.shape[2])
             gaps = below[number][0]
             for start, stop in passes.runs(level):
                 run = slice(start, stop)
                 kind, both = passes.tree.kind[level][run], (noisy[run], exact[run])
                 parents = None if above is None else passes.above(level, [above], start, stop)
-                estimate[run] = downward(rung, kind, both, 0, parents)
-                gap = np.matmul(lower.noisy.T, estimate[run]) - gaps[run]
+                found = downward(rung, kind, both, 0, parents)
+                estimate[run] = found
+                gap = np.matmul(lower.noisy.T, found) - gaps[run]
                 gaps[run] = times(rung.pull, kind, gap)
             estimates.append(estimate)
             handing.append(gaps)
@@ -171,39 +172,44 @@ def _down(
     return upper, handed
 
 
-def _write(to: Upward, run: slice, of: Upward) -> None:
+def _write(to: Kept, run: slice, of: Upward) -> None:
     for whole, part in zip(to, of, strict=True):
         for target, source in zip(whole, part, strict=True):
             target[run] = source
 
 
-def _rooms(passes: Passes, level: int, units: int) -> Upward:
+def _rooms(passes: Passes, level: int, units: int) -> Kept:
     """Make room for estimates of a level on the way up, or sums of them, for so many units."""
     return [
         (
-            _room(units, rungs[level].noisy.shape[1], space.copies),
-            _room(units, rungs[level].known.shape[1], space.copies),
+            _room(passes, units, rungs[level].noisy.shape[1], space.copies),
+            _room(passes, units, rungs[level].known.shape[1], space.copies),
         )
         for rungs, space in zip(passes.rungs, passes.asked.subspaces, strict=True)
     ]
 
 
-def _room(*shape: int) -> FloatArray:
-    """Return an empty array; a large one lies in a temporary file, which goes with it."""
-    if np.prod(shape, dtype=np.int64) <= _IN_MEMORY:
-        return np.empty(shape)
-    with tempfile.TemporaryFile(prefix="countveil-") as file:
-        return np.memmap(file, np.float64, "w+", shape=shape)
+def _room(passes: Passes, *shape: int) -> Rows:
+    return room(*shape, in_memory=_kept(passes.asked, passes.tree) <= _IN_MEMORY)
+
+
+def _kept(asked: Asked, tree: Tree) -> int:
+    """Return how many numbers are kept of the levels above the lowest."""
+    return 2 * asked.width * _inner(tree)
+
+
+def _inner(tree: Tree) -> int:
+    return sum(tree.units(level) for level in range(tree.depth - 1))
 
 
 def refuse_too_large(asked: Asked, tree: Tree) -> None:
     """Refuse a query whose values above the lowest level are more than can be held."""
-    inner = sum(tree.units(level) for level in range(tree.depth - 1))
-    numbers = 2 * inner * asked.width
+    numbers = _kept(asked, tree)
     if numbers > _MOST_KEPT:
         raise InputError(
-            f"query {asked.query.name!r}: {numbers:,} numbers would be kept for the {inner:,} units "
-            f"above the lowest level, and {_MOST_KEPT:,} is the limit; ask for a query of fewer cells"
+            f"query {asked.query.name!r}: {numbers:,} numbers would be kept for the {_inner(tree):,} "
+            f"units above the lowest level, and {_MOST_KEPT:,} is the limit; ask for a query of fewer "
+            f"cells"
         )
     squares = sum(space.size**2 for space in asked.subspaces)
     places = max(len(level) for level in tree.places)
