@@ -93,6 +93,7 @@ def release(question: dict[str, Any]) -> None:
             (measure, "take", "measure"),
             (postprocess, "top_down", "estimate"),
             (pipeline, "accuracy", "compare"),
+            (pipeline, "_errors", "fit errors"),
             (pipeline, "write_estimates", "write"),
         ):
             inside = staged(title, getattr(place, name))

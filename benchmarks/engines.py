@@ -40,7 +40,8 @@ class Executors:
         if "begin" in said:
             self._begun = self._used()
         elif "end" in said:
-            self.cpu[said["end"]] = self._used() - self._begun
+            # Python workers that are idle for a minute end, and their times are gone.
+            self.cpu[said["end"]] = max(0.0, self._used() - self._begun)
 
     def watch(self, over: threading.Event) -> None:
         """Look at their memory now and then."""
