@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import sparse
 
 from countveil.assess.candidates import among
 from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
 from countveil.assess.evidence import LatticeLoss, joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
+from countveil.assess.joint_precision import rate, rho_with_levels_above
 from countveil.assess.risk import Risk
-from countveil.assess.targets import Attack, Target, signatures, targets_of
-from countveil.errors import InputError
+from countveil.assess.targets import Attack, Target, targets_of
 from countveil.measure.strategy import mechanism_for
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.law import Mechanism
-from countveil.numerics import FloatArray, IntArray
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
@@ -35,7 +32,6 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
-_EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
 
 
 def effective_rho(
@@ -227,33 +223,8 @@ def _rho(
     rows = plan.rows_per_person
     if siblings is None:
         told = _places(_noises(plan, level), target)
-        return rows**2 * sum(cells * _rate(noise) for noise, cells in told)
-    classes, sizes, v = _classes(plan, target)
-    first = plan.levels.index(level)
-    precision: FloatArray | None = None
-    units = 1  # of the next level that is measured, under one unit of the last one that was
-    for name in plan.levels[: first + 1]:
-        units *= 1 if precision is None else _count(siblings, name) + 1
-        own = _precision(plan, name, classes, sizes, invariants)
-        if not own.any():
-            continue  # not measured: its children are those of the level above
-        if precision is None:
-            precision = own
-        elif units == 1:
-            precision = own + precision
-        else:
-            precision = own + _parallel(precision, own / (units - 1))
-        units = 1
-    assert precision is not None
-    return float(rows**2 * (v @ precision @ v))
-
-
-def _count(siblings: Mapping[str, int], level: str) -> int:
-    if level not in siblings or siblings[level] < 0:
-        raise InputError(
-            f"siblings: {siblings.get(level)} came for {level}; give how many a unit has, 0 or more"
-        )
-    return siblings[level]
+        return rows**2 * sum(cells * rate(noise) for noise, cells in told)
+    return rows**2 * rho_with_levels_above(plan, level, target, siblings, invariants)
 
 
 def _determined(plan: Plan, level: str, target: Target) -> bool:
@@ -261,62 +232,3 @@ def _determined(plan: Plan, level: str, target: Target) -> bool:
     below = plan.levels[plan.levels.index(level) :]
     known = [item.query for item in plan.invariants if item.level in below]
     return any(target.told_apart(query) for query in known)
-
-
-def _rate(noise: Mechanism) -> float:
-    if not isinstance(noise, DiscreteGaussian):
-        raise InputError(f"effective rho is that of Gaussian noise, not of {noise.name}")
-    return float(1 / (2 * noise.sigma2))
-
-
-def _classes(plan: Plan, target: Target) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Gather cells that neither queries nor the target tell apart: their class, sizes, and v.
-
-    Queries are marginals, so within classes cells can change places and nothing changes: precisions
-    act on one value a class, here in coordinates of unit length.
-    """
-    shape = plan.schema.shape
-    marked = [np.unravel_index(target.cell, shape)]
-    if target.other is not None:
-        marked.append(np.unravel_index(target.other, shape))
-    labels = np.zeros(shape, np.int64)
-    for axis, attribute in enumerate(plan.schema.attributes):
-        keys: dict[tuple[object, ...], int] = {}
-        number = []
-        for k, signature in enumerate(signatures(plan, attribute.name)):
-            key = (*signature, *(int(where[axis]) == k for where in marked))
-            number.append(keys.setdefault(key, len(keys)))
-        along = np.array(number).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        labels = labels * len(keys) + along
-    classes = np.unique(labels.reshape(-1), return_inverse=True)[1]
-    sizes = np.bincount(classes).astype(float)
-    v = np.zeros(len(sizes))
-    v[classes[target.cell]] = 1.0
-    if target.other is not None:
-        v[classes[target.other]] -= 1.0
-    return classes, sizes, v
-
-
-def _precision(
-    plan: Plan, level: str, classes: IntArray, sizes: FloatArray, invariants: bool
-) -> FloatArray:
-    """Return Σ_q rho_q A_qᵀA_q on the classes; what is published as counted weighs without limit."""
-    total = np.zeros((len(sizes), len(sizes)))
-    weighed = [(item.query, _rate(mechanism_for(item))) for item in plan.at(level)]
-    counted_here = [item.query for item in plan.invariants if item.level == level]
-    if invariants and counted_here:
-        largest = max((_rate(mechanism_for(item)) for item in plan.allocations), default=1.0)
-        weighed += [(query, _EXACT * largest) for query in counted_here]
-    for query, weight in weighed:
-        counted = query.cell_of >= 0
-        at = (query.cell_of[counted], classes[counted])
-        shares = 1 / np.sqrt(sizes[classes[counted]])
-        rows = sparse.csr_array((shares, at), shape=(query.cells, len(sizes)))  # sums what meets
-        total += weight * (rows.T @ rows).toarray()
-    return total
-
-
-def _parallel(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return (a⁻¹ + b⁻¹)⁻¹, also where they are singular: a (a + b)⁺ b."""
-    both: FloatArray = a @ np.linalg.pinv(a + b, hermitian=True) @ b
-    return (both + both.T) / 2

@@ -1,0 +1,207 @@
+"""What queries of a level and of the levels above tell of one person, where counts are large.
+
+The precision of all cells given all queries is Σ_q A_qᵀA_q / (2 sigma_q²), level by level. Attributes
+that no recode looks at are taken apart by symmetry: a query either keeps each of their N categories
+apart, which is the identity, or adds them up, which is N times the projection on their mean. So what is
+told of the mean and what of the deviations from it are told apart, attribute by attribute, and what is
+left are small matrices, one for each set of attributes whose deviations it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from countveil.assess.targets import Target, signatures
+from countveil.errors import InputError
+from countveil.measure.strategy import mechanism_for
+from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.mechanisms.law import Mechanism
+from countveil.numerics import FloatArray, IntArray
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+
+_EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
+_HELD = 1 << 22  # numbers of matrices at a time
+
+
+def rate(noise: Mechanism) -> float:
+    """Return rho of one count with this noise: 1 / (2 sigma²)."""
+    if not isinstance(noise, DiscreteGaussian):
+        raise InputError(f"effective rho is that of Gaussian noise, not of {noise.name}")
+    return float(1 / (2 * noise.sigma2))
+
+
+def rho_with_levels_above(
+    plan: Plan, level: str, target: Target, siblings: Mapping[str, int], invariants: bool
+) -> float:
+    """Return vᵀPv, with P the precision of the target's unit and v what his hypotheses differ by."""
+    seen = _Seen.of(plan, target)
+    names = plan.levels[: plan.levels.index(level) + 1]
+    views = {name: list(_views(plan, name, seen, invariants)) for name in names}
+    return sum(
+        float(np.sum(_precision(names, views, siblings, seen, about) * seen.told(about)))
+        for about in seen.sets()
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Seen:
+    """A target's cells as queries see them: attributes without recodes apart, classes of the rest.
+
+    `free` are the axes of the former and `sizes` their numbers of categories. Cells of the other axes
+    that neither recodes nor the target tell apart can change places: they are one class each, in
+    coordinates of unit length. `places` has the classes of the target's cells, and `same` says along
+    which free axes both have one category.
+    """
+
+    shape: tuple[int, ...]
+    free: tuple[int, ...]
+    sizes: FloatArray
+    names: tuple[str, ...]
+    classes: IntArray
+    lengths: FloatArray
+    places: tuple[int, ...]
+    same: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, plan: Plan, target: Target) -> _Seen:
+        """Look at a target."""
+        shape = plan.schema.shape
+        cells = [target.cell] + ([] if target.other is None else [target.other])
+        marked = [np.unravel_index(cell, shape) for cell in cells]
+        names = [attribute.name for attribute in plan.schema.attributes]
+        kinds = [signatures(plan, name) for name in names]
+        free = tuple(axis for axis, seen in enumerate(kinds) if not any(seen))
+        bound = [axis for axis in range(len(shape)) if axis not in free]
+        labels = np.zeros([shape[axis] for axis in bound], np.int64)
+        for number, axis in enumerate(bound):
+            keys: dict[tuple[object, ...], int] = {}
+            along = [
+                keys.setdefault((*seen, *(int(where[axis]) == k for where in marked)), len(keys))
+                for k, seen in enumerate(kinds[axis])
+            ]
+            turned = np.array(along).reshape([-1 if a == number else 1 for a in range(len(bound))])
+            labels = labels * len(keys) + turned
+        classes = np.unique(labels.reshape(-1), return_inverse=True)[1]
+        inside = [
+            int(np.ravel_multi_index([w[a] for a in bound], labels.shape)) if bound else 0
+            for w in marked
+        ]
+        return cls(
+            shape,
+            free,
+            np.array([shape[axis] for axis in free], float),
+            tuple(names[axis] for axis in free),
+            classes,
+            np.sqrt(np.bincount(classes)),
+            tuple(int(classes[cell]) for cell in inside),
+            np.array([marked[0][axis] == marked[-1][axis] for axis in free], bool),
+        )
+
+    def sets(self) -> Iterator[NDArray[np.bool_]]:
+        """Yield all sets of free axes, some at a time: sets × axes."""
+        most = max(1, _HELD // len(self.lengths) ** 2)
+        for start in range(0, 1 << len(self.free), most):
+            numbers = np.arange(start, min(start + most, 1 << len(self.free)))
+            yield (numbers[:, None] >> np.arange(len(self.free))) & 1 == 1
+
+    def told(self, about: NDArray[np.bool_]) -> FloatArray:
+        """Return, of each set, Σ v vᵀ over deviations along its axes and means along the others."""
+        means = 1 / self.sizes
+        own = np.where(about, 1 - means, means).prod(axis=1)
+        both = np.where(about, self.same - means, means).prod(axis=1)
+        result = np.zeros((len(about), len(self.lengths), len(self.lengths)))
+        for i, one in enumerate(self.places):
+            for j, other in enumerate(self.places):
+                result[:, one, other] += own if i == j else -both
+        return result
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _View:
+    """One query of a level: its weight, which free axes it keeps, and AᵀA on the classes."""
+
+    weight: float
+    kept: NDArray[np.bool_]
+    square: FloatArray
+
+
+def _views(plan: Plan, level: str, seen: _Seen, invariants: bool) -> Iterator[_View]:
+    """Yield the queries of a level; what is published as counted weighs without limit."""
+    weighed = [(item.query, rate(mechanism_for(item))) for item in plan.at(level)]
+    counted = [item.query for item in plan.invariants if item.level == level]
+    if invariants and counted:
+        largest = max((rate(mechanism_for(item)) for item in plan.allocations), default=1.0)
+        weighed += [(query, _EXACT * largest) for query in counted]
+    for query, weight in weighed:
+        named = {name for name, _ in query.labels}
+        kept = np.array([name in named for name in seen.names], bool)
+        yield _View(weight, kept, _square(query, seen))
+
+
+def _square(query: Query, seen: _Seen) -> FloatArray:
+    """Return AᵀA on the classes of the axes that are not free."""
+    first = tuple(0 if axis in seen.free else slice(None) for axis in range(len(seen.shape)))
+    cell = query.cell_of.reshape(seen.shape)[first].reshape(-1)
+    counted = cell >= 0
+    at = (np.unique(cell[counted], return_inverse=True)[1], seen.classes[counted])
+    shares = 1 / seen.lengths[seen.classes[counted]]
+    rows = sparse.csr_array((shares, at), shape=(len(cell), len(seen.lengths)))  # sums what meets
+    square: FloatArray = (rows.T @ rows).toarray()
+    return square
+
+
+def _precision(
+    names: Sequence[str],
+    views: Mapping[str, Sequence[_View]],
+    siblings: Mapping[str, int],
+    seen: _Seen,
+    about: NDArray[np.bool_],
+) -> FloatArray:
+    """Return the precision of a unit of the last level, given all levels: one matrix for each set."""
+    precision: FloatArray | None = None
+    units = 1  # of the next level that is measured, under one unit of the last one that was
+    for name in names:
+        units *= 1 if precision is None else _count(siblings, name) + 1
+        if not views[name]:
+            continue  # not measured: its children are those of the level above
+        own = _own(views[name], seen, about)
+        if precision is None:
+            precision = own
+        elif units == 1:
+            precision = own + precision
+        else:
+            precision = own + _parallel(precision, own / (units - 1))
+        units = 1
+    assert precision is not None
+    return precision
+
+
+def _own(views: Sequence[_View], seen: _Seen, about: NDArray[np.bool_]) -> FloatArray:
+    """Return Σ_q rho_q A_qᵀA_q of a level, one matrix for each set.
+
+    Along an axis that a query adds up it sees N times the mean, and no deviation.
+    """
+    added = np.where(about, 0.0, seen.sizes)
+    weights = [view.weight * np.where(view.kept, 1.0, added).prod(axis=1) for view in views]
+    total: FloatArray = np.einsum("qs,qij->sij", weights, [view.square for view in views])
+    return total
+
+
+def _count(siblings: Mapping[str, int], level: str) -> int:
+    if level not in siblings or siblings[level] < 0:
+        raise InputError(
+            f"siblings: {siblings.get(level)} came for {level}; give how many a unit has, 0 or more"
+        )
+    return siblings[level]
+
+
+def _parallel(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return (a⁻¹ + b⁻¹)⁻¹, also where they are singular: a (a + b)⁺ b."""
+    both: FloatArray = a @ np.linalg.pinv(a + b, hermitian=True) @ b
+    return (both + np.swapaxes(both, 1, 2)) / 2
