@@ -7,12 +7,14 @@ import pytest
 from tests.assess.test_attacks import SMALL
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Intruder, assess
-from countveil.assess import attacks, choose
+from countveil.assess import attacks, choose, choose_plan
 from countveil.assess.choose_plan import Accuracy, within_accuracy, within_risk
 from countveil.assess.composition import sequential_risk
 from countveil.assess.plan_error import expected_error
 from countveil.assess.post_processing import illustrated_risk
+from countveil.assess.siblings import fewest_siblings
 from countveil.errors import InputError
+from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan
 
 
@@ -145,6 +147,58 @@ def test_the_levels_above_are_kept_within_the_limit_too():
     ).value
     noise = DiscreteGaussian.from_rho(str(rho))
     assert assess.marginal_risk(noise, intruder=Intruder(prior=0.02)).value <= 2
+
+
+THREE = SMALL.replace('["state", "block"]', '["state", "town", "block"]').replace(
+    'block = "1/2"\n', 'town = "1/4"\nblock = "1/4"\n', 1
+)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_limit_is_kept_in_every_unit_of_the_crosswalk(known, tmp_path):
+    """Only children are told all that their parents are; a published total of the state counts, too."""
+    fixed = '[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "known"\n' * known
+    plan = Plan.parse(THREE + fixed)
+    children = {("s", "t1"): 1, ("s", "t2"): 5, ("s", "t3"): 2, ("u", "t4"): 3, ("u", "t5"): 3}
+    rows = [f"{state},{town},{town}b{k}" for (state, town), n in children.items() for k in range(n)]
+    (tmp_path / "places.csv").write_text("\n".join(["state,town,block", *rows]))
+    families = fewest_siblings(read_crosswalk(tmp_path / "places.csv", plan.levels))
+    assert {(f["town"], f["block"]) for f in families} == {(2, 0), (1, 2)}
+    chosen = within_risk(plan, risk=1.5, prior=0.02, siblings=families)
+    assert chosen.settled == (("state",) if known else ())
+    worst = []
+    for (state, _), blocks in children.items():
+        siblings = {"town": {"s": 2, "u": 1}[state], "block": blocks - 1}
+        for level in ("town", "block"):
+            rho = attacks.effective_rho(
+                chosen.plan, attack="presence", level=level, siblings=siblings
+            ).value
+            noise = DiscreteGaussian.from_rho(str(rho))
+            worst.append(float(assess.marginal_risk(noise, intruder=Intruder(prior=0.02)).value))
+    assert 1.4999 < max(worst) <= 1.5
+    more = within_risk(plan, risk=1.5, prior=0.02, siblings={"town": 2, "block": 3})
+    assert more.total > chosen.total
+
+
+def test_no_more_could_be_given_to_a_level():
+    """From the lowest up each has what is left: a little more to any of them passes the limit."""
+    plan, siblings = Plan.parse(THREE), {"town": 0, "block": 1}
+    chosen = within_risk(plan, risk=1.5, prior=0.02, siblings=siblings)
+    for level in chosen.rho:
+        more = {**chosen.rho, level: chosen.rho[level] * Fraction(1001, 1000)}
+        trial = choose_plan._with(plan, more)
+        search = choose_plan._Search(plan, "presence", None, (0.02,), 1.5)
+        assert max(search.worst(trial, name, [siblings]) for name in more) > 1.5
+
+
+def test_a_total_published_as_counted_needs_no_budget_of_its_own():
+    fixed = '[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "known"\n'
+    text = SMALL.replace('state = "1/2"', 'state = "1/8"').replace('block = "1/2"', 'block = "7/8"')
+    plan = Plan.parse(text + fixed)
+    shared = within_risk(plan, risk=2, prior=0.1, total=Fraction(1, 10)).rho
+    assert shared["state"] == pytest.approx(shared["block"], rel=1e-8)
+    with pytest.raises(InputError, match="state is published as counted, so it is exact with any"):
+        within_accuracy(plan, Accuracy.parse("state TOTAL ±5 at 95%"))
 
 
 def test_levels_that_say_nothing_of_an_attack_keep_their_budget():

@@ -5,7 +5,8 @@ from tests.assess.test_attacks import SMALL
 
 from countveil.assess import Intruder, attacks, exceedance
 from countveil.assess.plan_risk import risk_by_level
-from countveil.assess.summary import summarise, typical_siblings
+from countveil.assess.siblings import typical_siblings
+from countveil.assess.summary import summarise
 from countveil.measure.strategy import mechanism_for
 from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan

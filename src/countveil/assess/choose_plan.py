@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from scipy.special import ndtri
 
 from countveil.assess import attacks
 from countveil.assess.intruder import Intruder
+from countveil.assess.joint_precision import WITHOUT_LIMIT
 from countveil.assess.one_level import marginal_risk
 from countveil.assess.plan_error import expected_error
 from countveil.assess.targets import Attack
@@ -25,8 +27,10 @@ from countveil.schema.plan import Plan
 SIZE = 10_000
 """People that a percentage refers to, where none are named."""
 
+Siblings = Mapping[str, int]
+
 _HALVINGS = 40
-_LARGEST = 1e3
+_SMALLEST, _LARGEST = 1e-6, 1e3
 _ROUNDING = 1e-12
 _DIGITS = 10
 _WANTED = re.compile(
@@ -37,12 +41,17 @@ _WANTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlan:
-    """A plan with another budget, and what it then risks: R of each level, and its effective rho."""
+    """A plan with another budget, and what it then risks: R of each level, and its effective rho.
+
+    At levels that are `settled`, what is published as counted tells the intruder all, in some unit or
+    in every one: no budget changes that, and their R is of what it does not settle.
+    """
 
     plan: Plan
     rho: dict[str, Fraction]
     risks: dict[str, float]
     effective: dict[str, float]
+    settled: tuple[str, ...] = ()
 
     @property
     def total(self) -> Fraction:
@@ -89,35 +98,39 @@ def within_risk(
     prior: float | Sequence[float],
     attack: Attack = "presence",
     attribute: str | None = None,
-    siblings: Mapping[str, int] | None = None,
+    siblings: Siblings | Sequence[Siblings] | None = None,
     total: Fraction | None = None,
 ) -> ChosenPlan:
     """Return the plan with as much rho at each level as a limit on R allows: the least error.
 
-    At each level he knows everyone else in a unit and sees all its queries, and with `siblings` the
-    levels above, too; R, his expected posterior over his prior, stays within `risk` for every prior.
-    What is published as counted is left out: no budget changes what it tells. Shares of queries stay as
-    they are. Less rho means more error at that level, so from the highest down each gets what its limit
-    allows beside those above it; unless `total` is less, which then goes where it lowers the error of
-    the levels' totals most.
+    At each level he knows everyone else in a unit and sees all its queries. With `siblings`, how many a
+    unit has at each level below the top, he sees the levels above, too, and what is published there as
+    counted; of several, as `fewest_siblings` finds them, the worst. R, his expected posterior over his
+    prior, stays within `risk` for every prior; but for what is published as counted and settles it,
+    which no budget changes. Shares of queries stay as they are. Less rho means more error at that
+    level, so each gets what it might have by itself, all less in proportion where that is too much for
+    who sees several, and then from the lowest up what is left; unless `total` is less, which then goes
+    where it lowers the error of the levels' totals most.
     """
     _refuse_other_costs(plan)
     priors = [float(prior)] if isinstance(prior, int | float) else [float(p) for p in prior]
-    given = (attack, attribute, priors, siblings)
-    rho = {level: _own_rho(plan, level) for level in plan.measured_levels}
-    for level in plan.measured_levels:
-        # Where nothing of a level speaks to the attack it stays as it is.
-        if _risk(plan, level, attack, attribute, priors, None) > 1 + _ROUNDING:
-            rho[level] = _largest_rho(plan, rho, level, given, risk)
+    families: Sequence[Siblings | None] = (
+        [siblings] if siblings is None or isinstance(siblings, Mapping) else siblings
+    )
+    search = _Search(plan, attack, attribute, tuple(priors), risk)
+    rho = search.largest(families)
     if total is not None and sum(rho.values()) > total:
         rho = _shared(plan, rho, total)
     chosen = _with(plan, rho)
-    risks, effective = {}, {}
-    for level in plan.measured_levels:
-        risks[level] = _risk(chosen, level, attack, attribute, priors, siblings)
-        own_rho = attacks.effective_rho(chosen, attack=attack, attribute=attribute, level=level)
-        effective[level] = float(own_rho.value)
-    return ChosenPlan(chosen, rho, risks, effective)
+    risks = {level: search.worst(chosen, level, families) for level in plan.measured_levels}
+    effective = {
+        level: float(
+            attacks.effective_rho(chosen, attack=attack, attribute=attribute, level=level).value
+        )
+        for level in plan.measured_levels
+    }
+    settled = [level for level in plan.measured_levels if search.settled(chosen, level, families)]
+    return ChosenPlan(chosen, rho, risks, effective, tuple(settled))
 
 
 def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
@@ -165,28 +178,159 @@ def _own_rho(plan: Plan, level: str) -> Fraction:
     return sum((_rho(item) for item in plan.at(level)), Fraction(0))
 
 
-def _largest_rho(
-    plan: Plan,
-    own: dict[str, Fraction],
-    level: str,
-    given: tuple[Attack, str | None, Sequence[float], Mapping[str, int] | None],
-    limit: float,
-) -> Fraction:
-    """Return the largest rho of a level at which an intruder of that level keeps the limit."""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Looks for the largest rho of all levels at which R stays within a limit."""
 
-    def keeps(value: float) -> bool:
-        trial = _with(plan, {**own, level: _short(Fraction(value))})
-        return _risk(trial, level, *given) <= limit
+    plan: Plan
+    attack: Attack
+    attribute: str | None
+    priors: tuple[float, ...]
+    limit: float
 
-    low = high = 1e-6
-    while high < _LARGEST and keeps(high):
-        low, high = high, high * 8
-    if low == high:
-        raise InputError("no budget keeps the limit; ask for a higher one")
+    def largest(self, families: Sequence[Siblings | None]) -> dict[str, Fraction]:
+        """Return the rho of each level: looked for with one family, then with the worst ones, too."""
+        alone, tried = self._alone(), [families[0]]
+        while True:
+            rho = self._together(alone, tried)
+            trial = _with(self.plan, rho)
+            more = [
+                family
+                for level in rho
+                if self.worst(trial, level, families) > self.limit
+                for family in self._most_told(trial, level, families)
+                if family not in tried
+            ]
+            if not more:
+                return rho
+            tried.append(more[0])
+
+    def _most_told(
+        self, plan: Plan, level: str, families: Sequence[Siblings | None]
+    ) -> Sequence[Siblings]:
+        """Return the family whose unit of a level is told most of; none if there are no families."""
+        known = [family for family in families if family is not None]
+        rho = [self._evidence(plan, level, family)[0] for family in known]
+        return [known[rho.index(max(rho))]] if known else []
+
+    def _alone(self) -> dict[str, Fraction]:
+        """Return what each level might have if it were the only one.
+
+        Where nothing of a level speaks to the attack it stays as it is.
+        """
+        own = {level: _own_rho(self.plan, level) for level in self.plan.measured_levels}
+        alone = dict(own)
+        for level in own:
+
+            def keeps(value: float, level: str = level) -> bool:
+                trial = _with(self.plan, {**own, level: _short(Fraction(value))})
+                return self._own(trial, level) <= self.limit
+
+            if self._own(self.plan, level) > 1 + _ROUNDING:
+                high = _SMALLEST
+                while high < _LARGEST and keeps(high):
+                    high *= 8
+                alone[level] = _short(Fraction(_largest(keeps, high)))
+        return alone
+
+    def _together(
+        self, alone: dict[str, Fraction], families: Sequence[Siblings | None]
+    ) -> dict[str, Fraction]:
+        """Return as much of that as all can have at once: in proportion, then from the lowest up."""
+        speaking = [level for level in alone if self._own(self.plan, level) > 1 + _ROUNDING]
+
+        def shared(part: float) -> dict[str, Fraction]:
+            less = {level: _short(alone[level] * Fraction(part)) for level in speaking}
+            return {**alone, **less}
+
+        if not speaking or self._keep(alone, speaking, families):
+            return alone
+        rho = shared(_largest(lambda part: self._keep(shared(part), speaking, families), 1.0))
+        for number in range(len(speaking) - 1, -1, -1):
+            rho = self._raised(rho, alone, speaking[number:], families)
+        return rho
+
+    def _raised(
+        self,
+        rho: dict[str, Fraction],
+        alone: dict[str, Fraction],
+        levels: Sequence[str],
+        families: Sequence[Siblings | None],
+    ) -> dict[str, Fraction]:
+        """Give the first of some levels as much as it and those below it, the others, can bear."""
+        level = levels[0]
+
+        def raised(value: float) -> dict[str, Fraction]:
+            return {**rho, level: max(rho[level], _short(Fraction(value)))}
+
+        def keeps(value: float) -> bool:
+            return self._keep(raised(value), levels, families)
+
+        return raised(_largest(keeps, float(alone[level]), float(rho[level])))
+
+    def _keep(
+        self,
+        rho: dict[str, Fraction],
+        levels: Sequence[str],
+        families: Sequence[Siblings | None],
+    ) -> bool:
+        """Whether an intruder of any of these levels keeps the limit."""
+        trial = _with(self.plan, rho)
+        return all(self.worst(trial, level, families) <= self.limit for level in levels)
+
+    def worst(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> float:
+        """Return the worst R of an intruder of a level; of levels above, by the rho they amount to."""
+        own = self._own(plan, level)
+        known = [family for family in families if family is not None]
+        if not known:
+            return own
+        rho = max(self._evidence(plan, level, family)[0] for family in known)
+        one = DiscreteGaussian.from_rho(Fraction(rho))
+        above = (marginal_risk(one, intruder=Intruder(prior=prior)).value for prior in self.priors)
+        return max(own, *map(float, above))
+
+    def _own(self, plan: Plan, level: str) -> float:
+        """Return the worst R of the priors from noisy counts of the level alone."""
+        given: dict[str, Any] = {"attack": self.attack, "attribute": self.attribute, "level": level}
+        return max(
+            float(attacks.marginal_risk(plan, prior=prior, invariants=False, **given).value)
+            for prior in self.priors
+        )
+
+    def settled(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> bool:
+        """Whether what is published as counted tells an intruder of a level all, in some unit."""
+        if attacks.is_settled(plan, level, attack=self.attack, attribute=self.attribute):
+            return True
+        return any(
+            family is not None and self._evidence(plan, level, family)[1] for family in families
+        )
+
+    def _evidence(self, plan: Plan, level: str, siblings: Siblings) -> tuple[float, bool]:
+        """Return the rho that all levels amount to, and whether what is public settles it.
+
+        Where it does, the rho is that of noisy counts alone.
+        """
+        given: dict[str, Any] = {"attack": self.attack, "attribute": self.attribute, "level": level}
+        noisy = attacks.effective_rho(plan, siblings=siblings, invariants=False, **given).value
+        if not plan.invariants:
+            return float(noisy), False
+        informed = attacks.effective_rho(plan, siblings=siblings, **given).value
+        settled = bool(informed > WITHOUT_LIMIT * noisy)
+        return float(noisy if settled else informed), settled
+
+
+def _largest(keeps: Callable[[float], bool], high: float, low: float = 0.0) -> float:
+    """Return the largest number up to `high` that keeps the limit, if `low` does or is 0."""
+    if keeps(high):
+        return high
+    if low == 0:
+        low = min(_SMALLEST, high / 8)
+        if not keeps(low):
+            raise InputError("no budget keeps the limit; ask for a higher one")
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)
-    return _short(Fraction(low))
+    return low
 
 
 def _refuse_other_costs(plan: Plan) -> None:
@@ -202,6 +346,11 @@ def _rho(item: Allocation) -> Fraction:
 def _standard_error(plan: Plan, wanted: Accuracy) -> float:
     for item in expected_error(plan):
         if item.level == wanted.level and item.query == wanted.query:
+            if item.as_counted:
+                raise InputError(
+                    f"accuracy: {wanted.query} of {wanted.level} is published as counted, so it is "
+                    f"exact with any budget; name a count that has noise"
+                )
             if item.standard_error is None:
                 raise InputError(
                     f"accuracy: the queries of {wanted.level} do not determine {wanted.query}"
@@ -214,40 +363,20 @@ def _standard_error(plan: Plan, wanted: Accuracy) -> float:
     )
 
 
-def _risk(
-    plan: Plan,
-    level: str,
-    attack: Attack,
-    attribute: str | None,
-    priors: Sequence[float],
-    siblings: Mapping[str, int] | None,
-) -> float:
-    """Return the worst R of the priors; with the levels above, that of the rho they amount to."""
-    own = [
-        float(
-            attacks.marginal_risk(
-                plan, attack=attack, attribute=attribute, prior=p, level=level, invariants=False
-            ).value
-        )
-        for p in priors
-    ]
-    if siblings is None:
-        return max(own)
-    all_levels = attacks.effective_rho(
-        plan, attack=attack, attribute=attribute, level=level, siblings=siblings, invariants=False
-    )
-    one = DiscreteGaussian.from_rho(Fraction(float(all_levels.value)))
-    above = [float(marginal_risk(one, intruder=Intruder(prior=p)).value) for p in priors]
-    return max(*own, *above)
-
-
 def _shared(plan: Plan, most: dict[str, Fraction], total: Fraction) -> dict[str, Fraction]:
-    """Share a total so that Σ a_l/rho_l is least, a_l the squared error of the level's TOTAL."""
-    errors = {
-        item.level: item.standard_error for item in expected_error(plan) if item.query == "TOTAL"
-    }
+    """Share a total so that Σ a_l/rho_l is least, a_l the squared error of the level's TOTAL.
+
+    A level whose TOTAL is published as counted has other counts: it gets as much as the least of the
+    others.
+    """
+    errors = {item.level: item for item in expected_error(plan) if item.query == "TOTAL"}
     own = {level: float(sum(_rho(item) for item in plan.at(level))) for level in most}
-    pull = {level: (errors[level] or 1.0) * math.sqrt(own[level]) for level in most}
+    pull = {
+        level: (errors[level].standard_error or 1.0) * math.sqrt(own[level])
+        for level in most
+        if not errors[level].as_counted
+    }
+    pull = {level: pull.get(level, min(pull.values(), default=1.0)) for level in most}
     left, free = total, dict(pull)
     rho: dict[str, Fraction] = {}
     while free:

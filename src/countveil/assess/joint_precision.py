@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,10 @@ from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import FloatArray, IntArray
 from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
+from countveil.schema.workload import Query, Schema
+
+WITHOUT_LIMIT = 1e6
+"""Times all other evidence: only a count that is known exactly adds so much."""
 
 _EXACT = 1e8  # the weight of a count published as it is, relative to the largest other one
 _HELD = 1 << 22  # numbers of matrices at a time
@@ -40,7 +44,7 @@ def rho_with_levels_above(
     plan: Plan, level: str, target: Target, siblings: Mapping[str, int], invariants: bool
 ) -> float:
     """Return vᵀPv, with P the precision of the target's unit and v what his hypotheses differ by."""
-    seen = _Seen.of(plan, target)
+    seen = _seen(plan.schema, target)
     names = plan.levels[: plan.levels.index(level) + 1]
     views = {name: list(_views(plan, name, seen, invariants)) for name in names}
     return sum(
@@ -67,15 +71,16 @@ class _Seen:
     lengths: FloatArray
     places: tuple[int, ...]
     same: NDArray[np.bool_]
+    squares: dict[str, FloatArray]
 
     @classmethod
-    def of(cls, plan: Plan, target: Target) -> _Seen:
+    def of(cls, schema: Schema, target: Target) -> _Seen:
         """Look at a target."""
-        shape = plan.schema.shape
+        shape = schema.shape
         cells = [target.cell] + ([] if target.other is None else [target.other])
         marked = [np.unravel_index(cell, shape) for cell in cells]
-        names = [attribute.name for attribute in plan.schema.attributes]
-        kinds = [signatures(plan, name) for name in names]
+        names = [attribute.name for attribute in schema.attributes]
+        kinds = [signatures(schema, name) for name in names]
         free = tuple(axis for axis, seen in enumerate(kinds) if not any(seen))
         bound = [axis for axis in range(len(shape)) if axis not in free]
         labels = np.zeros([shape[axis] for axis in bound], np.int64)
@@ -101,7 +106,26 @@ class _Seen:
             np.sqrt(np.bincount(classes)),
             tuple(int(classes[cell]) for cell in inside),
             np.array([marked[0][axis] == marked[-1][axis] for axis in free], bool),
+            {},
         )
+
+    def square(self, query: Query) -> FloatArray:
+        """Return AᵀA of a query, on the classes of the axes that are not free."""
+        if query.name not in self.squares:
+            self.squares[query.name] = self._square(query)
+        return self.squares[query.name]
+
+    def _square(self, query: Query) -> FloatArray:
+        first = tuple(0 if axis in self.free else slice(None) for axis in range(len(self.shape)))
+        cell = query.cell_of.reshape(self.shape)[first].reshape(-1)
+        counted = cell >= 0
+        at = (np.unique(cell[counted], return_inverse=True)[1], self.classes[counted])
+        shares = 1 / self.lengths[self.classes[counted]]
+        rows = sparse.csr_array(
+            (shares, at), shape=(len(cell), len(self.lengths))
+        )  # sums what meets
+        square: FloatArray = (rows.T @ rows).toarray()
+        return square
 
     def sets(self) -> Iterator[NDArray[np.bool_]]:
         """Yield all sets of free axes, some at a time: sets × axes."""
@@ -122,6 +146,12 @@ class _Seen:
         return result
 
 
+# A budget changes none of it, so it is looked at once, however many plans are tried.
+@lru_cache(maxsize=256)
+def _seen(schema: Schema, target: Target) -> _Seen:
+    return _Seen.of(schema, target)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _View:
     """One query of a level: its weight, which free axes it keeps, and AᵀA on the classes."""
@@ -131,29 +161,26 @@ class _View:
     square: FloatArray
 
 
+@lru_cache(maxsize=4)
+def _weighed(plan: Plan) -> dict[str, list[tuple[Query, float]]]:
+    """Return the queries of each level, with rho of one count."""
+    return {
+        level: [(item.query, rate(mechanism_for(item))) for item in plan.at(level)]
+        for level in plan.levels
+    }
+
+
 def _views(plan: Plan, level: str, seen: _Seen, invariants: bool) -> Iterator[_View]:
     """Yield the queries of a level; what is published as counted weighs without limit."""
-    weighed = [(item.query, rate(mechanism_for(item))) for item in plan.at(level)]
-    counted = [item.query for item in plan.invariants if item.level == level]
-    if invariants and counted:
-        largest = max((rate(mechanism_for(item)) for item in plan.allocations), default=1.0)
-        weighed += [(query, _EXACT * largest) for query in counted]
-    for query, weight in weighed:
+    weighed = _weighed(plan)
+    queries = list(weighed[level])
+    if invariants:
+        largest = max((rho for items in weighed.values() for _, rho in items), default=1.0)
+        queries += [(i.query, _EXACT * largest) for i in plan.invariants if i.level == level]
+    for query, weight in queries:
         named = {name for name, _ in query.labels}
         kept = np.array([name in named for name in seen.names], bool)
-        yield _View(weight, kept, _square(query, seen))
-
-
-def _square(query: Query, seen: _Seen) -> FloatArray:
-    """Return AᵀA on the classes of the axes that are not free."""
-    first = tuple(0 if axis in seen.free else slice(None) for axis in range(len(seen.shape)))
-    cell = query.cell_of.reshape(seen.shape)[first].reshape(-1)
-    counted = cell >= 0
-    at = (np.unique(cell[counted], return_inverse=True)[1], seen.classes[counted])
-    shares = 1 / seen.lengths[seen.classes[counted]]
-    rows = sparse.csr_array((shares, at), shape=(len(cell), len(seen.lengths)))  # sums what meets
-    square: FloatArray = (rows.T @ rows).toarray()
-    return square
+        yield _View(weight, kept, seen.square(query))
 
 
 def _precision(

@@ -14,7 +14,7 @@ class LevelRisk:
     """One intruder at one level, who knows everyone else there and sees all its queries.
 
     His target has as many rows as the plan allows a person. `settled`: what is published as counted
-    tells him all, whatever the noise.
+    tells him all, whatever the noise; the numbers are of that if it was to be counted in.
     """
 
     level: str
@@ -37,7 +37,7 @@ def risk_by_level(
     asked = plan.intruder.priors if priors is None else priors
     risks = []
     for level in plan.measured_levels:
-        settled = invariants and is_settled(plan, level)
+        settled = is_settled(plan, level)
         for prior, after, right in presence_by_prior(plan, level, asked, invariants=invariants):
             risks.append(LevelRisk(level, prior, after / prior, after, right, settled))
     return risks

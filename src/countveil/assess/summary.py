@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from countveil.assess import attacks
 from countveil.assess.intruder import Intruder
 from countveil.assess.known_facts import FactRisk, known_facts
 from countveil.assess.one_level import exceedance
 from countveil.assess.plan_risk import LevelRisk, risk_by_level
 from countveil.assess.risk import THRESHOLDS
+from countveil.assess.siblings import fewest_siblings, typical_siblings
 from countveil.assess.targets import Attack
 from countveil.measure.measurement import Measurements
 from countveil.measure.strategy import mechanism_for
@@ -51,7 +50,11 @@ class Exceedance:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The risks of a plan on its places; nothing of it depends on a record."""
+    """The risks of a plan on its places; nothing of it depends on a record.
+
+    `siblings` are those of an average unit, and so is what the levels above add to attacks;
+    `most_above` is the effective rho of presence with them in the unit that they tell most of.
+    """
 
     level: str
     siblings: dict[str, int]
@@ -59,6 +62,7 @@ class Summary:
     attacks: tuple[AttackRisk, ...]
     exceedances: tuple[Exceedance, ...]
     facts: tuple[FactRisk, ...] = ()
+    most_above: float | None = None
 
     @property
     def document(self) -> dict[str, Any]:
@@ -71,6 +75,7 @@ class Summary:
             "attacks": [_document(item) for item in self.attacks],
             "exceedances": [_document(item) for item in self.exceedances],
             "facts": [_document(item) for item in self.facts],
+            "most_above": self.most_above,
         }
 
 
@@ -119,17 +124,18 @@ def summarise(
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
         facts = known_facts(plan, geography, measurements, level=level, priors=chosen)
-    return Summary(level, siblings, levels, tuple(found), _exceedances(plan, level, chosen), facts)
-
-
-def typical_siblings(geography: Geography) -> dict[str, int]:
-    """Return how many siblings a unit of each level has, on average over units."""
-    found = {}
-    for index, name in enumerate(geography.levels):
-        if index:
-            sizes = np.bincount(geography.parents[index])
-            found[name] = round(float((sizes * (sizes - 1)).sum() / sizes.sum()))
-    return found
+    most = None
+    if geography is not None and siblings and isinstance(plan.cost, ZCDP):
+        most = max(
+            float(
+                attacks.effective_rho(
+                    plan, attack="presence", level=level, siblings=family, invariants=False
+                ).value
+            )
+            for family in fewest_siblings(geography)
+        )
+    exceeded = _exceedances(plan, level, chosen)
+    return Summary(level, siblings, levels, tuple(found), exceeded, facts, most)
 
 
 def _attacks(plan: Plan) -> list[tuple[Attack, str | None]]:

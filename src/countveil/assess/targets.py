@@ -79,12 +79,8 @@ def targets_of(
     return found
 
 
-def signatures(plan: Plan, name: str) -> list[tuple[int, ...]]:
+def signatures(schema: Schema, name: str) -> list[tuple[int, ...]]:
     """Return how recodes see each category of an attribute."""
-    return _signatures(plan.schema, name)
-
-
-def _signatures(schema: Schema, name: str) -> list[tuple[int, ...]]:
     attribute = next(item for item in schema.attributes if item.name == name)
     groups = [recode.group_of(attribute) for recode in schema.recodes if recode.of == name]
     return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
@@ -97,7 +93,7 @@ def _kinds(schema: Schema) -> IntArray:
     found = np.zeros_like(where)
     for axis, attribute in enumerate(schema.attributes):
         number: dict[tuple[int, ...], int] = {}
-        along = [number.setdefault(key, len(number)) for key in _signatures(schema, attribute.name)]
+        along = [number.setdefault(key, len(number)) for key in signatures(schema, attribute.name)]
         found[axis] = np.array(along)[where[axis]]
     return found
 

@@ -166,14 +166,18 @@ def _choose_for_plan(
     as_json: bool,
 ) -> None:
     from countveil.assess.choose_plan import within_risk
-    from countveil.assess.summary import typical_siblings
+    from countveil.assess.siblings import fewest_siblings
     from countveil.numerics import positive
     from countveil.schema.plan import Plan
 
     plan = Plan.load(path)
     priors = list(plan.intruder.priors) if prior is None else prior
-    siblings = None if plan.crosswalk is None else typical_siblings(plan.geography())
-    above = "without" if siblings is None else "with"
+    siblings = None if plan.crosswalk is None else fewest_siblings(plan.geography())
+    above = (
+        "without the levels above it"
+        if siblings is None
+        else "with the levels above it and in whatever unit"
+    )
     chosen = within_risk(
         plan,
         risk=risk,
@@ -184,10 +188,16 @@ def _choose_for_plan(
         total=None if total is None else positive(total, "total"),
     )
     worst = max(chosen.risks.values())
+    settled = (
+        f" What is published as counted settles it at {', '.join(chosen.settled)}, whatever the "
+        f"budget; R there is of what it does not settle."
+        if chosen.settled
+        else ""
+    )
     sentence = (
         f"With rho = {float(chosen.total):.6g} in all, R stays within {risk:g} at every level for "
-        f"priors {', '.join(f'{p:g}' for p in priors)}, {above} the levels above it: the largest is "
-        f"{worst:.6f}. Put these lines into the plan:"
+        f"priors {', '.join(f'{p:g}' for p in priors)}, {above}: the largest is {worst:.6f}.{settled} "
+        f"Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
@@ -228,6 +238,7 @@ def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
                 "shares": shares,
                 "effective_rho": chosen.effective,
                 "marginal_risk": chosen.risks,
+                "settled": chosen.settled,
                 "above_limit": [
                     level
                     for level, value in chosen.risks.items()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
+from countveil.assess.joint_precision import WITHOUT_LIMIT
 from countveil.assess.summary import AttackRisk, Summary
 from countveil.report.words import article, percent
 
 __all__ = ["SETTLED", "added", "article", "percent", "summary_sentences", "worst_attack"]
 
 SETTLED = "settled by what is public"
-_WITHOUT_LIMIT = 1e6  # times all other evidence: only a count that is known exactly adds so much
 
 
 def summary_sentences(summary: Summary) -> list[str]:
@@ -24,7 +24,7 @@ def summary_sentences(summary: Summary) -> list[str]:
     ]
     first = summary.attacks[0]
     if first.with_invariants is not None and first.attack not in settled:
-        found += _levels_above(first)
+        found += _levels_above(first, summary.most_above)
     return found + _facts(summary)
 
 
@@ -48,12 +48,12 @@ def added(item: AttackRisk) -> tuple[float | None, float | None]:
     if not own or above is None or counted is None:  # no evidence of its own to compare with
         return None, None
     more = max(0.0, above - own) / own
-    if item.settled or counted > _WITHOUT_LIMIT * above:
+    if item.settled or counted > WITHOUT_LIMIT * above:
         return more, math.inf
     return more, max(0.0, counted - above) / own
 
 
-def _levels_above(first: AttackRisk) -> list[str]:
+def _levels_above(first: AttackRisk, most: float | None) -> list[str]:
     above, counted = added(first)
     if above is None or counted is None:
         return []
@@ -62,9 +62,12 @@ def _levels_above(first: AttackRisk) -> list[str]:
         if math.isinf(counted)
         else f"what is published as counted adds {100 * counted:.1f} % more"
     )
+    own = first.effective_rho
+    least = f", {100 * (most - own) / own:.1f} % where siblings are fewest" if most and own else ""
     return [
         f"Where counts are large, the levels above add {100 * above:.1f} % to his evidence about "
-        f"presence, and {told}. Near zero his belief about the siblings decides: see the documentation."
+        f"presence in a unit with as many siblings as the average{least}; {told}. Near zero his belief "
+        f"about the siblings decides: see the documentation."
     ]
 
 

@@ -52,6 +52,7 @@ def price_document(price: Price) -> dict[str, Any]:
                         "marginal_risk": risk.marginal_risk,
                         "posterior": risk.posterior,
                         "correct_decision": risk.correct_decision,
+                        "settled": risk.settled,
                     }
                     for risk in price.risks
                     if risk.level == level
@@ -93,12 +94,20 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
     parts += [Text(""), _risk_table(price)]
+    settled = ", ".join(dict.fromkeys(risk.level for risk in price.risks if risk.settled))
+    if settled:
+        parts.append(
+            Text(
+                f"What is published as counted tells such an intruder all at {settled}, whatever the "
+                f"noise: his posterior is 1 there."
+            )
+        )
     for risk in price.above_limit:
-        settled = f", {SETTLED}" if risk.settled else ""
+        why = f", {SETTLED}" if risk.settled else ""
         parts.append(
             Text(
                 f"Above the plan's limit of {plan.intruder.limit:g}: {risk.marginal_risk:.3f} at level "
-                f"{risk.level} for prior {risk.prior:g}{settled}.",
+                f"{risk.level} for prior {risk.prior:g}{why}.",
                 style="bold red",
             )
         )
@@ -233,17 +242,17 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
         "query": error.query,
         "standard_deviation": error.standard_deviation,
         "absolute_error": error.absolute_error,
-        "standard_error": error.standard_error,
-        "smallest_standard_error": error.smallest_standard_error,
-        "combined_absolute_error": error.combined_absolute_error,
+        "standard_error": 0.0 if error.as_counted else error.standard_error,
+        "smallest_standard_error": 0.0 if error.as_counted else error.smallest_standard_error,
+        "combined_absolute_error": 0.0 if error.as_counted else error.combined_absolute_error,
         "as_counted": error.as_counted,
     }
 
 
 def _risk_table(price: Price) -> Table:
     table = Table(
-        title="Marginal risk: average posterior over prior of an intruder who knows everyone else "
-        "in the unit"
+        title="Marginal risk, from noisy counts alone: average posterior over prior of an intruder who "
+        "knows everyone else in the unit"
     )
     table.add_column("level")
     for prior in price.plan.intruder.priors:
