@@ -270,4 +270,4 @@ def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
         if worst.settled:
             told += ", as what is published as counted settles who is there"
             change = "measure it with noise instead (no budget changes what is public)"
-        raise RiskAboveLimit(f"{told}; {change}, or accept it with --above-limit")
+        raise RiskAboveLimit(f"{told}; {change}, or release it with --above-limit")

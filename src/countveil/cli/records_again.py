@@ -27,6 +27,11 @@ def counts_again(
     from countveil.schema.plan import Plan
 
     done = Release.read(out)
+    if done.plan.one_table is not None:
+        raise InputError(
+            f"{out}: is a table drawn beside public information, and holds no measurements to compare "
+            f"with records; `countveil assess {out} --lens public` tells what it guarantees"
+        )
     if not internal:
         raise InputError(
             f"assess: {out} is compared with its records, so the result is internal; say --internal"

@@ -244,6 +244,10 @@ def _translated(label: str, kind: str, show_values: bool) -> Iterator[None]:
         line = re.search(r"Line:\s*(\d+)", text)
         if line:
             detail = f" at line {line.group(1)}"
+        if "utf-8" in text.lower() and kind == "CSV":
+            raise RecordsError(
+                f"{label}: is not UTF-8 text{detail}; save the file as UTF-8"
+            ) from None
         if show_values or (kind == "query" and isinstance(error, _ABOUT_SQL)):
             detail += f": {text}"
         if isinstance(error, duckdb.OutOfMemoryException):

@@ -53,8 +53,8 @@ def set_aside(
                 f"`countveil postprocess` makes its tables again, and another folder takes a release "
                 f"of its own (charged in full)"
             )
-        if charge is not None and _charged(internal, release, charge[0]):
-            if not charge_again:
+        if charge is not None:
+            if _charged(internal, release, charge[0]) and not charge_again:
                 raise FolderError(
                     f"{folder}: its noise is charged to the ledger, and drawing it again is a second "
                     f"release; leave out --restart and it goes on without another charge, or add "

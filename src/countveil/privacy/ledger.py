@@ -302,9 +302,12 @@ class Ledger:
                 else (cost.rho, left.rho)
             )
             if needed > allowed:
+                advice = "lower the plan's budget" if allowed else "nothing more can be released"
+                if on is not None and self.period is not None:
+                    advice += f", or wait for the next {self.period.every}"
                 raise LedgerError(
                     f"{self.path}: the plan costs {cost}, and of {name} ({limit}) only {left} is left; "
-                    f"lower the plan's budget"
+                    f"{advice}"
                 )
 
     @contextmanager

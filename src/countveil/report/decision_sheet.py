@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from countveil.assess.plan_error import ExpectedError, expected_error
 from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
@@ -202,7 +203,16 @@ def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:
         ("Releases so far", f"{len(ledger.charges()):,}"),
         ("Spent", str(ledger.spent())),
         ("Left", str(ledger.left())),
+        *_period(ledger),
     ]
+
+
+def _period(ledger: Ledger) -> list[tuple[str, str]]:
+    """Return what the current period has left, where the ledger has a calendar."""
+    if ledger.period is None:
+        return []
+    today = datetime.now(UTC).date()
+    return [(f"Left in {ledger.period.of(today)}", str(ledger.left(on=today)))]
 
 
 def _identity(release: Release) -> list[tuple[str, str]]:

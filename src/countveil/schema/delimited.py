@@ -28,6 +28,8 @@ def read_header(path: Path) -> tuple[list[str], str]:
         header = re.split(r"[\r\n]", line.decode("utf-8-sig"), maxsplit=1)[0]
     except UnicodeDecodeError:
         raise ValueError("line 1 is not UTF-8 text; save the file as UTF-8") from None
+    if not header.strip():
+        raise ValueError("line 1 is empty; it holds the column names")
     delimiter = max(_DELIMITERS, key=header.count)
     try:
         names = next(csv.reader([header], delimiter=delimiter), [])

@@ -18,7 +18,7 @@ from countveil.numerics import Array, IntArray
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan_file import CongenialSection, PlanFile
-from countveil.schema.public_facts import Invariant
+from countveil.schema.public_facts import Invariant, beside_plan
 from countveil.schema.unpacking import refuse_bomb
 from countveil.schema.workload import Schema
 
@@ -122,7 +122,9 @@ def read_one_table(
         part_name=", ".join(" or ".join(names) for names in section.part.values()),
         loss=section.loss,
         base=section.base,
-        previous=None if section.previous is None else folder / section.previous,
+        previous=None
+        if section.previous is None
+        else beside_plan(folder, section.previous, "congenial.previous"),
         alpha=section.alpha,
         pseudo_count=section.pseudo_count,
         people=section.people * rows,

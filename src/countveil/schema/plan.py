@@ -28,6 +28,7 @@ from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.public_facts import (
     Constraint,
     Invariant,
+    beside_plan,
     read_constraints,
     read_invariants,
     read_structural_zeros,
@@ -96,8 +97,8 @@ class Plan:
         if self.one_table is not None:
             raise InputError(
                 f"{self.name}: method congenial spends epsilon = {self.one_table.epsilon} beside "
-                f"public information, which is no cost in differential privacy; see it with `countveil "
-                f"assess {self.name} --lens public`"
+                f"public information, which is no cost in differential privacy; `countveil assess` "
+                f"with --lens public tells what it guarantees"
             )
         return total([allocation.cost for allocation in self.allocations])
 
@@ -276,6 +277,12 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         )
     if (checked.ledger.period is None) != (checked.ledger.period_limit is None):
         raise PlanError("ledger: period and period_limit belong together; give both or neither")
+    for key, amount in (
+        ("total", checked.ledger.total),
+        ("period_limit", checked.ledger.period_limit),
+    ):
+        if amount is not None and exact(amount) <= 0:
+            raise PlanError(f"ledger.{key}: {amount} is not allowed; it must be above 0")
     path = checked.geography.path
     return Plan(
         name=name,
@@ -299,7 +306,7 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         delta=delta,
         rows_per_person=rows,
         records=checked.records,
-        crosswalk=None if path is None else folder / path,
+        crosswalk=None if path is None else beside_plan(folder, path, "geography.path"),
         intruder=section,
         ledger_path=folder / checked.ledger.path,
     )

@@ -271,7 +271,7 @@ def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise PlanError(f"{path}: over {_LARGEST_FILE:,} bytes; a plan is a small text file")
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise PlanError(
             f"{path}: {error.strerror}; name a plan file, or make one with `countveil init`"

@@ -83,18 +83,18 @@ def read_constraints(
             Constraint(
                 item.level,
                 query,
-                _beside_plan(folder, item.path, f"{where}.path"),
+                beside_plan(folder, item.path, f"{where}.path"),
                 None
                 if item.members is None
-                else _beside_plan(folder, item.members, f"{where}.members"),
+                else beside_plan(folder, item.members, f"{where}.members"),
                 item.reason,
             )
         )
     return tuple(constraints)
 
 
-def _beside_plan(folder: Path, name: str, where: str) -> Path:
-    """Refuse a file outside the plan's folder: what a constraint names is published as it is."""
+def beside_plan(folder: Path, name: str, where: str) -> Path:
+    """Return a file of the plan's folder; refuse one outside, as what a plan names is published."""
     path = folder / name
     if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
         raise PlanError(
