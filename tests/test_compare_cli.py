@@ -83,7 +83,9 @@ def test_what_cannot_be_compared_says_why(files):
     assert run("compare", files / "plan.toml", files / "nothing.toml").status == 2
     (files / "empty").mkdir()
     assert "no finished release" in run("compare", files / "plan.toml", files / "empty").err
-    with pytest.raises(InputError, match="no cost in differential privacy"):
+    with pytest.raises(
+        InputError, match="no cost in differential privacy; `countveil assess` with"
+    ):
         compare(
             Plan.parse(TINY_PLAN),
             Plan.parse(

@@ -37,6 +37,24 @@ def test_a_plan_cannot_publish_files_from_elsewhere(tiny, path):
         Plan.load(tiny)
 
 
+@pytest.mark.parametrize("path", ["/places.csv", "../places.csv", "link.csv"])
+def test_nor_a_crosswalk_or_previous_counts(tiny, tmp_path_factory, path):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "places.csv"
+    elsewhere.write_text(TINY_PLACES)
+    (tiny.parent / "link.csv").symlink_to(elsewhere)
+    tiny.write_text(TINY_PLAN.replace("places.csv", path))
+    with pytest.raises(PlanError, match=r"geography\.path: .*outside the folder of the plan"):
+        Plan.load(tiny)
+    beside = (
+        TINY_PLAN.split("[budget]")[0]
+        + '[budget]\nepsilon = "1"\n[[invariants]]\nlevel = "region"\nquery = "TOTAL"\n'
+        f'reason = "known"\n[postprocess]\nmethod = "congenial"\n[congenial]\nprevious = "{path}"\n'
+    )
+    tiny.write_text(beside)
+    with pytest.raises(PlanError, match=r"congenial\.previous: .*outside the folder of the plan"):
+        Plan.load(tiny)
+
+
 def test_nor_through_a_link(tiny, tmp_path_factory):
     secret = tmp_path_factory.mktemp("elsewhere") / "secret.csv"
     secret.write_text("area,SEX,at_most\nA1,f,3\n")

@@ -137,7 +137,7 @@ def test_choose_for_a_plan_gives_lines_that_keep_the_limit(tiny):
     for level in plan.levels:
         given = {"attack": "presence", "level": level}
         assert attacks.marginal_risk(plan, prior=0.1, **given).value <= 1.4
-        for siblings in ({"area": 2}, {"area": 1}):  # of R1 with three areas, of R2 with two
+        for siblings in ({"area": 1}, {"area": 2}):  # of R1 with two areas, of R2 with three
             rho = attacks.effective_rho(plan, siblings=siblings, **given)
             all_levels = DiscreteGaussian.from_rho(str(rho.value))
             reached.append(marginal_risk(all_levels, intruder=Intruder(prior=0.1)).value)
@@ -176,3 +176,39 @@ def test_choose_for_a_plan_needs_a_risk(tiny):
     ran = run("choose", tiny, "--correct", "0.6")
     assert ran.status == 2
     assert "with a plan, give --risk" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("lens", "given", "of"),
+    [
+        ("intruder", ["--strata"], "release"),
+        ("intruder", ["--fit", "moments"], "release"),
+        ("public", ["--prior", "0.1"], "release"),
+        ("public", ["--internal"], "release"),
+        ("loss", ["--internal", "--level", "area"], "release"),
+        ("loss", ["--internal", "--releases", "2"], "release"),
+        ("homogeneity", ["--internal", "--mechanism", "laplace"], "release"),
+        ("homogeneity", ["--sensitive", "SEX", "--engine", "local"], "file"),
+        ("loss", ["--strata"], "file"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(out, lens, given, of):
+    """A reader would take the answer for that of the option."""
+    what = out if of == "release" else out.parent / "people.csv"
+    ran = run("assess", what, "--lens", lens, *given)
+    assert ran.status == 2
+    name = [word for word in given if word.startswith("--")][-1]
+    assert f"{name}: does nothing with --lens {lens} of a {of}; leave it out" in ran.err
+
+
+def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
+    text = tiny.read_text()
+    assert "tells such an intruder all" not in run("price", tiny).out
+    tiny.write_text(text + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n')
+    assert "tells such an intruder all at region" in " ".join(run("price", tiny).out.split())
+    found = {item["level"]: item for item in run("price", tiny, "--json").document()["levels"]}
+    assert {risk["settled"] for risk in found["region"]["risk"]} == {True}
+    assert {risk["settled"] for risk in found["area"]["risk"]} == {False}
+    total = next(error for error in found["region"]["expected_error"] if error["query"] == "TOTAL")
+    assert (total["standard_error"], total["combined_absolute_error"]) == (0, 0)
+    assert total["standard_deviation"] > 1

@@ -201,3 +201,9 @@ def test_far_out_observations_do_not_cancel():
 def test_what_makes_no_sense_is_refused(build, message):
     with pytest.raises(InputError, match=message):
         build()
+
+
+def test_several_laws_are_a_matter_of_a_plan():
+    laws = [DiscreteGaussian.from_rho("1/2")] * 2
+    with pytest.raises(InputError, match=r"several laws came.*attacks\.correct_decision"):
+        assess.correct_decision(laws, intruder=Intruder(prior=0.1))

@@ -519,6 +519,20 @@ def test_files_that_are_no_records(engine, tiny, content, name, message):
 
 
 @only_local
+def test_a_file_that_is_not_utf_8_is_told_as_such(engine, tiny):
+    path = tiny.parent / "people.csv"
+    path.write_bytes(path.read_bytes() + "A1,old,fë\n".encode("latin-1"))
+    with pytest.raises(InputError, match="people.csv: is not UTF-8 text.*; save the file as UTF-8"):
+        open_engine(engine).tabulate(Plan.load(tiny))
+    (tiny.parent / "places.csv").write_bytes(b"region,area\nR1,A1\nR1,A\xe4\n")
+    with pytest.raises(InputError, match="places.csv: is not UTF-8 text; save the file as UTF-8"):
+        Plan.load(tiny).geography()
+    (tiny.parent / "places.csv").write_bytes(b"")
+    with pytest.raises(InputError, match="line 1 is empty; it holds the column names"):
+        Plan.load(tiny).geography()
+
+
+@only_local
 def test_a_query_sees_no_variable_of_the_program(engine, tiny, monkeypatch):
     people = pa.table({"area": ["A1"], "AGE": ["old"], "SEX": ["f"]})
     for module in ("local", "source"):

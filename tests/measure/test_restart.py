@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.conftest import TINY_PLAN, parts_of, run
@@ -13,6 +14,7 @@ from countveil import Release, Secure, Seeded, pipeline
 from countveil.errors import FolderError, Interrupted, LedgerError
 from countveil.measure import boundary, protocol, restart
 from countveil.measure.parts import Parts
+from countveil.privacy.ledger import Ledger
 from countveil.schema.plan import Plan
 
 ROOM = '[ledger]\ntotal = "4"\n'
@@ -69,6 +71,20 @@ def test_a_restart_that_the_ledger_cannot_pay_moves_nothing(tiny, monkeypatch):
         released(tiny, restart=True, charge_again=True)
     assert not list(tiny.parent.glob("*set-aside*"))
     released(tiny)
+
+
+def test_nor_does_one_that_was_not_charged_yet(tiny, monkeypatch):
+    """Another release took what was left meanwhile."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", Mock(side_effect=RuntimeError("killed")))
+        with pytest.raises(RuntimeError, match="killed"):
+            released(tiny)
+    pipeline.release(
+        Plan.load(tiny), to=tiny.parent / "other", rng=Secure(), ledger=tiny.parent / "l.sqlite"
+    )
+    with pytest.raises(LedgerError, match="only rho = 0 is left; nothing more can be released"):
+        released(tiny, restart=True)
+    assert not list(tiny.parent.glob("*set-aside*"))
 
 
 def test_the_same_command_goes_on_with_what_it_began_anew(tiny, monkeypatch):

@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 import uuid
+from datetime import UTC, datetime
 from io import BytesIO
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.plan_risk import judged, risk_by_level
 from countveil.assess.realised import realised
 from countveil.cli.application import app
+from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
 from countveil.measure import drawing
 from countveil.release.attachment import attach
@@ -144,6 +146,16 @@ def test_what_was_post_processed_anew_loses_the_report_of_what_it_replaced(relea
     assert Release.read(out).verify(simulation=True)
 
 
+def test_a_ledger_with_a_calendar_tells_what_the_period_has_left(tiny):
+    tiny.write_text(TINY_PLAN + '[ledger]\ntotal = "5"\nperiod = "year"\nperiod_limit = "2"\n')
+    plan, ledger = Plan.load(tiny), tiny.parent / "ledger.sqlite"
+    done = pipeline.release(plan, to=tiny.parent / "out", rng=Secure(), ledger=ledger)
+    year = datetime.now(UTC).year
+    page = public_report(done, ledger=done.plan.ledger(ledger))
+    words = " ".join("".join(Page(page).text).split())
+    assert f"Leftrho = 3Left in {year}rho = 0" in words
+
+
 def test_a_ledger_adds_what_is_spent(tiny):
     tiny.write_text(TINY_PLAN + '[ledger]\ntotal = "5"\n')
     plan, ledger = Plan.load(tiny), tiny.parent / "ledger.sqlite"
@@ -169,6 +181,8 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="--lens public"):
         public_report(Release.read(tmp_path / "out"))
+    with pytest.raises(InputError, match="holds no measurements to compare with records"):
+        counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
 
 
 @pytest.fixture(scope="module")

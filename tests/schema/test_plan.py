@@ -271,3 +271,17 @@ def test_the_json_schema_describes_plans():
     assert set(schema["required"]) == {"release", "geography", "attributes", "budget"}
     assert "BudgetSection" in schema["$defs"]
     json.dumps(schema)
+
+
+def test_a_plan_saved_with_a_byte_order_mark_is_read(tiny):
+    tiny.write_bytes(b"\xef\xbb\xbf" + TINY_PLAN.encode())
+    assert Plan.load(tiny).title == "Tiny"
+
+
+@pytest.mark.parametrize("key", ["total", "period_limit"])
+@pytest.mark.parametrize("amount", ["0", "-3"])
+def test_limits_of_a_ledger_are_above_zero(key, amount):
+    limits = {"total": "4", "period_limit": "2", key: amount}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in limits.items())
+    with pytest.raises(PlanError, match=rf"ledger\.{key}: {amount} is not allowed; .* above 0"):
+        Plan.parse(TINY_PLAN + '[ledger]\nperiod = "year"\n' + lines)

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
+_NEVER = 1e-12  # a probability below it is what sums of many others lose
 
 
 def effective_rho(
@@ -187,7 +188,8 @@ def _level(plan: Plan, level: str | None) -> str:
 def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
     odds = log_odds + loss.points
     even = np.abs(odds) <= _ROUNDING * (abs(log_odds) + np.abs(loss.points))
-    return float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
+    chance = float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
+    return chance if chance > _NEVER else 0.0
 
 
 def _noises(plan: Plan, level: str) -> list[tuple[Query, Mechanism]]:

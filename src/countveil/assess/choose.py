@@ -41,8 +41,9 @@ def largest_rho(
     """Return the largest rho of one count with sensitivity 1 that keeps the limits given.
 
     `risk` limits R, the expected posterior over prior; `posterior` the expected posterior; `correct`
-    the probability of a correct decision. Several priors must all keep them. The noise is discrete
-    Gaussian with sigma² = 1/(2 rho).
+    the probability of a correct decision. Several priors must all keep them, and so must every smaller
+    rho: the probability of a correct decision can fall again where a prior is below one half. The noise
+    is discrete Gaussian with sigma² = 1/(2 rho).
     """
 
     def largest_loss(number: int) -> int:

@@ -114,6 +114,11 @@ def correct_decision(
     He says "there" where that has the smaller expected loss, under 0-1 loss where it is the more
     probable; `ties` says what he does when they are equal; `present` whether his target is there.
     """
+    if isinstance(noise, Sequence):
+        raise InputError(
+            "noise: several laws came, and this is about one count; attacks.correct_decision takes all "
+            "queries of a plan"
+        )
     tied = share_of_ties(ties)
     if not intruder.certain:
         limit = losses.bias - intruder.log_odds

@@ -14,10 +14,24 @@ from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
 
 _LOSS, _HOMOGENEITY = "With --lens loss", "With --lens homogeneity"
+_ALWAYS = {"out", "lens", "as_json", "quiet"}
+_READ = {"internal", "plan", "engine", "workers", "show_values"}  # how records are read again
+_BOUNDS = {"bandwidth", "percentile", "confidence"}
+_ATTACK = {"identifiers", "sensitive"}
+# What each lens uses, of a release and of a file.
+_USED = {
+    ("intruder", False): _READ | {"prior", "level", "places"},
+    ("loss", False): _READ | _BOUNDS | {"of", "strata"},
+    ("loss", True): _BOUNDS | {"exact", "released", "by"},
+    ("homogeneity", False): _READ | _ATTACK | {"level", "releases"},
+    ("homogeneity", True): _ATTACK | {"mechanism", "epsilon", "rho", "delta", "fit", "sizes"},
+    ("public", False): set(),
+}
 
 
 @command
 def assess(
+    context: typer.Context,
     out: Annotated[
         Path,
         typer.Argument(
@@ -143,6 +157,7 @@ def assess(
     ):
         if value is not None and lens != given_for:
             raise InputError(f"{name}: goes with --lens {given_for}; this is --lens {lens}")
+    _refuse_unused(context, lens, out)
     if lens != "intruder" and not out.exists():
         raise InputError(f"{out}: is neither a release folder nor a file")
     if lens == "public":
@@ -237,6 +252,19 @@ def assess(
         console.print(
             f"\nWritten: {internal_of(out)}/risk.json and tables beside it", soft_wrap=True
         )
+
+
+def _refuse_unused(context: typer.Context, lens: str, out: Path) -> None:
+    """Refuse options that were given and do nothing: an answer would be taken for another one."""
+    of_file = out.is_file() and lens in ("loss", "homogeneity")
+    used = _USED[lens, of_file]
+    for name in context.params:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE" and name not in used | _ALWAYS:
+            raise InputError(
+                f"--{name.replace('_', '-')}: does nothing with --lens {lens} of a "
+                f"{'file' if of_file else 'release'}; leave it out"
+            )
 
 
 def _refuse_one_table(out: Path) -> None:

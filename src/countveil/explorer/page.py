@@ -87,7 +87,7 @@ def numbers(answer: Answer, settings: Settings) -> dict[str, Any]:
     return {
         "sentence": wording.sentence(answer, settings),
         "verdict": None if found is None else {"within": found[0], "text": found[1]},
-        "short": wording.short(answer, settings),
+        "short": wording.short(answer),
         "cost": wording.cost_lines(answer, settings),
         "shares": {item.level: str(item.share) for item in answer.levels},
         "html": html,

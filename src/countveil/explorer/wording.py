@@ -35,7 +35,7 @@ def _knows(answer: Answer, settings: Settings) -> str:
     )
 
 
-def short(answer: Answer, settings: Settings) -> str:
+def short(answer: Answer) -> str:
     """Return the answer in a line that stays in sight."""
     found = verdict(answer)
     limit = "" if found is None else (" · within the limit" if found[0] else " · above the limit")

@@ -37,7 +37,7 @@ def project(x: FloatArray, parent: FloatArray, allowed: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _keep_totals(x: FloatArray, move: FloatArray, totals: FloatArray, allowed: Any) -> None:
+def _keep_totals(x: FloatArray, move: FloatArray, totals: FloatArray) -> None:
     """Shift what each child's positive entries move by, so that they come to its total."""
     children, cells = x.shape
     for c in range(children):
@@ -78,7 +78,7 @@ def descend(
             for j in range(cells):
                 move[c, j] = step * (move[c, j] - b[c, j])
         if fixed:
-            _keep_totals(ahead, move, totals, allowed)
+            _keep_totals(ahead, move, totals)
         new = ahead - move
         _project(new, parent, allowed)
         uphill = 0.0

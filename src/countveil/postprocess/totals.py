@@ -44,7 +44,7 @@ def measured_totals(
     Two independent estimates, a unit's own and the sum of its parts', are weighed by their precision:
     the upward pass of generalised least squares on a tree.
     """
-    own = _own(measurements, plan, geography, level)
+    own = _own(measurements, geography, level)
     index = visited.index(level)
     if not looks_below(plan, level) or index + 1 == len(visited):
         return own
@@ -62,9 +62,7 @@ def measured_totals(
     return MeasuredTotals(estimate, 1.0 / precision)
 
 
-def _own(
-    measurements: Measured, plan: Plan, geography: Geography, level: str
-) -> MeasuredTotals | None:
+def _own(measurements: Measured, geography: Geography, level: str) -> MeasuredTotals | None:
     """Combine the sums of a level's queries that count everyone; None if there is none."""
     observed = Observations.of(measurements, level)
     scalars = sum(query.cells for query in observed.queries)

@@ -15,7 +15,10 @@ from countveil.report.summary_words import article
 from countveil.schema.plan import Plan
 from countveil.schema.workload import TOTAL
 
-_COLUMNS = ("Level", "Units", "Known exactly", "Smallest", "Median", "Largest", "Own noise")
+_COLUMNS = (
+    *("Level", "Units", "Counts", "Known exactly"),
+    *("Smallest", "Median", "Largest", "Own noise"),
+)
 _UNKNOWN = "not determined"
 
 
@@ -77,7 +80,7 @@ def _row(item: LevelError) -> tuple[Cell, ...]:
         of = (0.0, 0.0, 0.0) if item.exact == item.counts else (_UNKNOWN,) * 3
     elif item.undetermined:
         of = (item.smallest, item.median, _UNKNOWN)
-    return item.level, item.units, item.exact, *of, item.noise
+    return item.level, item.units, item.counts, item.exact, *of, item.noise
 
 
 def _is_noisy(item: LevelError) -> bool:
