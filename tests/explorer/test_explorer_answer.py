@@ -249,7 +249,7 @@ def test_the_verdict_follows_the_limit():
         kept, text = wording.verdict(found)
         assert kept == within
         assert f"{worst:.3g}" in text
-        assert ("within" if within else "above") in wording.short(found, settings)
+        assert ("within" if within else "above") in wording.short(found)
 
 
 def test_of_very_many_priors_some_are_shown_and_always_his():

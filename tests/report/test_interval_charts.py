@@ -146,9 +146,9 @@ def test_the_section_lists_what_the_library_says(release):
         assert query == "TOTAL" or query in listing.caption
         for row, item in zip(listing.rows, errors_of.level_errors(found, query), strict=True):
             expected = (item.smallest, item.median, item.largest)
-            assert row[:3] == (item.level, item.units, item.exact)
-            assert row[3:6] == (expected if item.median is not None else (0.0, 0.0, 0.0))
-            assert row[6] == item.noise
+            assert row[:4] == (item.level, item.units, item.counts, item.exact)
+            assert row[4:7] == (expected if item.median is not None else (0.0, 0.0, 0.0))
+            assert row[7] == item.noise
     assert "Totals of level region are exact: they are public, or follow" in section.sentences[1]
     assert "1.645 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
@@ -193,11 +193,11 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
     assert bool(section.pictures) is (case != "all totals public")
     cells = {row[0]: row for row in section.listings[1].rows}
     if case == "nothing but totals":
-        assert cells["l1"][3:6] == ("not determined",) * 3
+        assert cells["l1"][4:7] == ("not determined",) * 3
     if case == "the lowest is not measured":
         # The only child of a place is known as that place; others are not known at all.
-        assert cells["l1"][5] == "not determined"
-        assert cells["l1"][3] == cells["l0"][3]
+        assert cells["l1"][6] == "not determined"
+        assert cells["l1"][4] == cells["l0"][4]
 
 
 def test_what_least_squares_cannot_do_is_said_with_its_reason(release, monkeypatch):
