@@ -159,7 +159,7 @@ def test_bad_records_are_named(records, given, message):
     ("name", "content", "message"),
     [
         ("none.csv", None, "no such file; name a CSV or Parquet file"),
-        ("empty.csv", b"", "line 1 names a column twice or not at all"),
+        ("empty.csv", b"", "line 1 is empty; it holds the column names"),
         ("head.csv", b"A,Y\n", "holds no rows"),
         ("gap.csv", b"A,Y\nx,u\n,v\n", "column 'A' has 1 missing values"),
         ("short.csv", b"A,Y\nx,u\ny\n", "cannot be read at line 3; check it"),
