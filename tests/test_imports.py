@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
 
 import countveil
 
@@ -46,3 +49,11 @@ def test_the_public_names_are_there():
         assert "nonsense" in str(error)
     else:
         raise AssertionError
+
+
+def test_the_extra_for_spark_brings_what_arrow_needs_there():
+    """Spark hands no Arrow batch to Python without pandas, which it names in an extra of its own."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    (wanted,) = project["optional-dependencies"]["spark"]
+    assert wanted.startswith("pyspark[sql]")
+    assert any("pandas" in line and "sql" in line for line in metadata.requires("pyspark") or [])
