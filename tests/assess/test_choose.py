@@ -7,11 +7,13 @@ import pytest
 from tests.assess.test_attacks import SMALL
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Intruder, assess
-from countveil.assess import attacks, choose, choose_plan
+from countveil.assess import attacks, choose
 from countveil.assess.choose_plan import Accuracy, within_accuracy, within_risk
 from countveil.assess.composition import sequential_risk
 from countveil.assess.plan_error import expected_error
 from countveil.assess.post_processing import illustrated_risk
+from countveil.assess.rescaled_plan import with_rho
+from countveil.assess.risk_search import RiskSearch
 from countveil.assess.siblings import fewest_siblings
 from countveil.errors import InputError
 from countveil.schema.geography import read_crosswalk
@@ -186,8 +188,8 @@ def test_no_more_could_be_given_to_a_level():
     chosen = within_risk(plan, risk=1.5, prior=0.02, siblings=siblings)
     for level in chosen.rho:
         more = {**chosen.rho, level: chosen.rho[level] * Fraction(1001, 1000)}
-        trial = choose_plan._with(plan, more)
-        search = choose_plan._Search(plan, "presence", None, (0.02,), 1.5)
+        trial = with_rho(plan, more)
+        search = RiskSearch(plan, "presence", None, (0.02,), 1.5)
         assert max(search.worst(trial, name, [siblings]) for name in more) > 1.5
 
 

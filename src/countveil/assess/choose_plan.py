@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from scipy.special import ndtri
 
 from countveil.assess import attacks
-from countveil.assess.intruder import Intruder
-from countveil.assess.joint_precision import WITHOUT_LIMIT
-from countveil.assess.one_level import marginal_risk
 from countveil.assess.plan_error import expected_error
+from countveil.assess.rescaled_plan import own_rho, short, with_rho
+from countveil.assess.risk_search import RiskSearch, Siblings
 from countveil.assess.targets import Attack
 from countveil.errors import InputError
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-from countveil.numerics import exact
 from countveil.privacy.costs import ZCDP
-from countveil.schema.allocation import Allocation
 from countveil.schema.plan import Plan
 
 SIZE = 10_000
 """People that a percentage refers to, where none are named."""
 
-Siblings = Mapping[str, int]
-
-_HALVINGS = 40
-_SMALLEST, _LARGEST = 1e-6, 1e3
-_ROUNDING = 1e-12
-_DIGITS = 10
 _WANTED = re.compile(
     r"\s*(?P<level>\S+)\s+(?P<query>\S+)\s*(±|\+/-|\+-)\s*(?P<width>\d+(\.\d+)?)\s*(?P<percent>%)?"
     r"(\s+of\s+(?P<size>\d[\d,]*))?\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%\s*"
@@ -117,11 +106,11 @@ def within_risk(
     families: Sequence[Siblings | None] = (
         [siblings] if siblings is None or isinstance(siblings, Mapping) else siblings
     )
-    search = _Search(plan, attack, attribute, tuple(priors), risk)
+    search = RiskSearch(plan, attack, attribute, tuple(priors), risk)
     rho = search.largest(families)
     if total is not None and sum(rho.values()) > total:
         rho = _shared(plan, rho, total)
-    chosen = _with(plan, rho)
+    chosen = with_rho(plan, rho)
     risks = {level: search.worst(chosen, level, families) for level in plan.measured_levels}
     effective = {
         level: float(
@@ -146,12 +135,12 @@ def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
             f"{', '.join(plan.measured_levels)}"
         )
     needed = wanted.half_width / float(ndtri((1 + wanted.confidence) / 2))
-    rho = {level: _own_rho(plan, level) for level in plan.measured_levels}
+    rho = {level: own_rho(plan, level) for level in plan.measured_levels}
     scale = Fraction((_standard_error(plan, wanted) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): look a little further.
     for _ in range(60):
-        scaled = {level: _short(value * scale, up=True) for level, value in rho.items()}
-        chosen = _with(plan, scaled)
+        scaled = {level: short(value * scale, up=True) for level, value in rho.items()}
+        chosen = with_rho(plan, scaled)
         error = _standard_error(chosen, wanted)
         if error <= needed:
             break
@@ -174,173 +163,9 @@ def within_accuracy(plan: Plan, wanted: Accuracy) -> ChosenPlan:
     return ChosenPlan(chosen, scaled, risks, effective)
 
 
-def _own_rho(plan: Plan, level: str) -> Fraction:
-    return sum((_rho(item) for item in plan.at(level)), Fraction(0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Looks for the largest rho of all levels at which R stays within a limit."""
-
-    plan: Plan
-    attack: Attack
-    attribute: str | None
-    priors: tuple[float, ...]
-    limit: float
-
-    def largest(self, families: Sequence[Siblings | None]) -> dict[str, Fraction]:
-        """Return the rho of each level: looked for with one family, then with the worst ones, too."""
-        alone, tried = self._alone(), [families[0]]
-        while True:
-            rho = self._together(alone, tried)
-            trial = _with(self.plan, rho)
-            more = [
-                family
-                for level in rho
-                if self.worst(trial, level, families) > self.limit
-                for family in self._most_told(trial, level, families)
-                if family not in tried
-            ]
-            if not more:
-                return rho
-            tried.append(more[0])
-
-    def _most_told(
-        self, plan: Plan, level: str, families: Sequence[Siblings | None]
-    ) -> Sequence[Siblings]:
-        """Return the family whose unit of a level is told most of; none if there are no families."""
-        known = [family for family in families if family is not None]
-        rho = [self._evidence(plan, level, family)[0] for family in known]
-        return [known[rho.index(max(rho))]] if known else []
-
-    def _alone(self) -> dict[str, Fraction]:
-        """Return what each level might have if it were the only one.
-
-        Where nothing of a level speaks to the attack it stays as it is.
-        """
-        own = {level: _own_rho(self.plan, level) for level in self.plan.measured_levels}
-        alone = dict(own)
-        for level in own:
-
-            def keeps(value: float, level: str = level) -> bool:
-                trial = _with(self.plan, {**own, level: _short(Fraction(value))})
-                return self._own(trial, level) <= self.limit
-
-            if self._own(self.plan, level) > 1 + _ROUNDING:
-                high = _SMALLEST
-                while high < _LARGEST and keeps(high):
-                    high *= 8
-                alone[level] = _short(Fraction(_largest(keeps, high)))
-        return alone
-
-    def _together(
-        self, alone: dict[str, Fraction], families: Sequence[Siblings | None]
-    ) -> dict[str, Fraction]:
-        """Return as much of that as all can have at once: in proportion, then from the lowest up."""
-        speaking = [level for level in alone if self._own(self.plan, level) > 1 + _ROUNDING]
-
-        def shared(part: float) -> dict[str, Fraction]:
-            less = {level: _short(alone[level] * Fraction(part)) for level in speaking}
-            return {**alone, **less}
-
-        if not speaking or self._keep(alone, speaking, families):
-            return alone
-        rho = shared(_largest(lambda part: self._keep(shared(part), speaking, families), 1.0))
-        for number in range(len(speaking) - 1, -1, -1):
-            rho = self._raised(rho, alone, speaking[number:], families)
-        return rho
-
-    def _raised(
-        self,
-        rho: dict[str, Fraction],
-        alone: dict[str, Fraction],
-        levels: Sequence[str],
-        families: Sequence[Siblings | None],
-    ) -> dict[str, Fraction]:
-        """Give the first of some levels as much as it and those below it, the others, can bear."""
-        level = levels[0]
-
-        def raised(value: float) -> dict[str, Fraction]:
-            return {**rho, level: max(rho[level], _short(Fraction(value)))}
-
-        def keeps(value: float) -> bool:
-            return self._keep(raised(value), levels, families)
-
-        return raised(_largest(keeps, float(alone[level]), float(rho[level])))
-
-    def _keep(
-        self,
-        rho: dict[str, Fraction],
-        levels: Sequence[str],
-        families: Sequence[Siblings | None],
-    ) -> bool:
-        """Whether an intruder of any of these levels keeps the limit."""
-        trial = _with(self.plan, rho)
-        return all(self.worst(trial, level, families) <= self.limit for level in levels)
-
-    def worst(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> float:
-        """Return the worst R of an intruder of a level; of levels above, by the rho they amount to."""
-        own = self._own(plan, level)
-        known = [family for family in families if family is not None]
-        if not known:
-            return own
-        rho = max(self._evidence(plan, level, family)[0] for family in known)
-        one = DiscreteGaussian.from_rho(Fraction(rho))
-        above = (marginal_risk(one, intruder=Intruder(prior=prior)).value for prior in self.priors)
-        return max(own, *map(float, above))
-
-    def _own(self, plan: Plan, level: str) -> float:
-        """Return the worst R of the priors from noisy counts of the level alone."""
-        given: dict[str, Any] = {"attack": self.attack, "attribute": self.attribute, "level": level}
-        return max(
-            float(attacks.marginal_risk(plan, prior=prior, invariants=False, **given).value)
-            for prior in self.priors
-        )
-
-    def settled(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> bool:
-        """Whether what is published as counted tells an intruder of a level all, in some unit."""
-        if attacks.is_settled(plan, level, attack=self.attack, attribute=self.attribute):
-            return True
-        return any(
-            family is not None and self._evidence(plan, level, family)[1] for family in families
-        )
-
-    def _evidence(self, plan: Plan, level: str, siblings: Siblings) -> tuple[float, bool]:
-        """Return the rho that all levels amount to, and whether what is public settles it.
-
-        Where it does, the rho is that of noisy counts alone.
-        """
-        given: dict[str, Any] = {"attack": self.attack, "attribute": self.attribute, "level": level}
-        noisy = attacks.effective_rho(plan, siblings=siblings, invariants=False, **given).value
-        if not plan.invariants:
-            return float(noisy), False
-        informed = attacks.effective_rho(plan, siblings=siblings, **given).value
-        settled = bool(informed > WITHOUT_LIMIT * noisy)
-        return float(noisy if settled else informed), settled
-
-
-def _largest(keeps: Callable[[float], bool], high: float, low: float = 0.0) -> float:
-    """Return the largest number up to `high` that keeps the limit, if `low` does or is 0."""
-    if keeps(high):
-        return high
-    if low == 0:
-        low = min(_SMALLEST, high / 8)
-        if not keeps(low):
-            raise InputError("no budget keeps the limit; ask for a higher one")
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
 def _refuse_other_costs(plan: Plan) -> None:
     if not isinstance(plan.cost, ZCDP):
         raise InputError("a budget is chosen for plans in rho; this one is in epsilon")
-
-
-def _rho(item: Allocation) -> Fraction:
-    assert isinstance(item.cost, ZCDP)
-    return item.cost.rho
 
 
 def _standard_error(plan: Plan, wanted: Accuracy) -> float:
@@ -370,7 +195,7 @@ def _shared(plan: Plan, most: dict[str, Fraction], total: Fraction) -> dict[str,
     others.
     """
     errors = {item.level: item for item in expected_error(plan) if item.query == "TOTAL"}
-    own = {level: float(sum(_rho(item) for item in plan.at(level))) for level in most}
+    own = {level: float(own_rho(plan, level)) for level in most}
     pull = {
         level: (errors[level].standard_error or 1.0) * math.sqrt(own[level])
         for level in most
@@ -383,26 +208,10 @@ def _shared(plan: Plan, most: dict[str, Fraction], total: Fraction) -> dict[str,
         whole = sum(free.values())
         full = [level for level in free if left * Fraction(free[level] / whole) >= most[level]]
         if not full:
-            rho |= {level: _short(left * Fraction(value / whole)) for level, value in free.items()}
+            rho |= {level: short(left * Fraction(value / whole)) for level, value in free.items()}
             break
         for level in full:
             rho[level] = most[level]
             left -= most[level]
             del free[level]
     return {level: rho[level] for level in most}
-
-
-def _with(plan: Plan, rho: Mapping[str, Fraction]) -> Plan:
-    """Return the plan with these rho for its levels."""
-    total = sum(rho.values(), Fraction(0))
-    shares = {level: str(rho.get(level, Fraction(0)) / total) for level in plan.levels}
-    budget = {**plan.document.get("budget", {}), "rho": str(total), "levels": shares}
-    return Plan.of({**plan.document, "budget": budget}, folder=plan.folder, name=plan.name)
-
-
-def _short(value: Fraction, *, up: bool = False) -> Fraction:
-    """Return a fraction of few digits, below the value or above it."""
-    places = _DIGITS - 1 - math.floor(math.log10(float(value)))
-    scale = exact(10) ** places
-    scaled = value * scale
-    return Fraction(math.ceil(scaled) if up else math.floor(scaled)) / scale

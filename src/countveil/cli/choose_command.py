@@ -178,15 +178,16 @@ def _choose_for_plan(
         if siblings is None
         else "with the levels above it and in whatever unit"
     )
-    chosen = within_risk(
-        plan,
-        risk=risk,
-        prior=priors,
-        attack=attack,  # type: ignore[arg-type]
-        attribute=attribute,
-        siblings=siblings,
-        total=None if total is None else positive(total, "total"),
-    )
+    with showing.busy("choosing"):
+        chosen = within_risk(
+            plan,
+            risk=risk,
+            prior=priors,
+            attack=attack,  # type: ignore[arg-type]
+            attribute=attribute,
+            siblings=siblings,
+            total=None if total is None else positive(total, "total"),
+        )
     worst = max(chosen.risks.values())
     settled = (
         f" What is published as counted settles it at {', '.join(chosen.settled)}, whatever the "

@@ -45,6 +45,15 @@ def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
 
 
 @contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show on stderr that something is under way, where nobody knows how long."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
 def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
     """Show one bar a stage and level on stderr, if asked after one that turns during counting."""
     from rich.console import Console
