@@ -70,6 +70,8 @@ def release(
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
+    if not internal_of(Path(to)).exists():  # what was charged already is not rehearsed
+        _rehearse(plan, workers=workers, progress=progress)
     counts = place.tabulate(plan)
 
     def report(estimates: Estimates) -> None:
@@ -229,7 +231,13 @@ def _resumable(folder: str | Path) -> Iterator[None]:
         raise Interrupted(f"{folder}: stopped while estimating ({what}); {again}") from error
 
 
-def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> None:
+def check(
+    plan: Plan,
+    *,
+    engine: str = "local",
+    show_values: bool = False,
+    progress: Progress = silent,
+) -> None:
     """Raise what `release` would raise for the plan, its crosswalk, its records and its ledger."""
     counts = None
     if plan.records is not None:
@@ -245,6 +253,14 @@ def check(plan: Plan, *, engine: str = "local", show_values: bool = False) -> No
         return
     refuse_contradictions(plan)
     plan.ledger().check(plan.cost)
+    _rehearse(plan, progress=progress)
+
+
+def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = silent) -> None:
+    """Raise where simulated people cannot be post-processed: before anything is charged."""
+    if plan.crosswalk is not None:
+        workers = workers or len(os.sched_getaffinity(0))
+        postprocess.rehearse(plan, plan.geography(), workers=workers, progress=progress)
 
 
 def refuse_contradictions(plan: Plan) -> None:

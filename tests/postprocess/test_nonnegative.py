@@ -19,7 +19,7 @@ from tests.postprocess.truth import (
 )
 
 from countveil.errors import InputError
-from countveil.postprocess import constrained, interior, nonnegative, solve_family
+from countveil.postprocess import constrained, multipliers, solve_family
 from countveil.postprocess.certificate import LARGEST_RESIDUAL, Certificate, natural_residual
 from countveil.postprocess.rows import Row
 
@@ -341,9 +341,8 @@ def test_the_fallback_gives_the_same_answer(rows, sums):
 
 
 def test_without_a_pivot_or_a_fallback_nothing_is_certified(monkeypatch):
-    monkeypatch.setattr(nonnegative, "_ROUNDS", 0)
-    monkeypatch.setattr(interior, "_STEPS", 1)
-    monkeypatch.setattr(constrained, "_PIVOTS", 1)
+    monkeypatch.setattr(multipliers, "_ROUNDS", 1)
+    monkeypatch.setattr(multipliers, "_PIVOTS", 1)
     family, _ = random_family(np.random.default_rng(13), 3, 4, "both")
     assert not family.solve(pivots=0)[1].holds
 
@@ -454,13 +453,10 @@ def test_a_solution_moved_within_its_sums_has_a_residual(sums):
 @pytest.mark.parametrize("rows", [False, True])
 def test_a_solver_stopped_early_is_not_certified(rows, sums, monkeypatch):
     rng = np.random.default_rng([16, SUMS.index(sums), rows])
-    for name, value in (("_ROUNDS", 1), ("_STEPS", 3)):
-        monkeypatch.setattr(nonnegative, name, value)
-    monkeypatch.setattr(interior, "_STEPS", 1)
-    monkeypatch.setattr(constrained, "_PIVOTS", 1)
+    monkeypatch.setattr(multipliers, "_ROUNDS", 1)
     stopped = 0
     for number, pivots in product(range(12), (1, 2, 3)):
-        monkeypatch.setattr(nonnegative, "_PIVOTS", pivots)
+        monkeypatch.setattr(multipliers, "_PIVOTS", pivots)
         if rows:
             family = with_rows(rng, 3, 3, sums, list(ROWS)[number % len(ROWS)])
         else:
@@ -475,8 +471,8 @@ def test_a_solver_stopped_early_is_not_certified(rows, sums, monkeypatch):
 
 def test_a_row_that_pushes_the_wrong_way_is_not_certified(monkeypatch):
     # Stopped at h = (0.5, 2, 1), where the first row is held at 3 though 5 is better.
-    monkeypatch.setattr(interior, "_STEPS", 1)
-    monkeypatch.setattr(constrained, "_PIVOTS", 1)
+    monkeypatch.setattr(multipliers, "_ROUNDS", 1)
+    monkeypatch.setattr(multipliers, "_PIVOTS", 1)
     rows = rows_of(([1, 2], [0], 3, 5), ([1], [0], 2, np.inf))
     family = Family(np.array([[2.0]]), np.array([[1.0], [-7], [6]]), rows=rows)
     h, certificate = family.solve(pivots=1)
@@ -499,14 +495,14 @@ def test_a_row_held_on_its_wrong_side_is_not_certified(bounds, held, right, monk
     # Two children at 5 and 3; the first is bounded to 2, and the second held where the row ends.
     rows = rows_of(([0], [0], -np.inf, 2.0), ([1], [0], *bounds))
 
-    def pivot(program, *_):
+    def minimise(program, *_):
         x = np.zeros(len(program.b))
         x[:2] = 2.0, held
         gradient = (program.Q @ x - program.b)[:2]
         multipliers = np.linalg.lstsq(program.M.toarray()[:, :2].T, gradient, rcond=None)[0]
         return x, multipliers, 1
 
-    monkeypatch.setattr(constrained, "_pivot", pivot)
+    monkeypatch.setattr(constrained, "minimise", minimise)
     h, certificate = solve_family(np.eye(1), [[5.0], [3.0]], None, rows=rows)
     assert h.tolist() == [[2.0], [held]]
     assert certificate.consistency_gap == 0

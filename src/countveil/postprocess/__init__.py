@@ -4,6 +4,7 @@ from countveil.postprocess.certificate import Certificate, LevelCertificate
 from countveil.postprocess.descent import top_down
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.nonnegative import solve_family
+from countveil.postprocess.rehearsal import rehearse
 from countveil.postprocess.rounding import round_family
 from countveil.postprocess.rows import Row
 
@@ -12,6 +13,7 @@ __all__ = [
     "Estimates",
     "LevelCertificate",
     "Row",
+    "rehearse",
     "round_family",
     "solve_family",
     "top_down",

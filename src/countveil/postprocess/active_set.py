@@ -15,6 +15,7 @@ from countveil.postprocess.gram import Gram, diagonal, multiply
 
 _TOLERANCE = 1e-11  # of the largest cell: entries this close to 0 stay where they are
 _PATIENCE = 6  # block steps without progress before single ones
+_REFINEMENTS = 6  # of a solution that is to be returned
 _ROUNDING = 1e-14  # of the terms of a gradient: what their sum may be off by
 
 
@@ -30,15 +31,31 @@ def _reduced(gram: Gram, b: FloatArray, h: FloatArray, lam: FloatArray, mu: Floa
 
 
 @njit(cache=True, nogil=True)
-def _take_off(sums: FloatArray, sides: FloatArray, h: FloatArray) -> None:
-    """Take the sums of h off those of the parent and of the totals, where there are any."""
+def _subtract(values: FloatArray, lost: FloatArray, i: int, term: float) -> None:
+    """Subtract a term from values[i]; add to lost[i] what rounding loses (Knuth's two-sum)."""
+    before = values[i]
+    after = before - term
+    back = after - before
+    lost[i] += (before - (after - back)) - (term + back)
+    values[i] = after
+
+
+@njit(cache=True, nogil=True)
+def _left_of_sums(parent: FloatArray, totals: FloatArray, h: FloatArray) -> Any:
+    """Return parent − Σ_c h_c and totals_c − 1ᵀh_c, where there are any, as if in twice the precision.
+
+    Plain sums of large counts would be off by more people than the solution is.
+    """
     children, cells = h.shape
+    sums, sides = parent.copy(), totals.copy()
+    lost_sums, lost_sides = np.zeros(len(sums)), np.zeros(len(sides))
     for c in range(children):
         for j in range(cells):
             if len(sums) > 0:
-                sums[j] -= h[c, j]
+                _subtract(sums, lost_sums, j, h[c, j])
             if len(sides) > 0:
-                sides[c] -= h[c, j]
+                _subtract(sides, lost_sides, c, h[c, j])
+    return sums + lost_sums, sides + lost_sides
 
 
 @njit(cache=True, nogil=True)
@@ -58,8 +75,7 @@ def _refine(
     for c in range(len(left)):
         for j in range(len(lam)):
             left[c, j] = -left[c, j] if free[c, j] else 0.0
-    sums, sides = parent.copy(), totals.copy()
-    _take_off(sums, sides, h)
+    sums, sides = _left_of_sums(parent, totals, h)
     dh, dlam, dmu = solve_free(gram, factor, left, sums, sides)
     largest = 0.0
     for c in range(len(left)):
@@ -73,10 +89,9 @@ def _refine(
 
 
 @njit(cache=True, nogil=True)
-def _gap(h: FloatArray, parent: FloatArray, totals: FloatArray) -> float:
-    """Return how far the sums of h are from the parent and the totals."""
-    sums, sides = parent.copy(), totals.copy()
-    _take_off(sums, sides, h)
+def gap_of_sums(h: FloatArray, parent: FloatArray, totals: FloatArray) -> float:
+    """Return how far the sums of h are from the parent and the totals, in people."""
+    sums, sides = _left_of_sums(parent, totals, h)
     largest = 0.0
     for j in range(len(sums)):
         largest = max(largest, abs(sums[j]))
@@ -142,7 +157,7 @@ def pivot(
         gradient = _reduced(gram, b, h, lam, mu)
         for _ in range(3):  # with weights far apart, what a solution leaves over shows it
             if _left_over(gradient, free, b, lam, mu) <= 1e-13 and (
-                _gap(h, parent, totals) <= 0.1 * _TOLERANCE * scale
+                gap_of_sums(h, parent, totals) <= 0.1 * _TOLERANCE * scale
             ):
                 break
             _refine(gram, factor, b, parent, totals, free, h, lam, mu)
@@ -169,10 +184,21 @@ def pivot(
                 if wrong[c, j]:
                     changes, last_c, last_j = changes + 1, c, j
         if changes == 0:
-            for _ in range(4):
-                if not _refine(gram, factor, b, parent, totals, free, h, lam, mu) > 1e-13 * scale:
+            last = np.inf
+            for _ in range(_REFINEMENTS):
+                change = _refine(gram, factor, b, parent, totals, free, h, lam, mu)
+                if not change < 0.5 * last:  # rounding is all that is left
                     break
-            h = np.maximum(h, 0.0)
+                last = change
+            # An entry a hair below 0 goes to 0, and the others take up its share. Cutting it off alone
+            # would leave the sums off by the tolerance: whole people where counts are large.
+            below = False
+            for c in range(children):
+                for j in range(cells):
+                    if h[c, j] < 0.0:
+                        below, free[c, j] = True, False
+            if below:
+                continue
             return h, _reduced(gram, b, h, lam, mu), iteration, True
         patience = _PATIENCE if changes < fewest else patience - 1
         fewest = min(fewest, changes)

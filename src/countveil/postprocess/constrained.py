@@ -1,4 +1,4 @@
-"""Families with rows: an interior point finds which bounds hold, an active set ends it exactly."""
+"""Families with rows, as a program of entries and slacks for the method of multipliers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from countveil.numerics import FloatArray
-from countveil.postprocess.certificate import LARGEST_RESIDUAL, natural_residual
-from countveil.postprocess.interior import Blocks, Point, Program, approach, factor, parted, solve
+from countveil.postprocess.independent_rows import independent_rows
+from countveil.postprocess.multipliers import minimise
 from countveil.postprocess.problem import Problem
 from countveil.postprocess.rows import as_matrix
-
-_TOLERANCE = 1e-11
-_ROUNDING = 1e-14
-_PIVOTS = 12
-_REFINEMENTS = 50
+from countveil.postprocess.saddle_system import Blocks, Program, parted
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,8 +25,8 @@ class Solved:
     iterations: int
 
 
-def solve_rows(problem: Problem) -> Solved:
-    """Solve a family with rows; each bound of a row gets a slack entry that is 0 where it holds."""
+def solve_rows(problem: Problem, start: FloatArray) -> Solved:
+    """Solve a family with rows from `start`; the slack of a bound is 0 where the bound holds."""
     A, b, rows = problem.matrix(), problem.b, problem.rows
     children, cells = b.shape
     inside = np.flatnonzero(problem.allowed.reshape(-1))
@@ -40,25 +35,32 @@ def solve_rows(problem: Problem) -> Solved:
     upper = np.array([row.upper for row in rows])
     same = lower == upper
     low, high = ~same & np.isfinite(lower), ~same & np.isfinite(upper)
-    sums, values = _sums(problem)
-    counts = [len(values), int(same.sum()), int(low.sum()), int(high.sum())]
+    sums, values, fixed = _sums(problem)
+    # Equations that follow from others are left out: their multipliers could be anything.
+    equal = sp.csr_array(sp.vstack([sums[fixed:, inside], matrix[same]]))
+    keep = np.concatenate([np.ones(fixed, bool), independent_rows(sums[:fixed, inside], equal)])
+    equations = sp.csr_array(sp.vstack([sums[:fixed, inside], equal]))[keep]
+    sides = np.concatenate([values, lower[same]])[keep]
+    counts = [len(sides), int(low.sum()), int(high.sum())]
     slack = sp.vstack(
         [
-            sp.csr_array((counts[0] + counts[1], counts[2] + counts[3])),
-            sp.diags_array(np.repeat([-1.0, 1.0], counts[2:])),
+            sp.csr_array((counts[0], counts[1] + counts[2])),
+            sp.diags_array(np.repeat([-1.0, 1.0], counts[1:])),
         ]
     )
-    M = sp.hstack([sp.vstack([sums[:, inside], matrix[same], matrix[low], matrix[high]]), slack])
+    M = sp.hstack([sp.vstack([equations, matrix[low], matrix[high]]), slack])
     p = parted(
         Blocks(A, problem.allowed, slack.shape[1]),
         np.concatenate([b.reshape(-1)[inside], np.zeros(slack.shape[1])]),
         sp.csr_array(M),
-        np.concatenate([values, lower[same], lower[low], upper[high]]),
+        np.concatenate([sides, lower[low], upper[high]]),
     )
-    x, multipliers, iterations = _end(p, _softest(A), problem.scale)
-    _, for_same, for_low, for_high = np.split(multipliers, np.cumsum(counts)[:-1])
+    x, multipliers, iterations = minimise(p, _begin(p, start[problem.allowed]), problem.scale)
+    for_equal, for_low, for_high = np.split(multipliers, np.cumsum(counts)[:-1])
     along = np.zeros(len(rows))
-    along[same] = for_same
+    for_all = np.zeros(len(keep))
+    for_all[keep] = for_equal
+    along[same] = for_all[len(values) :]
     along[low] += for_low
     along[high] += for_high
     h, reduced = np.zeros(children * cells), np.zeros(children * cells)
@@ -67,55 +69,20 @@ def solve_rows(problem: Problem) -> Solved:
     return Solved(h.reshape(b.shape), reduced.reshape(b.shape), along, iterations)
 
 
-def _end(p: Program, softest: float, scale: float) -> tuple[FloatArray, FloatArray, int]:
-    """Pivot from the points approached until one ends well; where none does, nothing is proved."""
-    x, multipliers, iterations = np.zeros(len(p.b)), np.full(len(p.m), np.inf), 0
-    for near in approach(p):
-        try:
-            x, multipliers, steps = _pivot(p, near, softest)
-        except np.linalg.LinAlgError:  # a singular system
-            steps = _PIVOTS
-        iterations += steps
-        if _residual(p, x, multipliers, scale) <= LARGEST_RESIDUAL:
-            break
-    return x, multipliers, iterations
+def _begin(p: Program, entries: FloatArray) -> FloatArray:
+    """Append to the entries what each slack is with them, 0 where its bound is broken."""
+    x = np.concatenate([entries, np.zeros(p.Q.slacks)])
+    first = len(p.m) - p.Q.slacks
+    sign = p.M[first:, len(entries) :].diagonal()
+    x[len(entries) :] = np.maximum(sign * (p.m - p.M @ x)[first:], 0.0)
+    return x
 
 
-def _residual(p: Program, x: FloatArray, multipliers: FloatArray, scale: float) -> float:
-    """Return how far x is from optimal, as the certificate will measure it."""
-    pull = p.Q @ x
-    steep = float(np.abs(np.concatenate([pull, p.b])).max()) or 1.0
-    reduced = pull - p.b - p.M.T @ multipliers
-    gap = float(np.abs(p.M @ x - p.m).max(initial=0.0)) / scale
-    return float(np.max([gap, natural_residual(x, reduced, True, scale, steep)]))
+def _sums(problem: Problem) -> tuple[sp.csr_array, FloatArray, int]:
+    """Return the plain sums as a matrix over all entries, their values, and how many come first.
 
-
-def _softest(A: FloatArray) -> float:
-    """Return the least curvature of A: one over it is how far multipliers may move entries."""
-    eigenvalues = np.linalg.eigvalsh(A)
-    return float(max(eigenvalues[0], 1e-12 * eigenvalues[-1]))
-
-
-def _pivot(p: Program, near: Point, softest: float) -> tuple[FloatArray, FloatArray, int]:
-    """Solve with the entries that are not free at 0, and mend what was taken for the other."""
-    x, multipliers, free = near.x, near.y, near.positive
-    scale = max(1.0, float(np.abs(p.m).max(initial=0.0)))
-    steps = 0
-    while True:
-        steps += 1
-        x, multipliers = _solve(p, free, x, multipliers, softest)
-        reduced = p.Q @ x - p.b - p.M.T @ multipliers
-        steep = float(np.abs(p.b).max()) + float(np.abs(multipliers).max(initial=0.0))
-        drop = free & ~(x >= -_TOLERANCE * scale)
-        flat = _TOLERANCE * scale * p.Q.diagonal() + _ROUNDING * steep
-        add = ~free & ~(reduced >= -flat)
-        if steps == _PIVOTS or not (drop | add).any():
-            return np.maximum(x, 0.0), multipliers, steps
-        free = (free & ~drop) | add
-
-
-def _sums(problem: Problem) -> tuple[sp.csr_array, FloatArray]:
-    """Return the plain sums as a matrix over all entries, and their values."""
+    Those that come first share no entry: the sums over children or, without a parent, the totals.
+    """
     children, cells = problem.b.shape
     parts, values = [sp.csr_array((0, children * cells))], [np.empty(0)]
     if len(problem.parent):
@@ -124,26 +91,5 @@ def _sums(problem: Problem) -> tuple[sp.csr_array, FloatArray]:
     if len(problem.totals):
         parts.append(sp.kron(sp.eye_array(children), np.ones((1, cells))))
         values.append(problem.totals)
-    return sp.csr_array(sp.vstack(parts)), np.concatenate(values)
-
-
-def _solve(
-    p: Program, free: NDArray[np.bool_], x: FloatArray, y: FloatArray, softest: float
-) -> tuple[FloatArray, FloatArray]:
-    """Minimise over the free entries, from x and multipliers y near by.
-
-    Sums may be redundant; then many multipliers will do, and those near y have the right signs.
-    """
-    # Iterated regularisation: the damped system is solved again for what it leaves over, and that
-    # converges to a solution of the exact one.
-    damped = factor(p, free, np.full(len(p.b), 1e-8 * softest), 1e-10 / softest)
-    x = np.where(free, x, 0.0)
-    last = np.full(2, np.inf)
-    for _ in range(_REFINEMENTS):
-        dx, dy = solve(damped, p.b - p.Q @ x + p.M.T @ y, p.m - p.M @ x)
-        x, y = x + dx, y + dy
-        change = np.array([np.abs(dx).max(), np.abs(dy).max(initial=0.0)])
-        if not (change < 0.95 * last).any():  # rounding is all that is left
-            break
-        last = change
-    return x, y
+    first = len(problem.parent) or len(problem.totals)
+    return sp.csr_array(sp.vstack(parts)), np.concatenate(values), first

@@ -36,7 +36,7 @@ def balance(
     """Free the cheapest entries between parts of the free graph whose two sides do not add up."""
     children, cells = free.shape
     above = np.empty(children + cells, np.int64)
-    negligible = 1e-9 * max(parent.max(), 1.0)
+    negligible = 1e-12 * max(parent.max(), 1.0)  # counts are whole: any true excess is 1 or more
     for _ in range(children + cells):
         components_of(free, above)
         excess = np.zeros(children + cells)

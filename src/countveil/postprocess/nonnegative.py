@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from countveil.errors import InputError
 from countveil.numerics import FloatArray
-from countveil.postprocess.active_set import pivot
-from countveil.postprocess.certificate import Certificate, natural_residual, row_residual
+from countveil.postprocess.active_set import gap_of_sums, pivot
+from countveil.postprocess.certificate import (
+    LARGEST_GAP,
+    Certificate,
+    natural_residual,
+    row_residual,
+)
 from countveil.postprocess.constrained import solve_rows
 from countveil.postprocess.gradient import descend
 from countveil.postprocess.gram import Gram, Squares, diagonal, largest_sum, multiply, part, whole
 from countveil.postprocess.problem import Problem
 from countveil.postprocess.rows import Row, largest_gap
-from countveil.postprocess.splitting import split
 
 _PIVOTS = 120
-_ROUNDS = 3  # of the fallback, each with four times the steps of the one before
-_STEPS = 200
 _STEPS_PER_ROOT = 8.0  # gradient steps before the active set, by the root of the conditioning
 _MOST_STEPS = 50
 
@@ -127,17 +128,20 @@ def _checked(
 
 
 def _solve(problem: Problem, pivots: int) -> tuple[FloatArray, Certificate]:
-    """Solve fast, without the rows; bring them in only if the solution breaks one."""
+    """Solve fast, without the rows; with them if the solution breaks one or proves nothing."""
     if problem.b.shape[0] == 0 or not problem.allowed.any():
         nothing = np.zeros(problem.b.shape)
         return nothing, _certify(problem, nothing, nothing, 0, 0)
     if problem.b.shape[0] == 1 and len(problem.parent):
         return _copy(problem)
-    h, certificate = _without_rows(problem, pivots)
-    if largest_gap(problem.rows, h) > 1e-9 * problem.scale:
-        return _with_rows(problem, certificate.iterations, certificate.fallbacks)
-    if not certificate.holds:
-        return _with_rows(problem, certificate.iterations, certificate.fallbacks + 1)
+    start = _start(problem)
+    h, reduced, iterations, ended = _pivot(problem, start, pivots)
+    certificate = _certify(problem, h, reduced, iterations, 0, rows=False)
+    if not (ended and certificate.holds):
+        near = h if ended else start
+        return _with_rows(problem, near, iterations, fallbacks=1)
+    if largest_gap(problem.rows, h) > min(LARGEST_GAP, 1e-9 * problem.scale):
+        return _with_rows(problem, h, iterations, fallbacks=0)
     return h, certificate
 
 
@@ -147,26 +151,17 @@ def _copy(problem: Problem) -> tuple[FloatArray, Certificate]:
     return h, _certify(problem, h, np.zeros(problem.b.shape), 0, 0)
 
 
-def _without_rows(problem: Problem, pivots: int) -> tuple[FloatArray, Certificate]:
-    """Solve by the active set; where it does not end, go near by splitting and start there."""
-    h, reduced, iterations, ended = _pivot(problem, _start(problem), pivots)
-    certificate = _certify(problem, h, reduced, iterations, 0, rows=False)
-    rounds = 0
-    while not (ended and certificate.holds) and rounds < _ROUNDS:
-        steps = _STEPS * 4**rounds
-        near = split(problem, steps)
-        rounds += 1
-        near = np.where(near > 1e-7 * problem.scale, near, 0.0)
-        h, reduced, more, ended = _pivot(problem, near, _PIVOTS)
-        iterations += more
-        certificate = _certify(problem, h, reduced, iterations, rounds, rows=False)
-    return h, certificate
-
-
-def _with_rows(problem: Problem, iterations: int, fallbacks: int) -> tuple[FloatArray, Certificate]:
-    solved = solve_rows(problem)
+def _with_rows(
+    problem: Problem, start: FloatArray, iterations: int, fallbacks: int
+) -> tuple[FloatArray, Certificate]:
+    solved = solve_rows(problem, start)
     iterations += solved.iterations
     certificate = _certify(problem, solved.h, solved.reduced, iterations, fallbacks, solved.along)
+    if not problem.rows:  # from there the active set ends with the last digits right
+        h, reduced, more, ended = _pivot(problem, solved.h, _PIVOTS)
+        exact = _certify(problem, h, reduced, iterations + more, fallbacks)
+        if ended and exact.holds:
+            return h, exact
     return solved.h, certificate
 
 
@@ -207,11 +202,7 @@ def _certify(
     pull = multiply(problem.gram, h)
     steep = max(float(np.abs(x).max(initial=0.0)) for x in (pull, problem.b)) or 1.0
     residual = natural_residual(h, reduced, problem.allowed, problem.scale, steep)
-    gaps: list[Any] = [0.0]
-    if len(problem.parent):
-        gaps.append(np.abs(h.sum(axis=0) - problem.parent).max(initial=0.0))
-    if len(problem.totals):
-        gaps.append(np.abs(h.sum(axis=1) - problem.totals).max(initial=0.0))
+    gaps = [gap_of_sums(h, problem.parent, problem.totals)]
     if rows:
         gaps.append(largest_gap(problem.rows, h))
     if along is not None:

@@ -1,0 +1,350 @@
+"""A rehearsal: TopDown on simulated people, before anything is charged; no record is read.
+
+What is charged must be finished. So the widest families of every level, and those with the most public
+facts, are solved first for invented populations of many sizes, with the plan's own noise, passes and
+facts. Only the plan, its crosswalk and its files of public facts are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from countveil.errors import CertificateError, InfeasibleError, InputError
+from countveil.measure.progress import Progress, silent
+from countveil.measure.strategy import mechanism_for
+from countveil.numerics import FloatArray, IntArray
+from countveil.postprocess.bounds import UNBOUNDED, Bounds, GroupBound
+from countveil.postprocess.constraints import LevelFacts, read_facts
+from countveil.postprocess.family import Family, solve
+from countveil.postprocess.feasibility import refuse_infeasible
+from countveil.postprocess.gram import Squares
+from countveil.postprocess.least_squares import Observations
+from countveil.postprocess.nonnegative import solve_family
+from countveil.postprocess.rounding import round_family
+from countveil.postprocess.totals import MeasuredTotals, looks_below
+from countveil.randomness import Seeded
+from countveil.schema.geography import Geography
+from countveil.schema.plan import Plan
+from countveil.schema.workload import Query
+from countveil.workers import Workers, hired
+
+DRAWS = 20
+MOST_PEOPLE = 2**30  # that a plan may count
+_PER_UNIT = (1, 30, 1_000)  # people in a lowest unit, on average; and MOST_PEOPLE in all
+_ENTRIES = 300_000  # of a family: beyond it, only the smallest population is tried
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Step:
+    """One family on the way down: units start … stop - 1 of a level, and which of them comes next."""
+
+    level: str
+    start: int
+    stop: int
+    then: int
+    facts: LevelFacts
+    groups: tuple[tuple[Query, IntArray], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Draw:
+    """One simulated population on one way down."""
+
+    number: int
+    people: int
+    smallest: bool
+    way: tuple[_Step, ...]
+
+
+def rehearse(
+    plan: Plan,
+    geography: Geography,
+    *,
+    draws: int = DRAWS,
+    workers: int | Workers = 1,
+    progress: Progress = silent,
+) -> None:
+    """Raise InputError where a simulated population cannot be post-processed as the plan says.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its method is "top-down"; for "none" there is nothing to rehearse.
+    geography : Geography
+        The plan's crosswalk.
+    draws : int
+        Simulated populations, spread over sizes and over the hardest families.
+    workers : int or Workers
+        Processes of this machine, or those of an engine.
+    progress : Progress
+        Called after each draw.
+
+    """
+    if plan.method == "none" or not plan.measured_levels:
+        return
+    ways = _hardest_ways(plan, geography)
+    lowest = geography.units(plan.levels[-1])
+    sizes = sorted({min(MOST_PEOPLE, lowest * each) for each in _PER_UNIT} | {MOST_PEOPLE})
+    tasks = [
+        _Draw(number, people, people == sizes[0], ways[number // len(sizes) % len(ways)])
+        for number in range(draws)
+        for people in [sizes[number % len(sizes)]]
+    ]
+    with hired(workers) as team:
+        for number, message in enumerate(team.map(Rehearsal(plan), tasks, large=_is_large(plan))):
+            if message:
+                raise InputError(
+                    f"{plan.name}: rehearsed with simulated people before anything is charged, and "
+                    f"{message}; nothing was charged. Change the passes, constraints or invariants, or "
+                    f'write method = "none" to publish measurements alone'
+                )
+            progress("rehearsing", plan.measured_levels[-1], number + 1, draws)
+        team.rest()
+
+
+def _is_large(plan: Plan) -> bool:
+    return int(plan.possible.sum()) > 500  # worth starting processes for
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rehearsal:
+    """The job of a rehearsal: a plan, tried on one draw after the other."""
+
+    plan: Plan
+
+    def run(self, draw: _Draw) -> str:
+        """Go down one way with one population; return what failed, or an empty text."""
+        seed = hashlib.sha256(f"{self.plan.measuring_digest} {draw.number}".encode()).digest()
+        rng = np.random.default_rng(int.from_bytes(seed[:16], "big"))
+        cells = np.flatnonzero(self.plan.possible)
+        shares = rng.gamma(0.1, size=len(cells)) + 1e-12
+        people = rng.poisson(draw.people * shares / shares.sum()).astype(np.int64)
+        truth, estimate = people, None
+        for step in draw.way:
+            children = step.stop - step.start
+            live = np.count_nonzero(people if estimate is None else estimate)
+            if children * live > _ENTRIES and not draw.smallest:
+                return ""
+            truths = _split(rng, truth, children, estimate is None)
+            try:
+                truths = _made_to_fit(truths, None if estimate is None else truth, cells, step)
+            except InfeasibleError:
+                return ""  # these people cannot be there; that says nothing of the plan
+            try:
+                estimates = self._estimate(rng, step, cells, truths, estimate)
+            except (CertificateError, InfeasibleError) as error:
+                return f"{children:,} units of level {step.level} could not be solved: {error}"
+            truth, estimate = truths[step.then], estimates[step.then]
+        return ""
+
+    def _estimate(
+        self,
+        rng: np.random.Generator,
+        step: _Step,
+        cells: IntArray,
+        truths: IntArray,
+        parent: IntArray | None,
+    ) -> IntArray:
+        """Measure the children with simulated noise, and solve their family."""
+        plan, level = self.plan, step.level
+        items = plan.at(level)
+        queries = [item.query for item in items]
+        variances = [mechanism_for(item).variance for item in items]
+        observed = Observations.made_of(queries, variances)
+        values = np.concatenate(
+            [
+                np.rint(
+                    _counts(query, cells, truths)
+                    + rng.normal(0.0, np.sqrt(variance), (len(truths), query.cells))
+                )
+                for query, variance in zip(queries, variances, strict=True)
+            ],
+            axis=1,
+        )
+        kept = np.arange(len(cells)) if parent is None else np.flatnonzero(parent)
+        above = None if parent is None else parent[kept]
+        family = Family(
+            name=f"{level} rehearsal",
+            children=[f"simulated {number + 1}" for number in range(len(truths))],
+            cells=cells[kept],
+            parent=above,
+            places=observed.scalars_of(cells[kept]),
+            weights=observed.weights,
+            values=values,
+            limits=self._facts(step, cells, truths).limits(0, len(truths), cells[kept], above),
+            label=lambda cells: f"{len(cells)} cells",
+            totals=_simulated_totals(rng, plan, level, observed, truths),
+        )
+        if not len(kept):
+            return np.zeros(truths.shape, np.int64)
+        result = np.zeros(truths.shape, np.int64)
+        source = Seeded(int(rng.integers(2**31)))
+        result[:, kept], _ = solve(family, plan.passes[level], rng=source)
+        return result
+
+    def _facts(self, step: _Step, cells: IntArray, truths: IntArray) -> LevelFacts:
+        """Add to the facts from files what invariants of this level and below would fix."""
+        plan, bounds, groups = self.plan, list(step.facts.bounds), list(step.facts.groups)
+        below = plan.levels[plan.levels.index(step.level) :]
+        for query in dict.fromkeys(i.query for i in plan.invariants if i.level in below):
+            exact = _counts(query, cells, truths).astype(np.int32)
+            bounds.append(Bounds(query, exact, exact))
+        for query, holders in step.groups:
+            counts = _counts(query, cells, truths)
+            for holder in np.unique(holders):
+                units = np.flatnonzero(holders == holder)
+                together = counts[units].sum(axis=0)
+                groups.extend(
+                    GroupBound(query, cell, units, int(number), int(number), query.name)
+                    for cell, number in enumerate(together)
+                )
+        return LevelFacts(tuple(bounds), tuple(groups))
+
+
+def _counts(query: Query, cells: IntArray, histograms: IntArray) -> IntArray:
+    """Return a query of histograms over some cells."""
+    group = query.cell_of[cells]
+    counts = np.zeros((len(histograms), query.cells), np.int64)
+    for child, histogram in enumerate(histograms):
+        counts[child] = np.bincount(group[group >= 0], histogram[group >= 0], query.cells)
+    return counts
+
+
+def _split(rng: np.random.Generator, truth: IntArray, children: int, alone: bool) -> IntArray:
+    """Share the people of a place out among its parts; `alone`: places side by side at the top."""
+    if children == 1:
+        return truth[None, :]
+    weights = rng.gamma(0.5, size=children) + 1e-6
+    if alone:  # every place at the top has people of its own
+        return np.asarray(rng.poisson(np.outer(weights / weights.sum(), truth)), np.int64)
+    return np.asarray(rng.multinomial(truth, weights / weights.sum()).T, np.int64)
+
+
+def _made_to_fit(
+    truths: IntArray, parent: IntArray | None, cells: IntArray, step: _Step
+) -> IntArray:
+    """Move simulated people as little as the facts from files ask for."""
+    if not step.facts.bounds and not step.facts.groups:
+        return truths
+    kept = np.arange(len(cells)) if parent is None else np.flatnonzero(parent)
+    above = None if parent is None else parent[kept]
+    limits = step.facts.limits(0, len(truths), cells[kept], above)
+    refuse_infeasible(
+        above,
+        limits.totals,
+        limits.allowed,
+        limits.rows,
+        children=[str(number) for number in range(len(truths))],
+        cell_names=lambda inside: f"{len(inside):,} cells",
+        parent_name=step.level,
+        cells=len(kept),
+    )
+    each = Squares(np.arange(len(kept))[None, :], np.ones(1))
+    h, _ = solve_family(
+        each, truths[:, kept], above, limits.totals, allowed=limits.allowed, rows=limits.rows
+    )
+    result = np.zeros(truths.shape, np.int64)
+    result[:, kept] = round_family(
+        h, above, limits.totals, allowed=limits.allowed, rows=limits.rows
+    )
+    return result
+
+
+def _simulated_totals(
+    rng: np.random.Generator, plan: Plan, level: str, observed: Observations, truths: IntArray
+) -> MeasuredTotals | None:
+    """Return totals as the level itself would measure them, where a pass asks for them."""
+    precision = sum(
+        weight / query.cells
+        for query, weight in zip(observed.queries, observed.weights, strict=True)
+        if query.complete
+    )
+    if not looks_below(plan, level) or not precision:
+        return None
+    noise: FloatArray = rng.normal(0.0, precision**-0.5, len(truths))
+    return MeasuredTotals(truths.sum(axis=1) + noise, np.full(len(truths), 1.0 / precision))
+
+
+def _hardest_ways(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
+    """Return ways from top to bottom through the widest family of each level and the most bounded."""
+    visited = plan.measured_levels
+    facts = read_facts(plan, geography, None)
+    targets: dict[tuple[int, ...], None] = {}
+    widths = {}
+    for above, level in pairwise(visited):
+        parents = geography.ancestors(level, above)
+        widths[level] = np.bincount(parents, minlength=geography.units(above))
+        hardest = {int(widths[level].argmax())}
+        bound = np.zeros(geography.units(level))
+        for item in facts[level].bounds:
+            bound += ((item.lower > 0) | (item.upper < UNBOUNDED)).sum(axis=1)
+        if bound.any():
+            weight = np.bincount(parents, bound, geography.units(above))
+            hardest.add(int(weight.argmax()))
+        for unit in hardest:
+            targets[_way_through(geography, visited, above, unit, widths)] = None
+    if not targets:
+        targets[(0,)] = None
+    return [_steps(plan, geography, facts, way) for way in targets]
+
+
+def _way_through(
+    geography: Geography,
+    visited: Sequence[str],
+    above: str,
+    unit: int,
+    widths: dict[str, IntArray],
+) -> tuple[int, ...]:
+    """Return the units of each level above the lowest on the way through one of them."""
+    position = visited.index(above)
+    way = [0] * (len(visited) - 1)
+    for index in range(position + 1):
+        ancestors = geography.ancestors(above, visited[index]) if index < position else None
+        way[index] = unit if ancestors is None else int(ancestors[unit])
+    for index in range(position + 1, len(visited) - 1):  # below it, go where the most parts are
+        parents = geography.ancestors(visited[index], visited[index - 1])
+        first, last = np.searchsorted(parents, [way[index - 1], way[index - 1] + 1])
+        if visited[index + 1] in widths:
+            way[index] = int(first + widths[visited[index + 1]][first:last].argmax())
+        else:
+            way[index] = int(first)
+    return tuple(way)
+
+
+def _steps(
+    plan: Plan, geography: Geography, facts: dict[str, LevelFacts], way: Sequence[int]
+) -> tuple[_Step, ...]:
+    """Return the families along a way."""
+    visited = plan.measured_levels
+    steps = []
+    for index, level in enumerate(visited):
+        if index:
+            parents = geography.ancestors(level, visited[index - 1])
+            start, stop = np.searchsorted(parents, [way[index - 1], way[index - 1] + 1]).tolist()
+        elif facts[level].groups or _handed_down(plan, level):
+            start, stop = 0, geography.units(level)
+        else:
+            start, stop = way[0], way[0] + 1
+        then = way[index] - start if index < len(visited) - 1 else 0
+        groups = tuple(
+            (query, geography.ancestors(level, unmeasured)[start:stop])
+            for unmeasured, query in _handed_down(plan, level)
+        )
+        known = facts[level].slice(start, stop)
+        steps.append(_Step(level, start, stop, then, known, groups))
+    return tuple(steps)
+
+
+def _handed_down(plan: Plan, level: str) -> list[tuple[str, Query]]:
+    """Return invariants of levels that are not measured, which this level meets as sums of siblings."""
+    between = []
+    for above in reversed(plan.levels[: plan.levels.index(level)]):
+        if above in plan.measured_levels:
+            break
+        between.append(above)
+    return [(item.level, item.query) for item in plan.invariants if item.level in between]
