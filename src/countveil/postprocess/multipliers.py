@@ -19,8 +19,9 @@ from countveil.numerics import FloatArray
 from countveil.postprocess.certificate import LARGEST_RESIDUAL, natural_residual
 from countveil.postprocess.saddle_system import Program, factor, solve
 
-# δ is this part of the least curvature of A, ε this part of one over it.
-_STEEPEST = 1e-8
+# δ is this part of the least curvature of A, ε this part of one over it; for the multipliers to move
+# fast, ε is also well below one over the largest curvature.
+_STEEPEST, _BELOW = 1e-8, 1e-2
 _GENTLEST, _STEEPER = 1e-2, 1e-2  # where the steepest does not end: the first, and how it goes on
 _SINGULAR = (
     1e-14  # of the largest curvature: δ is never below it, so that every system can be solved
@@ -78,7 +79,7 @@ def minimise(p: Program, start: FloatArray, scale: float) -> tuple[FloatArray, F
 
     """
     x, y, steps = start, np.full(len(p.m), np.inf), 0
-    for gentlest in (_STEEPEST, _GENTLEST):
+    for gentlest in (0.0, _GENTLEST):
         try:
             point = _rounds(p, start, scale, gentlest)
         except np.linalg.LinAlgError:  # a system that rounding made singular
@@ -103,21 +104,22 @@ def _rounds(p: Program, x: FloatArray, scale: float, gentlest: float) -> Point:
     eigenvalues = np.linalg.eigvalsh(p.Q.A)
     stiffest = float(eigenvalues[-1])
     softest = max(float(eigenvalues[0]), 1e-12 * stiffest)
+    steepest = min(_STEEPEST, _BELOW * softest / stiffest)
     point = Point(x, np.zeros(len(p.m)), x > 0.0, 0, False)
     steps, last = 0, np.inf
     for number in range(_ROUNDS):
-        ease = max(gentlest * _STEEPER**number, _STEEPEST)
+        ease = max(gentlest * _STEEPER**number, steepest)
         damping = max(ease * softest, _SINGULAR * stiffest)
         now = Round(p, point.x, point.y, damping, ease / softest, scale)
         point = _pivot(now, point.free)
         steps += point.steps
-        if gentlest == _STEEPEST and not point.ended:
+        if not gentlest and not point.ended:
             break
         # An entry a hair below 0 goes to 0, and the others take up its share in the next round.
         below = point.free & (point.x < 0.0)
         x = np.where(below, 0.0, point.x)
         point = Point(x, point.y, point.free & ~below, steps, point.ended)
-        if ease == _STEEPEST and point.ended and not below.any():
+        if ease == steepest and point.ended and not below.any():
             off = residual(p, x, point.y, scale)
             if off <= _ENOUGH or (off <= LARGEST_RESIDUAL and not off < 0.7 * last):
                 break
