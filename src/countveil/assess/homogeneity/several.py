@@ -12,6 +12,7 @@ from countveil.assess.homogeneity.families import Family, law_at
 from countveil.assess.homogeneity.losses import Composition, Loss, basic
 from countveil.assess.homogeneity.measures import HomogeneityRisk, measured
 from countveil.assess.homogeneity.table import Table, refuse_different_cells
+from countveil.assess.probability import expectation
 from countveil.errors import InputError
 from countveil.mechanisms.law import Law
 from countveil.numerics import FloatArray
@@ -155,7 +156,7 @@ def _together(
     weights = table.sizes if weighted else np.ones(len(table.sizes))
     return HomogeneityRisk(
         measure=f"{how} of {each[0].measure}",
-        value=float(combined @ weights / weights.sum()),
+        value=expectation(weights, combined),
         audience="internal",
         cells=combined,
     )
