@@ -1,7 +1,6 @@
 """Expected errors against dense inverses, closed forms and simulation."""
 
 import math
-import time
 
 import mpmath
 import numpy as np
@@ -101,11 +100,19 @@ def test_cells_of_unequal_groups_have_a_range():
     assert found["TOTAL"].smallest_standard_error == found["TOTAL"].standard_error
 
 
-def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells_within_a_second():
+def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells(monkeypatch):
     plan = Plan.parse(PL94)
-    before = time.process_time()
+    sizes, real = [], module._System._times
+
+    def counted(self, vector):
+        sizes.append(len(vector))
+        return real(self, vector)
+
+    monkeypatch.setattr(module._System, "_times", counted)
     found = expected_error(plan)
-    assert time.process_time() - before < 1
+    # Products with 2,016 cells would take minutes; with the classes of alike cells it is next to none.
+    assert max(sizes) <= 32
+    assert len(sizes) < 3000
     assert len(found) == 66  # TOTAL is not measured in the nation
     A = np.zeros((2016, 2016))
     for item in plan.at("state"):
