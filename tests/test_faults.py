@@ -63,7 +63,9 @@ def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):
 def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
     plan = prepare(tmp_path, people=200)
     program = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        # What a shell starts in the background ignores this signal, and so may these tests.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from countveil import cli\n"
         "from countveil.engines import local\n"
         "def slow(self, plan):\n"
