@@ -20,7 +20,7 @@ from countveil.workers.memory import children_of
 
 _HOME = Path(pyspark.__file__).parent
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they live for minutes
-_PATIENCE = 90  # seconds until a process must have said that it is ready
+_PATIENCE = 600  # seconds until a process must have said that it is ready
 
 
 @dataclass

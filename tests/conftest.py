@@ -6,15 +6,35 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
+# Seconds after which a wait is given up. It only turns a hang into a failure: no test waits this long
+# for something that a busy machine does late.
+HANG = 900
+# How long an example takes says how busy the machine is, nothing of the code.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Wait until something holds, however busy the machine is."""
+    until = time.monotonic() + HANG
+    while not holds():
+        assert time.monotonic() < until, f"{what}: not within {HANG} seconds"
+        time.sleep(0.02)
 
 
 def _kernels() -> str:
@@ -93,11 +113,56 @@ def run(*arguments: object, cwd: Path | None = None, **options: object) -> Ran:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
         check=False,
         **options,  # type: ignore[call-overload]
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+STANDSTILL = """
+import runpy, sys, time
+from countveil import pipeline
+
+program, stage, *arguments = sys.argv[1:]
+real = pipeline.watched
+
+def watched(*inputs):
+    progress = real(*inputs)
+    def step(at, *more):
+        progress(at, *more)
+        if at == stage:
+            print(at, flush=True)
+            while True:
+                time.sleep(3600)
+    return step
+
+pipeline.watched = watched
+sys.argv = [program, *arguments]
+runpy.run_module(program, run_name="__main__")
+"""
+
+
+@contextmanager
+def standing_still(
+    stage: str, program: str, *arguments: object, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that releases; yield its process once it stands still at a stage, to be killed."""
+    command = [sys.executable, "-c", STANDSTILL, program, stage, *map(str, arguments)]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            if f"{stage}\n" not in process.stdout:  # waits for it, or for the end
+                errors.seek(0)
+                raise AssertionError(f"it ended before {stage}: {errors.read()[-2000:]}")
+            yield process
+        finally:
+            process.kill()
 
 
 def write_people(path: Path, people: list[tuple[str, ...]] = TINY_PEOPLE) -> None:
@@ -132,14 +197,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from benchmarks.cluster import running
 
     folder = tmp_path_factory.mktemp("cluster") / "spark"
-    # The event log is on so that a test can look for counts in it.
-    settings = {
+    # The event log is on so that a test can look for counts in it. A busy machine is late, not lost.
+    properties = {
+        "spark.network.timeout": f"{HANG}s",
+        "spark.worker.timeout": str(HANG),
+        "spark.python.authenticate.socketTimeout": f"{HANG}s",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.countveil.accept": "spark.eventLog.enabled",
     }
-    with running(folder, settings=settings) as up:
+    with running(folder, settings=properties) as up:
         yield up
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from countveil.errors import InfeasibleError, InputError, Interrupted, Verificat
 from countveil.postprocess import descent
 from countveil.release import standing_of
 from countveil.schema.plan import Plan
-from tests.conftest import TINY_PLAN, run
+from tests.conftest import TINY_PLAN, run, standing_still
 
 MORE = """
 [[invariants]]
@@ -459,16 +456,10 @@ def test_a_killed_estimation_is_finished_by_the_same_command(tmp_path):
     assert run("init", tmp_path / "start", "--people", "3000").status == 0
     plan = tmp_path / "start" / "plan.toml"
     out = tmp_path / "start" / "out"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "countveil", "release", plan, "--to", out, "--quiet"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while not (out / "manifest.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = ["release", plan, "--to", out, "--quiet"]
+    with standing_still("estimating", "countveil", *command) as process:
+        process.send_signal(signal.SIGKILL)
+    assert standing_of(out).state == "estimating"
     ran = run("release", plan, "--to", out, "--quiet")
     assert ran.status == 0, ran.err
     Release.read(out).verify(tmp_path / "start" / "ledger.sqlite")

@@ -13,7 +13,7 @@ from benchmarks.faults import Tally, count_events, kill_by_clock, kill_until_don
 from countveil import Release
 from countveil.schema.plan import Plan
 from countveil.starter import write_demo
-from tests.conftest import run
+from tests.conftest import HANG, run
 
 
 def test_a_release_killed_anywhere_finishes_once_charged_with_its_draws_kept(tmp_path):
@@ -63,12 +63,15 @@ def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):
 def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
     plan = prepare(tmp_path, people=200)
     program = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        # What a shell starts in the background ignores this signal, and so may these tests.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from countveil import cli\n"
         "from countveil.engines import local\n"
         "def slow(self, plan):\n"
         "    print('counting', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    while True:\n"
+        "        time.sleep(3600)\n"
         "local.LocalEngine.tabulate = slow\n"
         f"sys.argv = ['countveil', 'release', {str(plan)!r}, '--to', {str(tmp_path / 'out')!r}]\n"
         "cli.main()\n"
@@ -79,7 +82,7 @@ def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
         assert process.stdout is not None
         assert process.stdout.readline() == "counting\n"
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "stopped; if a release was under way, the same command resumes it" in err
     assert not (tmp_path / "out").exists()

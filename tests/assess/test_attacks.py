@@ -13,7 +13,11 @@ from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
 from countveil.schema.plan import Plan
 
-PRESET = 'invariants = []\n[release]\ntitle = "R"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+# As in the papers, which round the preset's rho of (542/339)².
+PRESET = (
+    'invariants = []\n[release]\ntitle = "R"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+    '[budget]\nrho = "2.56"\n'
+)
 
 SMALL = """
 [release]

@@ -1,7 +1,6 @@
 """Expected errors against dense inverses, closed forms and simulation."""
 
 import math
-import time
 
 import mpmath
 import numpy as np
@@ -101,11 +100,19 @@ def test_cells_of_unequal_groups_have_a_range():
     assert found["TOTAL"].smallest_standard_error == found["TOTAL"].standard_error
 
 
-def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells_within_a_second():
+def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells(monkeypatch):
     plan = Plan.parse(PL94)
-    before = time.process_time()
+    sizes, real = [], module._System._times
+
+    def counted(self, vector):
+        sizes.append(len(vector))
+        return real(self, vector)
+
+    monkeypatch.setattr(module._System, "_times", counted)
     found = expected_error(plan)
-    assert time.process_time() - before < 1
+    # Products with 2,016 cells would take minutes; with the classes of alike cells it is next to none.
+    assert max(sizes) <= 32
+    assert len(sizes) < 3000
     assert len(found) == 66  # TOTAL is not measured in the nation
     A = np.zeros((2016, 2016))
     for item in plan.at("state"):
@@ -228,7 +235,7 @@ def test_the_price_shows_them():
     assert nation[0]["as_counted"] is True
     assert nation[0]["standard_deviation"] is None
     assert len(block) == 11
-    assert block[0]["combined_absolute_error"] == pytest.approx(39.14, abs=0.005)
+    assert block[0]["combined_absolute_error"] == pytest.approx(39.17, abs=0.005)
     short, long = (shown(priced, every_query=every) for every in (False, True))
     assert short.count("HHGQ*VOTINGAGE*HISPANIC*CENRACE") == 6
     assert "CENRACE" not in short.replace("HHGQ*VOTINGAGE*HISPANIC*CENRACE", "")
@@ -236,9 +243,9 @@ def test_the_price_shows_them():
     block_total = next(line for line in short.splitlines() if "block " in line)
     assert [part.strip() for part in block_total.split("│")[2:6]] == [
         "TOTAL",
-        "89.17",
-        "49.05",
-        "39.14",
+        "89.24",
+        "49.09",
+        "39.17",
     ]
     assert short.count("exact") == 2
 

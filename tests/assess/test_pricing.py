@@ -7,8 +7,10 @@ from countveil.assess.plan_risk import risk_by_level
 from countveil.assess.pricing import price
 from countveil.schema.plan import Plan
 
+# As in the papers, which round the preset's rho of (542/339)².
 ADD_REMOVE = (
     'invariants = []\n[release]\ntitle = "t"\npreset = "pl94-2020"\nneighbors = "add-remove"\n'
+    '[budget]\nrho = "2.56"\n'
 )
 
 
@@ -34,12 +36,20 @@ def test_prices_hold_cost_noise_risk_and_error():
     priced = price(Plan.parse('[release]\ntitle = "t"\npreset = "pl94-2020"\n'))
     assert len(priced.noises) == 65
     assert len(priced.errors) == 66  # TOTAL of the nation is not measured, and has an error
-    assert priced.tight_epsilon == pytest.approx(16.476, abs=0.01)
+    assert priced.tight_epsilon == pytest.approx(16.4652, abs=0.0005)
     assert priced.tight_epsilon < priced.cost.epsilon("1e-10")
     block = next(
         noise for item, noise in priced.noises if item.level == "block" and item.query.cells == 2016
     )
-    assert block.variance == pytest.approx(10.08, abs=0.005)  # ERRATA 002.1
+    assert block.variance == pytest.approx(10.093, abs=0.0005)
+    rounded = price(Plan.parse(ADD_REMOVE.replace("add-remove", "change-one")))
+    assert rounded.tight_epsilon == pytest.approx(16.476, abs=0.01)
+    papers = next(
+        noise
+        for item, noise in rounded.noises
+        if item.level == "block" and item.query.cells == 2016
+    )
+    assert papers.variance == pytest.approx(10.08, abs=0.005)  # ERRATA 002.1
 
 
 def test_pure_plans_use_discrete_laplace_noise():

@@ -198,6 +198,14 @@ def test_where_nothing_is_told_nothing_is_learned():
     assert 0.5 < errors.mean() / values.std() < 2
 
 
+def test_an_average_of_few_draws_stays_a_probability():
+    """Removing the bias of rare outcomes extrapolates, here to less than nothing."""
+    for seed in (5, 25, 39):
+        drawn = np.random.default_rng(seed).random((2, 100)) < [[0.99], [0.01]]
+        seen = np.stack([drawn.astype(int)] * 2, axis=2)
+        assert 0 <= _cross_fitted(seen, Intruder(prior=0.01))[0] <= 1
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.conftest import HANG
 
 QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -63,7 +64,7 @@ class Visit:
         return [f"{v['id']}: {node['html']}" for v in found["violations"] for node in v["nodes"]]
 
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=HANG * 1000)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +72,9 @@ def chromium() -> Iterator[Browser]:
     program = shutil.which("chromium")
     assert program is not None, "these tests need the distribution's chromium"
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=list(QUIET))
+        browser = driver.chromium.launch(
+            executable_path=program, args=list(QUIET), timeout=HANG * 1000
+        )
         yield browser
         browser.close()
 
@@ -84,7 +87,7 @@ def visit(chromium: Browser) -> Callable[..., Any]:
     def visiting(address: str, **options: Any) -> Iterator[Visit]:
         context = chromium.new_context(viewport={"width": 1280, "height": 900}, **options)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(HANG * 1000)
         found = Visit(page)
         page.on("request", lambda request: found.requests.append(request.url))
         page.on(

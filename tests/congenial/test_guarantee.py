@@ -277,6 +277,33 @@ def test_the_largest_shift_is_attained(epsilon):
     assert after - prior == pytest.approx(largest_shift(str(epsilon)))
 
 
+@pytest.mark.parametrize(
+    ("facts", "secrets", "dependence", "message"),
+    [
+        (
+            (),
+            "all pairs",
+            "any",
+            r"secrets: 'all pairs' is not allowed; give what secret_pairs\(…\)",
+        ),
+        ((), None, "any", "secrets: None is not allowed"),
+        (
+            ("the total",),
+            THETA,
+            "any",
+            "facts: 'the total' is not allowed; give facts such as Fixed",
+        ),
+        ((), THETA, 3, "dependence: 3 is not allowed; give a Dependence, a JointLaw or a sentence"),
+    ],
+)
+def test_text_in_place_of_a_record_is_refused_with_the_way_to_write_it(
+    facts, secrets, dependence, message
+):
+    with pytest.raises(InputError, match=message) as refused:
+        Theta.of(*facts, secrets=secrets, dependence=dependence)
+    assert 'Theta(public=("…",), dependence="…", secrets="…")' in str(refused.value)
+
+
 def test_statements_say_what_they_are():
     facts = FixedTotal(2), FixedTotal(0, [0])
     theta = Theta.of(*facts, secrets=secret_pairs(*facts, people=4), dependence="any that agrees")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.conftest import HANG
+
 from countveil.explorer.server import Explorer
 
 HEADERS = {
@@ -36,7 +38,7 @@ class Reply:
 
 def request(port: int, method: str, path: str, *, body: bytes | None = None, **headers) -> Reply:
     """Send one request; keyword `Host` replaces the usual one."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.putrequest(method, path, skip_host="Host" in named)
@@ -138,5 +140,5 @@ def running(plan: Path | None) -> Iterator[Explorer]:
         yield explorer
     finally:
         explorer.stop()
-        thread.join(timeout=20)
+        thread.join(timeout=HANG)
         assert not thread.is_alive()

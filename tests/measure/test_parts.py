@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import TINY_PLAN, parts_of
+from tests.conftest import HANG, TINY_PLAN, parts_of
 
 from countveil import Release, Secure, Seeded, measure, open_engine, storage
 from countveil.errors import FolderError, Interrupted
@@ -40,7 +40,7 @@ def test_of_several_processes_one_keeps_each_part_and_the_others_know_it(tmp_pat
     ]
     for process in processes:
         process.start()
-    won = dict(results.get(timeout=60) for _ in processes)
+    won = dict(results.get(timeout=HANG) for _ in processes)
     for process in processes:
         process.join()
     assert sorted(number for numbers in won.values() for number in numbers) == list(range(40))

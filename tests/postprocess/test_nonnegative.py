@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.conftest import HANG
 from tests.postprocess.truth import (
     Family,
     every_active_set,
@@ -412,10 +413,10 @@ def test_entries_that_tie_but_for_rounding_do_not_hang():
     plain = os.environ | {"NUMBA_DISABLE_JIT": "1"}  # or it might spend the time compiling
     try:
         done = subprocess.run(
-            [sys.executable, "-c", script], timeout=30, capture_output=True, env=plain
+            [sys.executable, "-c", script], timeout=HANG, capture_output=True, env=plain
         )
     except subprocess.TimeoutExpired:
-        pytest.fail("a family of two children and one cell is not solved in 30 seconds")
+        pytest.fail("a family of two children and one cell is not solved")
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from tests.conftest import HANG
 
 from countveil.errors import LedgerError
 from countveil.privacy import ledger as ledger_module
@@ -129,7 +130,8 @@ def charge_many(path: Path, worker: int) -> None:
             assert "is left" in str(error)
 
 
-def test_concurrent_charges_are_serialised(tmp_path):
+def test_concurrent_charges_are_serialised(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_module, "_PATIENCE", HANG)
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=charge_many, args=(tmp_path, w)) for w in range(4)]
     for worker in workers:

@@ -18,7 +18,7 @@ def preset(name: str, more: str = "", top: str = "") -> Plan:
 
 def test_the_2020_preset():
     plan = preset("pl94-2020")
-    assert plan.cost == ZCDP("2.56")
+    assert plan.cost == ZCDP(Fraction(542, 339) ** 2) == ZCDP("293764/114921")  # published as 2.56
     assert len({item.query.name for item in plan.allocations}) == 11
     assert plan.neighbors == "change-one"
     assert [(item.level, item.query.name) for item in plan.invariants] == [("state", "TOTAL")]
@@ -26,7 +26,13 @@ def test_the_2020_preset():
 
 def test_the_other_presets(truth):
     housing = preset("pl94-2020-housing")
-    assert housing.cost == ZCDP("0.07")
+    assert housing.cost == ZCDP(Fraction(3379, 12343) ** 2)  # published as 0.07
+    shares = {a.level: a.cost.rho / housing.cost.rho for a in housing.allocations}
+    assert list(shares.values()) == [
+        Fraction(share) for share in ("1/205", "1/205", "7/82", "364/1025", "1759/4100", "99/820")
+    ]
+    assert list(shares) == list(housing.levels)
+    assert {a.query.name for a in housing.allocations} == {"OCCUPANCY"}  # detail only
     assert housing.unit == "housing unit"
     assert [(i.level, i.query.name) for i in housing.invariants] == [("block", "TOTAL")]
     old = preset("census-1940")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
@@ -36,11 +35,15 @@ MANY = 20_000
     ],
     ids=range(11),
 )
-def test_nesting_without_end_is_refused_at_once(text, message):
-    began = time.perf_counter()
+def test_nesting_without_end_is_refused_before_it_is_parsed(text, message, monkeypatch):
+    def never(*arguments):
+        raise AssertionError(
+            "the parser, which takes time and memory that grow with the square, ran"
+        )
+
+    monkeypatch.setattr(tomllib, "loads", never)
     with pytest.raises(PlanError, match=message) as caught:
         plan_file.parse(TINY_PLAN + text, "plan.toml")
-    assert time.perf_counter() - began < 0.5
     assert str(caught.value).startswith("plan.toml: line ")
 
 

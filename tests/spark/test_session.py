@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
+from tests.conftest import HANG
 
 from countveil.engines.spark import SparkEngine
 from countveil.engines.spark import session as sessions
@@ -217,7 +218,7 @@ def test_a_virtual_machine_that_does_not_start_has_two_causes(tmp_path):
         env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     last = ran.stderr.splitlines()[-1]

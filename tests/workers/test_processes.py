@@ -9,6 +9,7 @@ from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 
 import pytest
+from tests.conftest import HANG
 
 from countveil.errors import InputError
 from countveil.workers import Processes
@@ -75,7 +76,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, request):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(root=str(request.config.rootpath)))
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the script runs\n[2, 4, 6]\n"

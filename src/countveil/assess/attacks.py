@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from countveil.assess.candidates import among
-from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid, sign_of_sum
 from countveil.assess.evidence import LatticeLoss, joint_loss, lattice_loss
 from countveil.assess.intruder import Intruder
 from countveil.assess.joint_precision import rate, rho_with_levels_above
+from countveil.assess.probability import expectation
 from countveil.assess.risk import Risk
 from countveil.assess.targets import Attack, Target, targets_of
 from countveil.measure.strategy import mechanism_for
@@ -82,7 +83,7 @@ def marginal_risk(
     posteriors = []
     for laws in _distinct_laws(plan, level, targets):
         points, weights = joint_loss([law for law, cells in laws for _ in range(cells)], who.rows)
-        posteriors.append(float(weights @ sigmoid(who.log_odds + points)))
+        posteriors.append(expectation(weights, sigmoid(who.log_odds + points)))
     after = max(posteriors)
     return Risk("marginal risk", after / prior, posterior=after)
 
@@ -136,7 +137,7 @@ def posteriors_by_prior(
     ]
     odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
     return [
-        max(float(weights @ sigmoid(log_odds + points)) for points, weights in kinds)
+        max(expectation(weights, sigmoid(log_odds + points)) for points, weights in kinds)
         for log_odds in odds
     ]
 
@@ -186,9 +187,8 @@ def _level(plan: Plan, level: str | None) -> str:
 
 
 def _says_yes(loss: LatticeLoss, log_odds: float, tied: float) -> float:
-    odds = log_odds + loss.points
-    even = np.abs(odds) <= _ROUNDING * (abs(log_odds) + np.abs(loss.points))
-    chance = float(loss.weights @ np.where(even, tied, (odds > 0).astype(float)))
+    sign = sign_of_sum(log_odds, loss.points, rounding=_ROUNDING)
+    chance = expectation(loss.weights, np.where(sign == 0, tied, sign > 0))
     return chance if chance > _NEVER else 0.0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from countveil.assess.evidence import joint_loss, lattice_loss
+from countveil.assess.probability import as_probability
 from countveil.assess.risk import Risk, averaged
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
@@ -69,6 +70,10 @@ def _checked(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: in
     belief = np.asarray(prior, float)
     if len(cells) < 2 or belief.shape != (len(cells),) or not (belief > 0).all():
         raise InputError("cells: give two or more, and a prior above 0 for each")
+    with np.errstate(over="ignore", invalid="ignore"):
+        belief = belief / belief.sum()
+    if not (belief > 0).all():
+        raise InputError("prior: give finite numbers, none of them 0 next to the others")
     if len(set(cells)) != len(cells) or not all(0 <= c < plan.schema.cells for c in cells):
         raise InputError(
             f"cells: they must be different numbers from 0 to {plan.schema.cells - 1:,}"
@@ -77,7 +82,7 @@ def _checked(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: in
         raise InputError(
             f"truth: {truth} is not allowed; it is a number from 0 to {len(cells) - 1}"
         )
-    return np.asarray(belief / belief.sum(), np.float64)
+    return np.asarray(belief, np.float64)
 
 
 def _laws(plan: Plan, level: str, cells: Sequence[int]) -> list[Laws] | None:
@@ -109,7 +114,7 @@ def _expected_posterior(laws: Sequence[Laws], belief: FloatArray, truth: int, ro
             shifted = math.log(belief[number]) - points  # of one who is elsewhere, by symmetry
             log_product += _log_laplace(v, shifted, weights, times=False)
     log_product += _log_laplace(v, own, evidence[truth][1], times=True)
-    return float(min(1.0, _STEP * np.exp(log_product).sum()))
+    return as_probability(float(_STEP * np.exp(log_product).sum()))
 
 
 def _smooth_evidence(laws: Laws, rows: int) -> tuple[FloatArray, FloatArray]:
@@ -152,7 +157,7 @@ def _names_truth(laws: Sequence[Laws], belief: FloatArray, truth: int, rows: int
         less = up_to[np.searchsorted(other, own - slack, side="left")]
         tied = up_to[np.searchsorted(other, own + slack, side="right")] - less
         product *= less + x[:, None] * tied
-    return float(shares @ product @ weights)
+    return as_probability(float(shares @ product @ weights))
 
 
 def _lattice_evidence(laws: Laws, rows: int) -> tuple[FloatArray, FloatArray]:

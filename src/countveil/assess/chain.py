@@ -109,6 +109,8 @@ def marginal(
         here = above
     log_rest = found.log_values if number == 0 else found.log_above[number - 1][1]
     log_weights = log_forward + log_rest
+    if np.isneginf(log_weights).all():
+        raise InputError("prior: it leaves no count possible, with the target or without")
     weights = np.exp(log_weights - log_weights.max())
     where, index = np.unique(here, return_inverse=True)
     summed = np.bincount(index, weights)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.errors import InputError
-from countveil.numerics import FloatArray
+from countveil.numerics import Array, FloatArray
 
 _ROUNDING = 1e-14
 
@@ -58,3 +58,26 @@ def share_of_ties(ties: Ties) -> float:
 def sigmoid(log_odds: FloatArray) -> FloatArray:
     """Return the probability of these log-odds."""
     return np.exp(-np.logaddexp(0, -log_odds))
+
+
+def sign_of_sum(
+    first: Array | float, second: Array | float, *, rounding: float, least: float = 0.0
+) -> FloatArray:
+    """Return the sign of the sum of two log-odds; 0 is a tie, where they cancel but for rounding.
+
+    Infinite log-odds are certainty and never tie. `rounding` is relative to the size of both terms plus
+    `least`.
+    """
+    with np.errstate(over="ignore"):
+        total = np.asarray(first + second)
+    refuse_impossible(total)
+    near = np.isfinite(total) & (
+        np.abs(total) <= rounding * (np.abs(first) + np.abs(second) + least)
+    )
+    return np.where(near, 0.0, np.sign(total))
+
+
+def refuse_impossible(log_odds: Array | float) -> None:
+    """Raise if some log-odds are undefined, because neither hypothesis is possible."""
+    if np.isnan(log_odds).any():
+        raise InputError("prior: it leaves no count possible, with the target or without")

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 from countveil.assess import paper_sampler, simulated_decision, two_levels
 from countveil.assess.chain import Evidence, Step, marginal, message
-from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, refuse_impossible, share_of_ties, sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.one_level import correct_decision as decision_from_one_level
@@ -81,9 +81,9 @@ def posterior(
     else:
         weights = [intruder.log_weights(there=there) for there in (True, False)]
         log_there, log_away = logsumexp(log_evidence + np.array(weights), axis=1)
-        odds = log_there - log_away
-    if np.isnan(odds):
-        raise InputError("prior: it leaves no count possible, with the target or without")
+        with np.errstate(invalid="ignore"):
+            odds = log_there - log_away
+    refuse_impossible(odds)
     value = float(sigmoid(np.asarray(intruder.log_odds + odds)))
     return Risk("posterior", value, posterior=value, error=2 * found.error)
 

@@ -9,6 +9,7 @@ from numpy.polynomial.chebyshev import chebinterpolate, chebval
 
 from countveil.assess.decision import sigmoid
 from countveil.assess.level import Level
+from countveil.assess.probability import as_probability
 from countveil.assess.summed_noise import half_width
 from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
 from countveil.mechanisms.discrete_laplace import DiscreteLaplace
@@ -25,20 +26,28 @@ def mean_posterior(log_odds: FloatArray, losses: FloatArray, weights: FloatArray
     """
 
     def summed(at: FloatArray) -> FloatArray:
-        total = np.zeros(len(at))
+        total, whole = np.zeros(len(at)), 0.0
         for loss, weight in zip(losses, weights, strict=True):
             total += weight * sigmoid(at + loss)
-        return total
+            whole += weight
+        return total / whole  # never above 1: both sums add in the same order
 
+    settled = np.isinf(log_odds)
+    if settled.any():
+        found = sigmoid(log_odds)
+        found[~settled] = mean_posterior(log_odds[~settled], losses, weights)
+        return found
+    if not len(log_odds):
+        return np.empty(0)
     least, most = float(log_odds.min()), float(log_odds.max())
     half = (most - least) / 2 + 1e-3
     ratio = math.pi / half
     degree = math.ceil(_EXPONENTS / math.log(ratio + math.hypot(ratio, 1))) + 2
-    if degree >= len(losses) or not math.isfinite(half) or len(log_odds) <= degree:
+    if degree >= len(losses) or len(log_odds) <= degree:
         return summed(log_odds)
     middle = (most + least) / 2
     series = chebinterpolate(lambda x: summed(middle + half * x), degree)  # type: ignore[type-var]
-    return np.asarray(chebval((log_odds - middle) / half, series))
+    return as_probability(np.asarray(chebval((log_odds - middle) / half, series)))
 
 
 def first_yes(low: Level, log_odds: FloatArray, rows: int) -> FloatArray:

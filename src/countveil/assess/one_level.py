@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sigmoid, sign_of_sum
 from countveil.assess.evidence import joint_loss
 from countveil.assess.intruder import Intruder
+from countveil.assess.probability import as_probability, expectation
 from countveil.assess.risk import Risk
 from countveil.assess.unsure import Lattice, lattice, probability_above
 from countveil.errors import InputError
@@ -59,10 +60,10 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
         return Risk("marginal risk", 1.0, posterior=intruder.prior)
     if not intruder.certain:
         grid = lattice(_only(laws), intruder)
-        after = float(grid.there @ sigmoid(intruder.log_odds + grid.log_odds))
+        after = grid.average(sigmoid(intruder.log_odds + grid.log_odds))
     else:
         losses, weights = joint_loss(laws, intruder.rows)
-        after = float((weights * sigmoid(intruder.log_odds + losses)).sum())
+        after = expectation(weights, sigmoid(intruder.log_odds + losses))
     before = intruder.informed_prior
     return Risk("marginal risk", after / before if before > 0 else 1.0, posterior=after)
 
@@ -70,27 +71,30 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
 def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = True) -> Risk:
     """Return how often the release will put R' above a limit (002, section 4.2.1).
 
-    He knows all others; he will see the noisy count; the number is the probability that his posterior
-    passes `above` times his prior, while his target is there or, if not `present`, is not.
+    They know all others and will see the noisy count; the number is the probability that their
+    posterior passes `above` times their prior, while the target is there or, if not `present`, is not.
+    Where public facts rule the target out, R' is 1, as in `disclosure_risk`.
     """
     if not above > 0:
         raise InputError(f"above: {above} is not allowed; a ratio is above 0")
     before = intruder.informed_prior
-    if above * before >= 1 or before == 0:
+    if before == 0:
+        return Risk("exceedance", 1.0 if above < 1 else 0.0)
+    if above * before >= 1:
         return Risk("exceedance", 0.0)
-    limit = math.log(above * before) - math.log1p(-above * before)
+    limit = math.log(above) + math.log(before) - math.log1p(-above * before)
     if not intruder.certain:
         limit -= intruder.log_odds
         share = probability_above(noise, intruder, limit, there=present, tied=0.0)
-        return Risk("exceedance", share)
+        return Risk("exceedance", as_probability(share))
     whole = isinstance(noise, Mechanism)
 
     def passes(e: float) -> bool:
-        loss = float(noise.loss_at(e, intruder.rows))
-        return _sign(intruder.log_odds - limit, loss) > 0
+        return _sign(intruder.log_odds - limit, noise, e, intruder.rows) > 0
 
     shift = 0 if present else intruder.rows
-    return Risk("exceedance", _at_least(noise, _first(passes, whole), shift, whole))
+    share = _at_least(noise, _first(passes, whole), shift, whole)
+    return Risk("exceedance", as_probability(share))
 
 
 def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, targets: int) -> Risk:
@@ -123,11 +127,11 @@ def correct_decision(
     if not intruder.certain:
         limit = losses.bias - intruder.log_odds
         says_yes = probability_above(noise, intruder, limit, there=present, tied=tied)
-        return Risk("correct decision", says_yes if present else 1 - says_yes)
+        return Risk("correct decision", as_probability(says_yes if present else 1 - says_yes))
     prior = intruder.log_odds - losses.bias
 
-    def verdict(e: float) -> int:
-        return _sign(prior, float(noise.loss_at(e, intruder.rows)))
+    def verdict(e: float) -> float:
+        return _sign(prior, noise, e, intruder.rows)
 
     whole = isinstance(noise, Mechanism)
     # In terms of e = released - known - rows: the noise if he is there, noise - rows if not.
@@ -135,13 +139,14 @@ def correct_decision(
     yes = _at_least(noise, _first(lambda e: verdict(e) > 0, whole), shift, whole)
     yes_or_tie = _at_least(noise, _first(lambda e: verdict(e) >= 0, whole), shift, whole)
     says_yes = tied * yes_or_tie + (1 - tied) * yes
-    return Risk("correct decision", says_yes if present else 1 - says_yes)
+    return Risk("correct decision", as_probability(says_yes if present else 1 - says_yes))
 
 
-def _sign(prior: float, loss: float) -> int:
-    """Return the sign of prior + loss; 0 where they cancel but for rounding."""
-    odds = prior + loss
-    return 0 if abs(odds) <= _ROUNDING * (abs(prior) + abs(loss)) else (1 if odds > 0 else -1)
+def _sign(log_odds: float, noise: Law, e: float, rows: int) -> float:
+    """Return the sign of the odds once the noise e is seen; 0 where they are even but for rounding."""
+    with np.errstate(over="ignore"):  # beyond the largest double the noise has settled it
+        loss = noise.loss_at(e, rows)
+    return float(sign_of_sum(log_odds, loss, rounding=_ROUNDING))
 
 
 def _only(laws: Sequence[Law]) -> Law:

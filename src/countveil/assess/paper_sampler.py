@@ -16,6 +16,7 @@ from scipy.special import bdtrc
 from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
+from countveil.assess.probability import as_probability
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import SummedNoise, half_width
 from countveil.errors import InputError
@@ -85,7 +86,7 @@ def correct_decision(
         share = up / (up + down)
         yes = _decided(share, draws)
         says_yes += of_sum * float(of_parents @ yes @ of_lows)
-    value = says_yes if present else 1 - says_yes
+    value = as_probability(says_yes if present else 1 - says_yes)
     return Risk("correct decision, the paper's sampler", value)
 
 

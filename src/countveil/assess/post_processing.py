@@ -9,6 +9,7 @@ import numpy as np
 from countveil.assess.decision import sigmoid
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
+from countveil.assess.probability import expectation
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition, SummedNoise, half_width
 from countveil.errors import InputError
@@ -50,7 +51,7 @@ def illustrated_risk(
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = np.log(laws[0]) - np.log(laws[1])
     possible = laws[0] > 0
-    after = float(laws[0][possible] @ sigmoid(intruder.log_odds + log_ratio[possible]))
+    after = expectation(laws[0][possible], sigmoid(intruder.log_odds + log_ratio[possible]))
     return Risk("marginal risk", after / intruder.prior, posterior=after)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from countveil.assess.chain import Step, message
-from countveil.assess.decision import Ties, share_of_ties
+from countveil.assess.decision import Ties, refuse_impossible, share_of_ties, sign_of_sum
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.lowest_count import first_yes, mean_posterior, probability_from
+from countveil.assess.probability import as_probability
 from countveil.assess.risk import Risk, averaged
 from countveil.errors import InputError
 from countveil.mechanisms.discrete_laplace import DiscreteLaplace
@@ -32,7 +33,7 @@ def correct_decision(
     yes = _says_yes(
         levels[0], intruder.log_odds + added, intruder.rows, present, share_of_ties(ties)
     )
-    right = yes if present else 1 - yes
+    right = as_probability(yes if present else 1 - yes)
     return averaged("correct decision", right)
 
 
@@ -44,9 +45,8 @@ def _says_yes(
         points, chances = low.noise.privacy_loss(rows)
         yes = np.zeros(len(log_odds))
         for point, chance in zip(points if present else -points, chances, strict=True):
-            odds = log_odds + point
-            even = _even(odds, log_odds, np.asarray(point))
-            yes += chance * np.where(even, tied, (odds > 0).astype(float))
+            sign = sign_of_sum(log_odds, point, rounding=_ROUNDING, least=1.0)
+            yes += chance * np.where(sign == 0, tied, sign > 0)
         return yes
     shift = 0 if present else rows
     first = first_yes(low, log_odds, rows)
@@ -55,14 +55,11 @@ def _says_yes(
     for offset in (-1, 0):
         at = np.where(np.isfinite(first), first + offset, 0.0)
         loss = low.noise.loss_at(at, rows)
-        even = np.isfinite(first) & _even(log_odds + loss, log_odds, loss)
+        sign = sign_of_sum(log_odds, loss, rounding=_ROUNDING, least=1.0)
+        even = np.isfinite(first) & (sign == 0)
         mass = np.exp(low.noise.log_pmf(at + shift))
         yes = yes + np.where(even, mass * (tied - (1.0 if offset == 0 else 0.0)), 0.0)
     return np.asarray(yes)
-
-
-def _even(odds: FloatArray, log_odds: FloatArray, loss: FloatArray) -> FloatArray:
-    return np.asarray(np.abs(odds) <= _ROUNDING * (np.abs(log_odds) + np.abs(loss) + 1))
 
 
 def expected_posterior(
@@ -102,7 +99,9 @@ def log_odds_above(
         if key not in seen:
             above, below = key[: len(observed)], key[len(observed) :]
             found = message(steps_of(above, below), points)
-            seen[key] = float(found.log_values[0] - found.log_values[1])
+            with np.errstate(invalid="ignore"):  # neither is possible: refused
+                seen[key] = float(found.log_values[0] - found.log_values[1])
+            refuse_impossible(seen[key])
         added[draw] = seen[key]
     return added
 

@@ -134,6 +134,8 @@ def _cross_fitted(seen: IntArray, who: Intruder) -> tuple[float, float]:
         [_mean_posterior(np.delete(counts, at, axis=2).sum(axis=2), who) for at in range(_BLOCKS)]
     )
     value = _BLOCKS * whole - (_BLOCKS - 1) * float(left_out.mean())
+    # The correction extrapolates and may leave [0, 1]; the nearer end is the better estimate.
+    value = min(1.0, max(0.0, value))
     error = math.sqrt((_BLOCKS - 1) * float(left_out.var()))
     return value, error
 

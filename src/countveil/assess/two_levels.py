@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import ndtr
 
-from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties
+from countveil.assess.decision import EVEN, Losses, Ties, share_of_ties, sign_of_sum
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.lowest_count import first_yes, mean_posterior, probability_from
 from countveil.assess.near_ties import Tie, canonical, resolved
 from countveil.assess.parent_prior import Exactly
+from countveil.assess.probability import as_probability, expectation
 from countveil.assess.risk import Risk
 from countveil.assess.summed_noise import Addition
 from countveil.assess.upper_level import Table, can_tie, log_odds_above, tabulated
@@ -49,7 +50,8 @@ def correct_decision(
     if error is not None:
         # He may also change his mind one step of the lattice too early or too late.
         error += float(np.exp(low.noise.log_pmf(0)))
-    return Risk("correct decision", value if present else 1 - value, error=error)
+    right = as_probability(value if present else 1 - value)
+    return Risk("correct decision", right, error=error)
 
 
 def expected_posterior(
@@ -62,7 +64,7 @@ def expected_posterior(
 
     def averaged(table: Table) -> float:
         odds = intruder.log_odds + table.log_odds.ravel()
-        return float(table.weights.ravel() @ mean_posterior(odds, losses, weights))
+        return expectation(table.weights.ravel(), mean_posterior(odds, losses, weights))
 
     value, error = _twice(low, high, truth, intruder, siblings, averaged, smooth=True)
     return Risk("posterior", value, posterior=value, error=error)
@@ -94,7 +96,7 @@ def decision_changes(
     intruder: Intruder,
     siblings: Addition = "convolution",
 ) -> tuple[float, float]:
-    """Return how often the upper level mends a wrong decision, and how often it spoils a right one."""
+    """Return how often the upper level corrects a decision, and how often it spoils a right one."""
     present = truth[0] != intruder.known
     table = tabulated(low, high, truth, intruder, siblings)
     with_both = first_yes(low, intruder.log_odds + table.log_odds, intruder.rows)
@@ -103,8 +105,8 @@ def decision_changes(
     between = probability_from(low, np.minimum(with_both, alone), shift) - probability_from(
         low, np.maximum(with_both, alone), shift
     )
-    more_yes = float((table.weights * np.where(with_both < alone, between, 0.0)).sum())
-    more_no = float((table.weights * np.where(with_both > alone, between, 0.0)).sum())
+    more_yes = expectation(table.weights, np.where(with_both < alone, between, 0.0))
+    more_no = expectation(table.weights, np.where(with_both > alone, between, 0.0))
     return (more_yes, more_no) if present else (more_no, more_yes)
 
 
@@ -145,18 +147,16 @@ def _says_yes(
     if table.thinned and isinstance(low.noise, DiscreteGaussian) and low.noise.sigma2 > 400:
         rate = float(1 / (2 * low.noise.sigma2))
         e = -log_odds / (2 * rate * intruder.rows) - intruder.rows / 2
-        return float((table.weights * ndtr(-(e + shift) * math.sqrt(2 * rate))).sum())
+        return expectation(table.weights, ndtr(-(e + shift) * math.sqrt(2 * rate)))
     first = first_yes(low, log_odds, intruder.rows)
     yes = probability_from(low, first, shift)
     # Just before the first yes the odds may be even, or just at it, but for rounding.
-    total = float((table.weights * yes).sum())
     signs: dict[Tie, int] = {}
     for offset in (-1, 0):
         at = first + offset
         finite = np.isfinite(at) & np.isfinite(log_odds)
         loss = low.noise.loss_at(np.where(finite, at, 0.0), intruder.rows)
-        odds = np.where(finite, log_odds, 1.0)
-        near = finite & (np.abs(odds + loss) <= _ROUNDING * (np.abs(odds) + np.abs(loss) + 1))
+        near = finite & (sign_of_sum(log_odds, loss, rounding=_ROUNDING, least=1.0) == 0)
         for i, j in np.argwhere(near):
             mass = float(np.exp(low.noise.log_pmf(at[i, j] + shift)))
             if table.weights[i, j] * mass < 1e-18:
@@ -167,8 +167,8 @@ def _says_yes(
             if tie not in signs:
                 signs[tie] = resolved(tie, low, high, intruder, siblings, losses)
             decided = {1: 1.0, -1: 0.0, 0: share_of_ties(ties)}[signs[tie]]
-            total += float(table.weights[i, j]) * mass * (decided - (1.0 if offset == 0 else 0.0))
-    return total
+            yes[i, j] += mass * (decided - (1.0 if offset == 0 else 0.0))
+    return expectation(table.weights, as_probability(yes))
 
 
 def _says_yes_by_loss(
@@ -182,14 +182,14 @@ def _says_yes_by_loss(
 ) -> float:
     """Return how often he says yes where the lowest count can say a few things only."""
     points, chances = low.noise.privacy_loss(intruder.rows)
-    total = 0.0
+    yes = np.zeros_like(log_odds)
     for point, chance in zip(points if present else -points, chances, strict=True):
-        odds = log_odds + point
-        near = np.abs(odds) <= _ROUNDING * (np.abs(log_odds) + abs(point) + 1)
-        says = np.where(near, share_of_ties(ties), (odds > 0).astype(float))
+        sign = sign_of_sum(log_odds, point, rounding=_ROUNDING, least=1.0)
+        near = sign == 0
+        says = np.where(near, share_of_ties(ties), sign > 0)
         if can_tie(low, high):
             # Only a small x2* is exactly a tie; the others come as near to one as doubles can tell.
             more = near & (table.parents > intruder.known)[:, None]
             says = np.where(more, 1.0 if point > 0 else 0.0, says)
-        total += float(chance * (table.weights * says).sum())
-    return total
+        yes += chance * says
+    return expectation(table.weights, as_probability(yes))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
+from countveil.assess.decision import refuse_impossible, sign_of_sum
 from countveil.assess.intruder import Intruder
+from countveil.assess.probability import as_probability, expectation
+from countveil.errors import InputError
 from countveil.mechanisms.law import Law, Mechanism
 from countveil.numerics import FloatArray
 
@@ -29,7 +32,14 @@ class Lattice:
     def log_ratio(noise: Law, intruder: Intruder, released: FloatArray) -> FloatArray:
         """Return log P(released | there) - log P(released | away)."""
         there, away = _log_mixtures(noise, intruder, released)
-        return there - away
+        with np.errstate(invalid="ignore"):  # neither is possible: refused
+            found = there - away
+        refuse_impossible(found)
+        return found
+
+    def average(self, values: FloatArray) -> float:
+        """Return the average of some values over what may be released with the target there."""
+        return expectation(self.there, values) if self.there.any() else 0.0
 
 
 def _grid(noise: Law, intruder: Intruder) -> FloatArray:
@@ -46,8 +56,7 @@ def lattice(noise: Law, intruder: Intruder) -> Lattice:
     released = _grid(noise, intruder)
     log_there, log_away = _log_mixtures(noise, intruder, released)
     there, away = np.exp(log_there), np.exp(log_away)
-    with np.errstate(invalid="ignore"):
-        shares = [np.nan_to_num(law / law.sum()) for law in (there, away)]
+    shares = [law / law.sum() if law.any() else law for law in (there, away)]
     return Lattice(shares[0], shares[1], log_there - log_away)
 
 
@@ -58,22 +67,25 @@ def probability_above(
 
     Jumps are found between points of a grid and then exactly, so that wide noise is no less right.
     """
+    weights = np.exp(intruder.log_weights(there=there))
+    if not weights.any():
+        raise InputError(
+            f"present: {there} is not allowed; by at_least and at_most the target "
+            f"{'cannot' if there else 'must'} be there; use present={not there}"
+        )
     grid = _grid(noise, intruder)
 
     def sign(at: FloatArray) -> FloatArray:
-        away = Lattice.log_ratio(noise, intruder, at) - limit
-        near = np.abs(away) <= _ROUNDING * (abs(limit) + np.abs(away) + 1)
-        return np.where(near, 0.0, np.sign(away))
+        log_ratio = Lattice.log_ratio(noise, intruder, at)
+        return sign_of_sum(log_ratio, -limit, rounding=_ROUNDING, least=1.0)
 
     signs = sign(grid)
     whole = isinstance(noise, Mechanism)
     total, counts = 0.0, intruder.counts(there=there)
-    weights = np.exp(intruder.log_weights(there=there))
-    weights = weights / weights.sum()
 
     def up_to(at: float) -> float:
         """Return P(released ≤ at)."""
-        return float(weights @ noise.cdf(at - counts))
+        return expectation(weights, as_probability(noise.cdf(at - counts)))
 
     shares = {1.0: 1.0, 0.0: tied, -1.0: 0.0}
     before, here = 0.0, float(signs[0])

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from countveil.assess.chain import end_weights
+from countveil.assess.decision import refuse_impossible
 from countveil.assess.intruder import Intruder
 from countveil.assess.level import Level
 from countveil.assess.parent_prior import Flat
@@ -110,12 +111,11 @@ def log_odds_above(
         wider = np.concatenate([parents[0] - np.arange(rows, 0, -1), parents])
         log_sums = _log_sums(low, high, wider, sums, away, siblings, coarser)
         return _bounded(log_sums[: len(parents)] - log_sums[rows:], low, high, parents, intruder)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # neither is possible: refused
         found = _log_sums(low, high, parents, sums, there, siblings, coarser) - _log_sums(
             low, high, parents, sums, away, siblings, coarser
         )
-    # Where the prior rules out both, or neither can be, he learns nothing.
-    found = np.where(np.isnan(found), 0.0, found)
+    refuse_impossible(found)
     return _bounded(found, low, high, parents, intruder)
 
 

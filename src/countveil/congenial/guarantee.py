@@ -17,6 +17,12 @@ from countveil.errors import InputError
 from countveil.numerics import Exact, exact, positive
 from countveil.privacy.costs import ZCDP
 
+_RECORDS = {
+    "facts": "facts such as FixedTotal(…)",
+    "dependence": "a Dependence, a JointLaw or a sentence",
+    "secrets": "what secret_pairs(…) returns",
+}
+
 
 class Described(Protocol):
     """Anything that says what it is in a sentence."""
@@ -38,8 +44,9 @@ class Theta:
     @classmethod
     def of(cls, *facts: Fact, secrets: Described, dependence: Dependence | JointLaw | str) -> Theta:
         """Describe it from the records themselves."""
-        assumed = dependence if isinstance(dependence, str) else dependence.sentence
-        return cls(tuple(fact.sentence for fact in facts), assumed, secrets.sentence)
+        assumed = dependence if isinstance(dependence, str) else _said("dependence", dependence)
+        public = tuple(_said("facts", fact) for fact in facts)
+        return cls(public, assumed, _said("secrets", secrets))
 
     @property
     def sentence(self) -> str:
@@ -217,3 +224,14 @@ def _not_negative(value: Exact, name: str) -> Fraction:
 
 def _shown(value: Fraction) -> str:
     return str(value) if value.denominator < 10**6 else f"{float(value):.6g}"
+
+
+def _said(name: str, item: Described) -> str:
+    """Return what a record says of itself; refuse what says nothing, such as plain text."""
+    sentence = getattr(item, "sentence", None)
+    if not isinstance(sentence, str):
+        raise InputError(
+            f"{name}: {item!r} is not allowed; give {_RECORDS[name]}, or write the sentences yourself: "
+            f'Theta(public=("…",), dependence="…", secrets="…")'
+        )
+    return sentence

@@ -1,6 +1,7 @@
 """What papers 002 and 000 take from the 2020 census: Table 1's budget, and noise of variance 1/(2 rho).
 
-The noise is that of add-remove neighbours, as in the papers; the census itself uses change-one ones.
+The papers share out rho = 2.56, which is the census's (542/339)² = 2.5562, rounded. The noise is that
+of add-remove neighbours, as in the papers; the census itself uses change-one ones.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ COLUMNS = ("US", "State", "County", "Tract", "OBG", "Block")
 
 @cache
 def plan() -> Plan:
-    """Return the plan of Table 1: the 2020 redistricting preset with the papers' neighbours."""
+    """Return the plan of Table 1: the 2020 redistricting preset with the papers' rho and neighbours."""
     return Plan.parse(
         'invariants = []\n[release]\ntitle = "Table 1 of paper 002"\npreset = "pl94-2020"\n'
-        'neighbors = "add-remove"\n'
+        'neighbors = "add-remove"\n[budget]\nrho = "2.56"\n'
     )
 
 

@@ -1,8 +1,10 @@
 """Several attributes, repeated publication and growing data."""
 
+import itertools
 import math
 from functools import partial
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,16 +58,16 @@ def test_releases_in_sequence_have_two_losses_each(tables):
     losses = [Loss(0.5), Loss(0.25), Loss(0.5), Loss(1.0)]
     found = homogeneity.sequential(tables, losses=losses, mechanism=Laplace)
     assert [release.attribute for release in found] == ["condition", "smokes", "income"]
-    assert [release.least.epsilon for release in found] == [0.75, 1.0, 1.5]
-    assert [release.most.epsilon for release in found] == [0.75, 1.25, 2.25]
-    assert found[2].at_least.value == local(tables[2], Laplace(1.5)).value
-    assert found[2].at_most.value == local(tables[2], Laplace(2.25)).value
+    assert [release.smaller_loss.epsilon for release in found] == [0.75, 1.0, 1.5]
+    assert [release.larger_loss.epsilon for release in found] == [0.75, 1.25, 2.25]
+    assert found[2].risk_at_smaller_loss.value == local(tables[2], Laplace(1.5)).value
+    assert found[2].risk_at_larger_loss.value == local(tables[2], Laplace(2.25)).value
     each = [local(tables[0], Laplace(0.75)), local(tables[1], Laplace(1.25))]
     largest = np.max([risk.cells for risk in each], axis=0)
-    assert found[1].overall_at_most.value == pytest.approx(largest.mean())
+    assert found[1].overall_at_larger_loss.value == pytest.approx(largest.mean())
     for how in ("max", "sum"):
         rising = homogeneity.sequential(tables, losses=losses, mechanism=Laplace, how=how)
-        overall = [release.overall_at_most.value for release in rising]
+        overall = [release.overall_at_larger_loss.value for release in rising]
         assert overall == sorted(overall)
     with pytest.raises(InputError, match="2 came for 3 attributes; give one for the identifiers"):
         homogeneity.sequential(tables, losses=losses[:2], mechanism=Laplace)
@@ -74,17 +76,66 @@ def test_releases_in_sequence_have_two_losses_each(tables):
 def test_the_composition_is_an_argument(tables):
     losses = [Loss(0.01)] * 4
     given = {"losses": losses, "mechanism": Laplace}
-    added = homogeneity.sequential(tables, **given)[-1].most
+    added = homogeneity.sequential(tables, **given)[-1].larger_loss
     assert added == Loss(0.04)
     many = [Loss(0.01)] * 1000
     advanced = homogeneity.advanced(slack=1e-6)(many)
     drift = 1000 * 0.01 * (math.exp(0.01) - 1) / (math.exp(0.01) + 1)
-    assert advanced.epsilon == pytest.approx(drift + math.sqrt(2 * math.log(1e6) * 1000 * 1e-4))
+    tail = math.log(math.e + math.sqrt(1000 * 1e-4) / 1e-6)  # below log(1e6): losses are small
+    assert advanced.epsilon == pytest.approx(drift + math.sqrt(2 * tail * 1000 * 1e-4))
     assert advanced.delta == pytest.approx(1e-6)
     concentrated = homogeneity.concentrated(delta=1e-6)(many)
     assert concentrated == Loss(ZCDP("0.05").epsilon("1e-6"), 1e-6)
     assert concentrated.epsilon < advanced.epsilon < homogeneity.basic(many).epsilon
     assert homogeneity.advanced(slack=1e-6)(losses) == homogeneity.concentrated(delta=1e-6)(losses)
+
+
+def tight_delta(kinds: dict[str, int], epsilon: float) -> mpmath.mpf:
+    """Return the smallest delta of so many releases of each epsilon, exactly (their Theorem 3.3).
+
+    The worst releases are randomized responses, each true with odds e^ε: delta is the sum over how many
+    of each kind are true of what passes e^epsilon times the probability under the other answer.
+    """
+    total = mpmath.mpf(0)
+    for trues in itertools.product(*(range(times + 1) for times in kinds.values())):
+        ways = math.prod(
+            math.comb(times, true) for times, true in zip(kinds.values(), trues, strict=True)
+        )
+        lead = sum(
+            (2 * true - times) * mpmath.mpf(one)
+            for (one, times), true in zip(kinds.items(), trues, strict=True)
+        )
+        total += ways * max(mpmath.exp(lead / 2) - mpmath.exp(epsilon - lead / 2), 0)
+    halves = [(2 * mpmath.cosh(mpmath.mpf(one) / 2)) ** times for one, times in kinds.items()]
+    return total / math.prod(halves)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "slack", "epsilon"),
+    [
+        ({"0.05": 200}, "1e-5", "3.591"),
+        ({"0.01": 1000}, "1e-6", "1.6415"),
+        ({"0.1": 30, "0.2": 10}, "1e-4", "3.9052"),
+        ({"0.5": 100}, "1e-5", None),
+        ({"2": 40, "0.3": 3}, "1e-3", None),
+    ],
+)
+def test_advanced_composition_is_the_theorem_s_and_holds(kinds, slack, epsilon):
+    """All three terms, to many digits; and the promise against the exact composition."""
+    losses = [Loss(float(one)) for one, times in kinds.items() for _ in range(times)]
+    found = homogeneity.advanced(slack=float(slack))(losses)
+    with mpmath.workdps(60):
+        each = [(mpmath.mpf(one), times) for one, times in kinds.items()]
+        squares = sum(times * one**2 for one, times in each)
+        drift = sum(times * one * mpmath.expm1(one) / (mpmath.exp(one) + 1) for one, times in each)
+        tails = (mpmath.e + mpmath.sqrt(squares) / mpmath.mpf(slack), 1 / mpmath.mpf(slack))
+        terms = [drift + mpmath.sqrt(2 * squares * mpmath.log(tail)) for tail in tails]
+        terms.append(sum(times * one for one, times in each))
+        assert found.epsilon == pytest.approx(float(min(terms)), rel=1e-12)
+        assert tight_delta(kinds, found.epsilon * (1 + 1e-12)) <= mpmath.mpf(slack)
+    if epsilon is not None:
+        assert terms[0] < min(terms[1:])  # the middle term is the smallest of them
+        assert found.epsilon == pytest.approx(float(epsilon), abs=6e-4)
 
 
 def test_composition_of_gaussian_losses():

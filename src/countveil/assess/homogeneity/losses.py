@@ -39,7 +39,8 @@ def basic(losses: Sequence[Loss]) -> Loss:
 def advanced(slack: float) -> Composition:
     """Return advanced composition with `slack` added to delta (Kairouz, Oh & Viswanath 2015).
 
-    epsilon = Σ ε (e^ε - 1)/(e^ε + 1) + sqrt(2 log(1/slack) Σ ε²), or the sum where that is smaller;
+    Theorem 3.5: epsilon is the smallest of Σ ε and, with drift = Σ ε (e^ε - 1)/(e^ε + 1),
+    drift + sqrt(2 log(e + sqrt(Σ ε²)/slack) Σ ε²) and drift + sqrt(2 log(1/slack) Σ ε²);
     delta = 1 - (1 - slack) Π (1 - δ).
     """
     _refuse_no_probability("slack", slack)
@@ -47,9 +48,11 @@ def advanced(slack: float) -> Composition:
     def compose(losses: Sequence[Loss]) -> Loss:
         drift = sum(item.epsilon * math.tanh(item.epsilon / 2) for item in losses)
         squares = sum(item.epsilon**2 for item in losses)
-        epsilon = drift + math.sqrt(-2 * math.log(slack) * squares)
+        log_slack = min(-math.log(slack), math.log(math.e + math.sqrt(squares) / slack))
+        plain = basic(losses)
+        epsilon = min(plain.epsilon, drift + math.sqrt(2 * log_slack * squares))
         kept = math.log1p(-slack) + sum(math.log1p(-item.delta) for item in losses)
-        return _smaller(basic(losses), Loss(epsilon, -math.expm1(kept)))
+        return _smaller(plain, Loss(epsilon, -math.expm1(kept)))
 
     return compose
 

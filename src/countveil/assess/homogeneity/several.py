@@ -12,6 +12,7 @@ from countveil.assess.homogeneity.families import Family, law_at
 from countveil.assess.homogeneity.losses import Composition, Loss, basic
 from countveil.assess.homogeneity.measures import HomogeneityRisk, measured
 from countveil.assess.homogeneity.table import Table, refuse_different_cells
+from countveil.assess.probability import expectation
 from countveil.errors import InputError
 from countveil.mechanisms.law import Law
 from countveil.numerics import FloatArray
@@ -21,17 +22,19 @@ from countveil.numerics import FloatArray
 class Release:
     """The release of one more attribute: its loss lies between two bounds (footnote 3 of 004).
 
-    `least` is what was spent on the identifiers and on this attribute, `most` what was spent on all so
-    far. Each has the risk of this attribute, and that of all so far. Risk need not rise with the loss.
+    `smaller_loss` is what was spent on the identifiers and on this attribute, `larger_loss` what was
+    spent on everything so far. At each of them there is the risk of this attribute, and the `overall`
+    risk of all attributes so far. The two risks do not bound the risk in between: risk need not rise
+    with the loss.
     """
 
     attribute: str
-    least: Loss
-    most: Loss
-    at_least: HomogeneityRisk
-    at_most: HomogeneityRisk
-    overall_at_least: HomogeneityRisk
-    overall_at_most: HomogeneityRisk
+    smaller_loss: Loss
+    larger_loss: Loss
+    risk_at_smaller_loss: HomogeneityRisk
+    risk_at_larger_loss: HomogeneityRisk
+    overall_at_smaller_loss: HomogeneityRisk
+    overall_at_larger_loss: HomogeneityRisk
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,8 +81,9 @@ def sequential(
 ) -> tuple[Release, ...]:
     """Return the risk of attributes released one after the other.
 
-    `losses` begins with what is spent on the identifiers alone, then has one for each attribute. He
-    knows the identifiers of his target; he sees all releases so far.
+    `losses` begins with what is spent on the identifiers alone, then has one for each attribute. The
+    intruder knows the identifiers of the target and sees all releases so far. The loss of a release
+    lies between two bounds; each result has the risk at both, and these are no bounds of the risk.
     """
     refuse_different_cells(tables)
     if len(losses) != len(tables) + 1:
@@ -155,7 +159,7 @@ def _together(
     weights = table.sizes if weighted else np.ones(len(table.sizes))
     return HomogeneityRisk(
         measure=f"{how} of {each[0].measure}",
-        value=float(combined @ weights / weights.sum()),
+        value=expectation(weights, combined),
         audience="internal",
         cells=combined,
     )
