@@ -243,7 +243,7 @@ def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
         assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == len(
             TINY_PEOPLE
         )
-    query = "SELECT *, 1 AS __countveil_row FROM read_csv('people.csv')"
+    query = "SELECT *, 1 AS __countveil_row FROM read_csv('people.csv', all_varchar = true)"
     tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
     with pytest.raises(RecordsError, match="columns that begin with __countveil_ are reserved"):
         open_engine(engine).tabulate(Plan.load(tiny))

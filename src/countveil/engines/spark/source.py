@@ -51,6 +51,7 @@ class SparkSource:
     kind: Kind
     ordered: bool
     max_rows: int | None
+    real_ids: tuple[str, ...]
     show_values: bool
     lines: Lines | None = None
 
@@ -209,7 +210,8 @@ def _of(
     wanted |= {name: sql.col(name) for name in (BLOCK, ROW) if ordered}
     frame = plain.select(*(value.alias(name) for name, value in wanted.items()))
     max_rows = None if records.person_id is None else records.max_rows or 1
-    return SparkSource(frame, label, kind, ordered, max_rows, show_values)
+    real_ids = tuple(records.real_ids)
+    return SparkSource(frame, label, kind, ordered, max_rows, real_ids, show_values)
 
 
 def _whole(column: Column, kind: DataType) -> Column:
