@@ -36,6 +36,7 @@ from countveil.engines.query.tree import (
     select,
 )
 
+_INTEGERS = words("BIGINT HUGEINT INTEGER SMALLINT TINYINT")
 _NUMBERS = words(
     """
     BIGINT DOUBLE HUGEINT INTEGER SMALLINT TINYINT UBIGINT UHUGEINT UINTEGER USMALLINT UTINYINT VARCHAR
@@ -117,7 +118,8 @@ class Scope:
         for number in range(len(self.entries) - 1, -1, -1):
             entry = self.entries[number]
             if str(entry["key"]).lower() == name:
-                return entry["value"], Scope(self.entries[:number])
+                recursive = _query_of(entry["value"])["type"] == "RECURSIVE_CTE_NODE"
+                return entry["value"], Scope(self.entries[: number + recursive])
         return None
 
 
@@ -134,11 +136,18 @@ class Judge:
     label: str
     ask: Callable[[str], list[tuple[Any, ...]]]
     _views: dict[str, Tree] = field(default_factory=dict)
-    _sources: dict[tuple[int, Scope], frozenset[str]] = field(default_factory=dict)
+    _sources: dict[tuple[int, ...], frozenset[str]] = field(default_factory=dict)
+    _rows: dict[tuple[Any, ...], Rows] = field(default_factory=dict)
     uses_public: bool = False
 
     def judge(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
         """Return what a query yields; raise `Together` where people's rows depend on each other."""
+        key = (id(node), amounts, *map(id, scope.entries))  # a name may stand in many places
+        if key not in self._rows:
+            self._rows[key] = self._judged(node, scope, amounts)
+        return self._rows[key]
+
+    def _judged(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
         sources = self.sources(node, scope)
         if not sources:
             return Rows(sources)
@@ -160,7 +169,7 @@ class Judge:
             return frozenset[str]().union(*(self.sources(part, scope) for part in tree))
         if not isinstance(tree, dict) or tree.get("class") == "CONSTANT":
             return frozenset()
-        key = (id(tree), scope)
+        key = (id(tree), *map(id, scope.entries))
         if key not in self._sources:
             self._sources[key] = frozenset()  # a recursive query refers to itself
             self._sources[key] = self._read(tree, scope)
@@ -272,9 +281,7 @@ class Judge:
                 parts = [str(name).lower() for name in part["column_names"]]
                 if parts[-1] in POSITIONS:
                     raise Together(f"the column {parts[-1]}, the place of a row among others,")
-                whole = any(amounts) and parts[-1] in tables
-                if whole or any(name in columns for columns in amounts for name in parts):
-                    raise Together("an expression or a condition on a column of counts")
+                _refuse_amounts(part, amounts, tables)
             elif kind == "STAR" and any(amounts):
                 raise Together("an expression over all columns, the counts among them,")
 
@@ -328,9 +335,10 @@ class Judge:
         name, options = function["function_name"].lower(), options_of(function)
         if table.get("with_ordinality") not in (*_EMPTY, "WITHOUT_ORDINALITY"):
             raise Together("WITH ORDINALITY, the place of a row among others,")
+        if name not in READERS:
+            raise Together("a sub-query over records")
         files = files_of(function) or []
-        typed = "columns" in options or _is_true(options.get("all_varchar"))
-        if not typed and "parquet" not in name and "objects" not in name:
+        if "parquet" not in name and "objects" not in name and not _is_typed(options):
             raise Together(_guessed(files[0]))
         for option in options:
             skips = option == "skip" and _is_true(options.get("header"))
@@ -385,10 +393,12 @@ class Judge:
         own, other = ("left", "right") if left else ("right", "left")
         kinds = ("INNER", "LEFT", "SEMI", "ANTI") if left else ("INNER", "RIGHT")
         if table["ref_type"] not in ("REGULAR", "CROSS", "NATURAL"):
-            raise Together(f"a {table['ref_type']} join")
+            raise Together(f"{table['ref_type']} JOIN")
         if table["join_type"] not in kinds:
-            raise Together(f"a {table['join_type']} join that keeps rows of the public table")
+            raise Together(f"{table['join_type']} JOIN, which keeps rows of the public table,")
         names = _table_names(table) if amounts else frozenset()
+        for part in nodes(table[other]) if amounts else ():
+            _refuse_amounts(part, (amounts,), names)  # it may be lateral
         self._row_wise(table.get("condition"), scope, (amounts,), names)
         if any(str(name).lower() in amounts for name in table.get("using_columns", [])):
             raise Together("a join on a column of counts")
@@ -435,8 +445,9 @@ class Judge:
             types = [[row[1] for row in self.ask(f"DESCRIBE {text}")] for text in keys]
         except duckdb.BinderException:
             return False
-        if types[0] != types[1]:  # compared after a conversion, by which keys may become equal
-            return False
+        for mine, theirs in zip(*types, strict=True):
+            if mine != theirs and not {mine, theirs} <= _INTEGERS:
+                return False  # compared after a conversion, by which keys may become equal
         names = [f"c{number}" for number in range(len(pairs))]
         twice = (
             f"SELECT {', '.join(names)}, count(*) FROM ({keys[1]}) "
@@ -444,6 +455,16 @@ class Judge:
             f"GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
         )
         return not self.ask(twice)
+
+
+def _refuse_amounts(part: Tree, amounts: tuple[Columns, ...], tables: frozenset[str]) -> None:
+    """Refuse a reference to a count, or to a whole row that holds one."""
+    if part.get("class") != "COLUMN_REF":
+        return
+    parts = [str(name).lower() for name in part["column_names"]]
+    whole = any(amounts) and parts[-1] in tables
+    if whole or any(name in columns for columns in amounts for name in parts):
+        raise Together("an expression or a condition on a column of counts")
 
 
 def _known(node: Tree, keys: frozenset[str]) -> None:
@@ -455,7 +476,8 @@ def _known(node: Tree, keys: frozenset[str]) -> None:
 
 def _query_of(expression: Tree) -> Tree:
     """Return the query of a common table expression; versions of DuckDB write it differently."""
-    return dict(expression.get("query_node") or expression["query"]["node"])
+    query: Tree = expression.get("query_node") or expression["query"]["node"]
+    return query
 
 
 def _projection(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
@@ -494,7 +516,8 @@ def _projection(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str |
 def _grouping(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
     """Return the same for a GROUP BY; it must be the plain one that makes the column of counts."""
     if not amounts or amounts.but:
-        raise Together("GROUP BY" if node["group_expressions"] else "an aggregate")
+        plain = any(_has_aggregate(item) for item in node["select_list"])
+        raise Together("an aggregate" if plain and not node["group_expressions"] else "GROUP BY")
     if len(node["group_sets"]) > 1:
         raise Together("GROUPING SETS")
     origins, expressions = list[str](), list[Any]()
@@ -635,6 +658,17 @@ def _none_of(expression: Tree, tables: frozenset[str], columns: list[str]) -> bo
     return found is not None and not any(
         parts[0] in tables or parts[0] in columns for parts in found
     )
+
+
+def _is_typed(options: dict[str, Tree]) -> bool:
+    """Whether the types of a text file are stated, and no format of dates is left to guess."""
+    if _is_true(options.get("all_varchar")):
+        return True
+    if "columns" not in options:
+        return False
+    types = [str(constant(part)).upper() for part in nodes(options["columns"])]
+    dated = any("DATE" in kind or "TIME" in kind for kind in types)
+    return not dated or _is_false(options.get("auto_detect"))
 
 
 def _guessed(file: str) -> str:
