@@ -260,6 +260,100 @@ def test_blank_and_nan_persons_are_nobody(engine, tiny):
             open_engine(engine).tabulate(Plan.load(tiny))
 
 
+BLANKS = [" ", "\u00a0", "\t", "\u200b", " \ufeff\u3000", "\u2060", "\u2800", "\x00\x1f", "\u00ad"]
+PLACEHOLDERS = [
+    "NA",
+    "n/a",
+    "N.A.",
+    "Null",
+    "NONE",
+    "unknown",
+    "0",
+    "000",
+    "0.0",
+    "-",
+    "--",
+    ".",
+    "?",
+]
+PLACEHOLDERS += ["-1", "-9", "-99", "999999999", "\u00a0null ", "missing", "<NA>", "—"]
+PLACEHOLDERS += ["00000000-0000-0000-0000-000000000000"]
+PEOPLE_IDS = [
+    "1",
+    "10",
+    "999",
+    "Nandi",
+    "Naomi",
+    "nonesuch",
+    "a-0",
+    "0a",
+    "007",
+    "-12",
+    "unknown soldier",
+]
+
+
+def write_ids(tiny: Path, ids: list[str], more: str = "") -> Plan:
+    text = TINY_PLAN.replace("one_row_per_person = true", f'person_id = "id"\nmax_rows = 1{more}')
+    tiny.write_text(text.replace("people.csv", "people.parquet"))
+    rows = {
+        "id": ids,
+        "area": ["A1"] * len(ids),
+        "AGE": ["old"] * len(ids),
+        "SEX": ["f"] * len(ids),
+    }
+    pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
+    return Plan.load(tiny)
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("nobody", "rule"),
+    [(BLANKS, "no person; every"), (PLACEHOLDERS, "no person but a placeholder")],
+)
+def test_ids_that_are_blank_or_placeholders_name_no_person(engine, tiny, nobody, rule):
+    for start in range(0, len(nobody), 5):  # as many as a message names
+        some = nobody[start : start + 5]
+        plan = write_ids(tiny, [*PEOPLE_IDS, *some])
+        with pytest.raises(RecordsError) as caught:
+            open_engine(engine).tabulate(plan)
+        first = len(PEOPLE_IDS) + 1
+        rows = ", ".join(str(first + number) for number in range(len(some)))
+        plural = "s" if len(some) > 1 else ""
+        assert f"row{plural} {rows}: column of records.person_id: {rule}" in str(caught.value)
+        assert not any(repr(person) in str(caught.value) for person in some)
+        with pytest.raises(RecordsError) as caught:
+            open_engine(engine, show_values=True).tabulate(plan)
+        assert repr(some[0]) in str(caught.value)
+    counts = open_engine(engine).tabulate(write_ids(tiny, PEOPLE_IDS))
+    assert dense(counts, "region").sum() == len(PEOPLE_IDS)
+
+
+@every_engine
+def test_a_plan_may_list_placeholders_as_real_ids(engine, tiny):
+    more = '\nreal_ids = ["0", "NA"]'
+    counts = open_engine(engine).tabulate(write_ids(tiny, ["0", "NA", "1"], more))
+    assert dense(counts, "region").sum() == 3
+    for other in ("na", "0 ", "00", "null"):
+        with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person but"):
+            open_engine(engine).tabulate(write_ids(tiny, ["0", other], more))
+    for listed in ("p1", " ", "nan"):
+        with pytest.raises(
+            PlanError, match="records.real_ids: .* cannot be listed; only placeholders"
+        ):
+            write_ids(tiny, ["1"], f"\nreal_ids = [{listed!r}]")
+
+
+def test_placeholder_ids_stop_the_commands(tiny, command):
+    write_ids(tiny, ["p1", "\u00a0"])
+    before = {path.name for path in tiny.parent.iterdir()}
+    for arguments in (("check", tiny), ("release", tiny, "--to", tiny.parent / "out", "--quiet")):
+        ran = command(*arguments)
+        assert ran.status == 2
+        assert "row 2: column of records.person_id: no person" in " ".join(ran.err.split())
+    assert {path.name for path in tiny.parent.iterdir()} == before
+
+
 @our_engines
 def test_a_person_by_any_spelling_of_not_a_number_is_nobody(engine, tiny):
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
