@@ -157,8 +157,6 @@ class Judge:
                 raise Together(modifier["type"].removesuffix("_MODIFIER").replace("_PERCENT", ""))
         if kind == "SET_OPERATION_NODE":
             return self._union(node, inner, amounts)
-        if kind == "CTE_NODE":  # older versions of DuckDB hang a query below each expression
-            return self.judge(node["child"], inner, amounts)
         if kind != "SELECT_NODE":
             raise Together("a recursive query")
         return self._select(node, inner, amounts)
@@ -226,7 +224,7 @@ class Judge:
         kind = str(node["setop_type"])
         if kind not in ("UNION", "UNION_BY_NAME") or not node["setop_all"]:
             raise Together(f"{kind.replace('_', ' ')} without ALL" if "UNION" in kind else kind)
-        children = node.get("children") or [node["left"], node["right"]]
+        children = node["children"]
         each = [amounts] * len(children)
         if amounts and kind == "UNION":
             each = [_same_place(children, child, amounts) for child in children]
@@ -475,8 +473,8 @@ def _known(node: Tree, keys: frozenset[str]) -> None:
 
 
 def _query_of(expression: Tree) -> Tree:
-    """Return the query of a common table expression; versions of DuckDB write it differently."""
-    query: Tree = expression.get("query_node") or expression["query"]["node"]
+    """Return the query of a common table expression: the tree itself, as it is known by its place."""
+    query: Tree = expression["query_node"]
     return query
 
 
@@ -566,10 +564,7 @@ def _unwrapped(expression: Tree) -> Tree:
     """Return what is inside conversions to a number and replacements of NULL by 0."""
     while True:
         if expression["class"] == "CAST":
-            kind = (expression.get("type_expr") or {}).get("type_name") or (
-                expression.get("cast_type") or {}
-            ).get("id")
-            if kind not in _NUMBERS:
+            if expression["type_expr"].get("type_name") not in _NUMBERS:
                 return expression
             expression = expression["child"]
         elif expression["type"] == "OPERATOR_COALESCE":

@@ -106,12 +106,11 @@ def options_of(function: Tree) -> dict[str, Tree]:
 
 def _split(function: Tree) -> tuple[list[Tree], dict[str, Tree]]:
     """Return the arguments of a table function by place and by name: `name = x` or `name := x`."""
-    names = [str(item.get("name") or "") for item in function.get("arguments", [])]
     given, options = [], {}
-    for number, item in enumerate(arguments(function)):
-        name = names[number] if number < len(names) else str(item.get("alias") or "")
-        if name:
-            options[name.lower()] = item
+    for argument in function["arguments"]:
+        item = argument["expression"]
+        if argument.get("name"):
+            options[str(argument["name"]).lower()] = item
         elif (
             item.get("type") == "COMPARE_EQUAL"
             and item["left"].get("class") == "COLUMN_REF"

@@ -18,7 +18,7 @@ _ALONE: dict[str, str | bool | int | float | list[str]] = {
     "lock_configuration": True,
 }
 _LOCATIONS = ("query_location", "query_location_length")
-_NOT_COMPUTED = ("cast_type", "sample", "qualified_name")  # types, numbers and names
+_NOT_COMPUTED = ("sample", "qualified_name")  # numbers and names
 
 
 def parse(query: str, label: str) -> tuple[str, Tree]:
@@ -76,21 +76,16 @@ def nodes(tree: Any) -> Iterator[Tree]:
 
 
 def arguments(function: Tree) -> list[Tree]:
-    """Return the arguments of a function; versions of DuckDB write them differently."""
-    if "arguments" in function:
-        return [item["expression"] for item in function["arguments"]]
-    return list(function.get("children", []))
+    """Return the arguments of a function."""
+    return [item["expression"] for item in function["arguments"]]
 
 
 def constant(expression: Tree) -> str | None:
     """Return the text of a constant; None for anything else, and for NULL."""
     if expression.get("class") != "CONSTANT":
         return None
-    if "literal" in expression:
-        value = expression["literal"].get("text")
-    else:
-        value = expression.get("value", {}).get("value")
-    return None if value is None else str(value)
+    text = expression["literal"].get("text")
+    return None if text is None else str(text)
 
 
 def name_of(reference: Tree) -> str:
