@@ -215,6 +215,17 @@ def test_a_path_names_one_file_and_nothing_in_it_is_a_value(engine, tiny, name):
         assert (dense(counts, level) == expected).all()
 
 
+@every_engine
+def test_records_may_lie_elsewhere_and_be_linked(engine, tiny, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write_people(elsewhere / "people.csv", TINY_PEOPLE[:3])
+    (tiny.parent / "linked.csv").symlink_to(elsewhere / "people.csv")
+    for path in ("linked.csv", str(elsewhere / "people.csv"), f"../{elsewhere.name}/people.csv"):
+        if (tiny.parent / path).exists():
+            tiny.write_text(TINY_PLAN.replace("people.csv", path))
+            assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == 3
+
+
 @only_local
 def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"

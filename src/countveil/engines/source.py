@@ -212,7 +212,8 @@ def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, labe
 
         return accept(records, connection, plan.folder, label, lock)
     path = plan.folder / str(records.path)
-    connection.execute(f"SET allowed_directories = [{literal(str(path.absolute().parent))}]")
+    folders = {str(file.parent) for file in (path.absolute(), path.resolve())}  # it may be a link
+    connection.execute(f"SET allowed_directories = [{', '.join(map(literal, sorted(folders)))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     if kind == "Parquet":
