@@ -165,6 +165,23 @@ def standing_still(
             process.kill()
 
 
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command line in this process."""
+    from countveil import cli
+
+    def call(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["countveil", *map(str, arguments)])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        return Ran(status, *capsys.readouterr())
+
+    return call
+
+
 def write_people(path: Path, people: list[tuple[str, ...]] = TINY_PEOPLE) -> None:
     path.write_text("area,AGE,SEX\n" + "".join(",".join(row) + "\n" for row in people))
 

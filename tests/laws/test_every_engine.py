@@ -215,6 +215,17 @@ def test_a_path_names_one_file_and_nothing_in_it_is_a_value(engine, tiny, name):
         assert (dense(counts, level) == expected).all()
 
 
+@every_engine
+def test_records_may_lie_elsewhere_and_be_linked(engine, tiny, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write_people(elsewhere / "people.csv", TINY_PEOPLE[:3])
+    (tiny.parent / "linked.csv").symlink_to(elsewhere / "people.csv")
+    for path in ("linked.csv", str(elsewhere / "people.csv"), f"../{elsewhere.name}/people.csv"):
+        if (tiny.parent / path).exists():
+            tiny.write_text(TINY_PLAN.replace("people.csv", path))
+            assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == 3
+
+
 @only_local
 def test_file_names_in_a_query_are_relative_to_the_plan(engine, tiny, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
@@ -243,7 +254,7 @@ def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
         assert dense(open_engine(engine).tabulate(Plan.load(tiny)), "region").sum() == len(
             TINY_PEOPLE
         )
-    query = "SELECT *, 1 AS __countveil_row FROM read_csv('people.csv')"
+    query = "SELECT *, 1 AS __countveil_row FROM read_csv('people.csv', all_varchar = true)"
     tiny.write_text(TINY_PLAN.replace('path = "people.csv"', f'query = "{query}"'))
     with pytest.raises(RecordsError, match="columns that begin with __countveil_ are reserved"):
         open_engine(engine).tabulate(Plan.load(tiny))
@@ -258,6 +269,100 @@ def test_blank_and_nan_persons_are_nobody(engine, tiny):
         pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
         with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person"):
             open_engine(engine).tabulate(Plan.load(tiny))
+
+
+BLANKS = [" ", "\u00a0", "\t", "\u200b", " \ufeff\u3000", "\u2060", "\u2800", "\x00\x1f", "\u00ad"]
+PLACEHOLDERS = [
+    "NA",
+    "n/a",
+    "N.A.",
+    "Null",
+    "NONE",
+    "unknown",
+    "0",
+    "000",
+    "0.0",
+    "-",
+    "--",
+    ".",
+    "?",
+]
+PLACEHOLDERS += ["-1", "-9", "-99", "999999999", "\u00a0null ", "missing", "<NA>", "—"]
+PLACEHOLDERS += ["00000000-0000-0000-0000-000000000000"]
+PEOPLE_IDS = [
+    "1",
+    "10",
+    "999",
+    "Nandi",
+    "Naomi",
+    "nonesuch",
+    "a-0",
+    "0a",
+    "007",
+    "-12",
+    "unknown soldier",
+]
+
+
+def write_ids(tiny: Path, ids: list[str], more: str = "") -> Plan:
+    text = TINY_PLAN.replace("one_row_per_person = true", f'person_id = "id"\nmax_rows = 1{more}')
+    tiny.write_text(text.replace("people.csv", "people.parquet"))
+    rows = {
+        "id": ids,
+        "area": ["A1"] * len(ids),
+        "AGE": ["old"] * len(ids),
+        "SEX": ["f"] * len(ids),
+    }
+    pq.write_table(pa.table(rows), tiny.parent / "people.parquet")
+    return Plan.load(tiny)
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("nobody", "rule"),
+    [(BLANKS, "no person; every"), (PLACEHOLDERS, "no person but a placeholder")],
+)
+def test_ids_that_are_blank_or_placeholders_name_no_person(engine, tiny, nobody, rule):
+    for start in range(0, len(nobody), 5):  # as many as a message names
+        some = nobody[start : start + 5]
+        plan = write_ids(tiny, [*PEOPLE_IDS, *some])
+        with pytest.raises(RecordsError) as caught:
+            open_engine(engine).tabulate(plan)
+        first = len(PEOPLE_IDS) + 1
+        rows = ", ".join(str(first + number) for number in range(len(some)))
+        plural = "s" if len(some) > 1 else ""
+        assert f"row{plural} {rows}: column of records.person_id: {rule}" in str(caught.value)
+        assert not any(repr(person) in str(caught.value) for person in some)
+        with pytest.raises(RecordsError) as caught:
+            open_engine(engine, show_values=True).tabulate(plan)
+        assert repr(some[0]) in str(caught.value)
+    counts = open_engine(engine).tabulate(write_ids(tiny, PEOPLE_IDS))
+    assert dense(counts, "region").sum() == len(PEOPLE_IDS)
+
+
+@every_engine
+def test_a_plan_may_list_placeholders_as_real_ids(engine, tiny):
+    more = '\nreal_ids = ["0", "NA"]'
+    counts = open_engine(engine).tabulate(write_ids(tiny, ["0", "NA", "1"], more))
+    assert dense(counts, "region").sum() == 3
+    for other in ("na", "0 ", "00", "null"):
+        with pytest.raises(RecordsError, match="row 2: column of records.person_id: no person but"):
+            open_engine(engine).tabulate(write_ids(tiny, ["0", other], more))
+    for listed in ("p1", " ", "nan"):
+        with pytest.raises(
+            PlanError, match="records.real_ids: .* cannot be listed; only placeholders"
+        ):
+            write_ids(tiny, ["1"], f"\nreal_ids = [{listed!r}]")
+
+
+def test_placeholder_ids_stop_the_commands(tiny, command):
+    write_ids(tiny, ["p1", "\u00a0"])
+    before = {path.name for path in tiny.parent.iterdir()}
+    for arguments in (("check", tiny), ("release", tiny, "--to", tiny.parent / "out", "--quiet")):
+        ran = command(*arguments)
+        assert ran.status == 2
+        assert "row 2: column of records.person_id: no person" in " ".join(ran.err.split())
+    assert {path.name for path in tiny.parent.iterdir()} == before
 
 
 @our_engines

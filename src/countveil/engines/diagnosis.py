@@ -7,6 +7,7 @@ from typing import NoReturn
 from countveil.engines import rules
 from countveil.engines.rules import RESERVED, SHOWN
 from countveil.engines.source import Source, literal
+from countveil.schema import person_ids
 from countveil.schema.plan import Plan
 
 
@@ -51,15 +52,18 @@ def check_counts(source: Source) -> None:
 
 
 def check_persons(source: Source) -> None:
-    """Refuse rows that belong to nobody: their number per person has no bound."""
+    """Refuse rows without a person: several people would be bounded as if they were one."""
     assert source.person is not None
-    text = f"CAST({source.person} AS VARCHAR)"
-    nobody = f"regexp_full_match(coalesce({text}, ''), {literal(rules.NO_PERSON)})"
+    text = f"coalesce(CAST({source.person} AS VARCHAR), '')"
+    nobody = f"regexp_full_match({text}, {literal(person_ids.NOBODY)})"
     _refuse_if(source, nobody, source.person, rules.NOBODY)
+    placeholder = f"regexp_full_match({text}, {literal(person_ids.PLACEHOLDER)})"
+    if source.real_ids:
+        placeholder += f" AND {text} NOT IN ({', '.join(map(literal, source.real_ids))})"
+    _refuse_if(source, placeholder, source.person, rules.PLACEHOLDER)
 
 
 def _refuse_if(source: Source, broken: str, value: str, rule: str) -> None:
-    source.connection.execute("SET preserve_insertion_order = true")  # rows as the file counts them
     numbered = f"(SELECT row_number() OVER () AS {RESERVED}row, * FROM {source.relation})"
     found = source.connection.execute(
         f"SELECT {RESERVED}row, {value} FROM {numbered} WHERE {broken} "

@@ -12,12 +12,15 @@ from countveil.schema.plan import Plan
 RESERVED = "__countveil_"  # how names of our own begin
 SHOWN = 5  # rows that a message names
 
-# Counts written as text: whole numbers, also as "3.0". Persons that are none: "nan" and its kin.
+# Counts written as text: whole numbers, also as "3.0".
 WHOLE = r"[ \t]*([+-]?[0-9]+)(?:\.0*)?[ \t]*"
-NO_PERSON = r"(?:[ \t]*[+-]?[nN][aA][nN][ \t]*)?"
 NOT_WHOLE = "column of counts: not a whole number; a count is 0 or more"
 NEGATIVE = "column of counts: a negative count; a count is 0 or more"
 NOBODY = "column of records.person_id: no person; every row belongs to someone"
+PLACEHOLDER = (
+    "column of records.person_id: no person but a placeholder, such as NA, null or 0; give each row "
+    "the id of its person, or list real ids that look like this under records.real_ids"
+)
 
 
 def no_geocode(lowest: str) -> str:
@@ -90,6 +93,33 @@ def no_column(label: str, name: str, key: str, has: Sequence[str] | None) -> Rec
     return RecordsError(
         f"{label}: no column {name!r} for {key}{columns}; rename the column, or map it under "
         f"records.columns"
+    )
+
+
+def depends_on_others(label: str, part: str) -> RecordsError:
+    """Say that what a query returns for one person may depend on other people's records."""
+    return RecordsError(
+        f"{label}: {part} can make a person's rows depend on other people's records, and the guarantee "
+        f"does not hold then; select row by row, declare look-up tables that are public under "
+        f"records.public_tables, or attest each_person_alone = true if you know that no person's "
+        f"rows depend on others"
+    )
+
+
+def several_rows(label: str, part: str) -> RecordsError:
+    """Say that a query may return several rows for what is attested to be one."""
+    return RecordsError(
+        f"{label}: {part} can return several rows for one person, against one_row_per_person = true; "
+        f"give person_id and max_rows instead, or attest each_person_alone = true if you know that "
+        f"every person is counted once"
+    )
+
+
+def all_public(label: str) -> RecordsError:
+    """Say that nothing confidential is left in a query."""
+    return RecordsError(
+        f"{label}: reads nothing but records.public_tables; list only look-up tables there, not the "
+        f"records themselves"
     )
 
 

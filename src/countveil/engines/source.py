@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil.engines import rules
+from countveil.engines.query import accept
 from countveil.engines.records_file import locate
 from countveil.errors import RecordsError, Stopped
 from countveil.schema.attributes import Attribute
@@ -39,6 +40,7 @@ class Source:
     whole: str | None
     person: str | None
     max_rows: int
+    real_ids: tuple[str, ...]
     show_values: bool
 
     def one(self, query: str) -> Any:
@@ -130,6 +132,7 @@ def open_source(plan: Plan, spill: Path, memory: str, threads: int, show_values:
             if records.person_id is None
             else column(records.person_id, "records.person_id"),
             max_rows=records.max_rows or 1,
+            real_ids=tuple(records.real_ids),
             show_values=show_values,
         )
     except BaseException:
@@ -180,8 +183,9 @@ def _connect(
         "memory_limit": memory,
         "threads": threads,
         "temp_directory": str(spill),
-        "preserve_insertion_order": False,
+        "preserve_insertion_order": True,  # messages name rows as the file counts them
         "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
         "python_enable_replacements": False,  # a query names tables, not Python's variables
     }
     try:
@@ -196,14 +200,22 @@ def _connect(
 
 
 def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, label: str) -> str:
+    """Return the SQL to select from; from then on no setting of the connection can be changed."""
     records = plan.records
     assert records is not None
     if kind == "query":
-        statements = connection.extract_statements(records.query or "")
-        if len(statements) != 1 or "SELECT" not in str(statements[0].type):
-            raise RecordsError(f"{label}: is not one SELECT statement; write one")
-        return f"({statements[0].query.strip().rstrip(';')}\n)"  # it may end in a comment
+
+        def lock(reads_files: bool) -> None:
+            if not reads_files:
+                connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+
+        return accept(records, connection, plan.folder, label, lock)
     path = plan.folder / str(records.path)
+    folders = {str(file.parent) for file in (path.absolute(), path.resolve())}  # it may be a link
+    connection.execute(f"SET allowed_directories = [{', '.join(map(literal, sorted(folders)))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
     if kind == "Parquet":
         return f"read_parquet({_one_file(path)}, hive_partitioning = false)"
     return _csv(path)

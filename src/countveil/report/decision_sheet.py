@@ -180,12 +180,30 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
     elif isinstance(cost, PureDP):
         found.append(("Budget", str(cost)))
     found.append(("Rows a person may have", str(plan.rows_per_person)))
+    found += _attested(plan)
     if plan.intruder.limit is not None:
         found.append(("Limit of risk", f"{plan.intruder.limit:g} times the prior"))
     by = plan.document["budget"].get("chosen_by")
     found.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
     if plan.chosen_from_records:
         found.append(("Chosen from", "records, by looking at them: no guarantee covers the choice"))
+    return found
+
+
+def _attested(plan: Plan) -> list[tuple[str, str]]:
+    """Return what the curator attests of the query that reads the records."""
+    records = plan.document.get("records", {})
+    found = []
+    if plan.attests_each_person_alone:
+        attested = (
+            "that no person's rows depend on other people's records: the curator answers for the "
+            "query, and countveil did not check it"
+        )
+        found.append(("Attested", attested))
+    if records.get("public_tables"):
+        found.append(("Taken as public", ", ".join(records["public_tables"])))
+    if records.get("real_ids"):
+        found.append(("Taken as real person ids", ", ".join(records["real_ids"])))
     return found
 
 

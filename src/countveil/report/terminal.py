@@ -91,6 +91,13 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
                 "choice, and the manifest says so."
             )
         )
+    if plan.attests_each_person_alone:
+        parts.append(
+            Text(
+                "The plan attests that no person's rows depend on other people's records. The "
+                "guarantee rests on that, and the manifest says so."
+            )
+        )
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
     parts += [Text(""), _risk_table(price)]

@@ -24,6 +24,7 @@ from countveil.schema.attributes import Recode, listed, read_attributes
 from countveil.schema.geography import Geography, read_crosswalk
 from countveil.schema.one_table import PREVIOUS, OneTable, read_one_table
 from countveil.schema.passes import Passes, read_passes
+from countveil.schema.person_ids import is_nobody, is_placeholder
 from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.public_facts import (
     Constraint,
@@ -41,7 +42,14 @@ CONSTRAINTS = "constraints"
 LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
 _TAKEN = ("geocode", "estimate", "standard_error", "lower", "upper")  # columns of estimates
 
-_PUBLIC_RECORD_KEYS = ("one_row_per_person", "max_rows", "missing")
+_PUBLIC_RECORD_KEYS = (
+    "one_row_per_person",
+    "max_rows",
+    "missing",
+    "real_ids",
+    "public_tables",
+    "each_person_alone",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +114,11 @@ class Plan:
     def chosen_from_records(self) -> bool:
         """Whether its budget was chosen by looking at records, which the guarantee does not cover."""
         return bool(self.document.get("budget", {}).get("chosen_from"))
+
+    @property
+    def attests_each_person_alone(self) -> bool:
+        """Whether the curator answers for a query whose rows countveil cannot tell apart by person."""
+        return bool(self.document.get("records", {}).get("each_person_alone"))
 
     @property
     def judged_level(self) -> str:
@@ -338,6 +351,7 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
             "records: how many rows a person may have is not said; attest one_row_per_person = true, "
             "or give person_id and max_rows"
         )
+    _refuse_idle_keys(records)
     if records.counts is not None and bounded:
         raise PlanError(
             "records.counts: a table of counts has no persons to bound; attest "
@@ -356,3 +370,19 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
                     f"{listed(known[attribute])}"
                 )
     return records.max_rows or 1
+
+
+def _refuse_idle_keys(records: RecordsSection) -> None:
+    """Refuse what is said of a query or of person ids where there are none."""
+    if records.query is None:
+        for key in ("public_tables", "each_person_alone"):
+            if getattr(records, key):
+                raise PlanError(f"records.{key}: is about records.query; add a query, or remove it")
+    if records.real_ids and records.person_id is None:
+        raise PlanError("records.real_ids: is about records.person_id; add that, or remove it")
+    for person in records.real_ids:
+        if is_nobody(person) or not is_placeholder(person):
+            raise PlanError(
+                f"records.real_ids: {person!r} cannot be listed; only placeholders such as NA, null "
+                f"or 0 need it, and blank ids are always refused"
+            )

@@ -61,6 +61,15 @@ class RecordsSection(_Section):
     path: Text | None = Field(None, description="A CSV or Parquet file, relative to the plan.")
     database: Text | None = Field(None, description="A DuckDB database file for `query`.")
     query: Sql | None = Field(None, description="A SELECT that yields the records.")
+    public_tables: list[Text] = Field(
+        default_factory=list,
+        description="Files and tables of `query` that hold nothing confidential, as it names them.",
+    )
+    each_person_alone: bool = Field(
+        False,
+        description="Attested by the curator: what `query` returns for one person depends on that "
+        "person's records and public tables only. It is published.",
+    )
     counts: Text | None = Field(
         None, description="For tables already tabulated: the column that holds the counts."
     )
@@ -68,7 +77,12 @@ class RecordsSection(_Section):
         default_factory=dict, description="Column names where they differ from the plan's names."
     )
     one_row_per_person: bool | None = Field(None, description="Attested by the curator.")
-    person_id: Text | None = None
+    person_id: Text | None = Field(None, description="The column that names the person.")
+    real_ids: list[Text] = Field(
+        default_factory=list,
+        description="Ids of real people that look like placeholders, such as 0; all others that do "
+        "are refused.",
+    )
     max_rows: Annotated[int, Field(ge=1, le=1000)] | None = None
     redacted: bool = Field(
         False, description="Set in a published plan: where they are is left out."

@@ -22,6 +22,7 @@ from countveil.engines.spark.source import (
     WHOLE,
     SparkSource,
 )
+from countveil.schema import person_ids
 from countveil.schema.plan import Plan
 
 
@@ -44,12 +45,16 @@ def check_lines(source: SparkSource) -> None:
 
 
 def check_rows(source: SparkSource) -> None:
-    """Refuse rows that belong to nobody, and counts that are missing, negative or not whole."""
+    """Refuse rows without a person, and counts that are missing, negative or not whole."""
     checks = []
     if source.max_rows is not None:
         text = sql.coalesce(sql.col(PERSON).cast("string"), sql.lit(""))
-        nobody = text.rlike(rf"\A{rules.NO_PERSON}\z")
+        nobody = text.rlike(rf"\A{person_ids.NOBODY}\z")
+        placeholder = text.rlike(rf"\A(?:{person_ids.PLACEHOLDER})\z")
+        if source.real_ids:
+            placeholder &= ~text.isin(*source.real_ids)
         checks.append(_Check(nobody, PERSON, rules.NOBODY))
+        checks.append(_Check(placeholder, PERSON, rules.PLACEHOLDER))
     if WHOLE in source.frame.columns:
         whole = sql.col(WHOLE)
         checks.append(_Check(whole.isNull(), AMOUNT, rules.NOT_WHOLE))

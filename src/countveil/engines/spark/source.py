@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from countveil.engines import rules
 from countveil.engines.records_file import Kind, is_parquet, locate
+from countveil.engines.spark.alone import refuse_dependent
 from countveil.engines.spark.lines import LINE, Lines
 from countveil.engines.spark.query import bracketed, refuse_programs
 from countveil.errors import RecordsError
@@ -51,6 +52,7 @@ class SparkSource:
     kind: Kind
     ordered: bool
     max_rows: int | None
+    real_ids: tuple[str, ...]
     show_values: bool
     lines: Lines | None = None
 
@@ -79,6 +81,7 @@ def open_source(
         with _translated(label, "query", show_values):
             refuse_programs(session, query, label)
             frame = session.sql(query)
+            refuse_dependent(frame, plan.records, label)
         return _of(plan, frame, frame.columns, label, "query", False, show_values)
     return _of_file(plan, _reading(session), show_values)
 
@@ -209,7 +212,8 @@ def _of(
     wanted |= {name: sql.col(name) for name in (BLOCK, ROW) if ordered}
     frame = plain.select(*(value.alias(name) for name, value in wanted.items()))
     max_rows = None if records.person_id is None else records.max_rows or 1
-    return SparkSource(frame, label, kind, ordered, max_rows, show_values)
+    real_ids = tuple(records.real_ids)
+    return SparkSource(frame, label, kind, ordered, max_rows, real_ids, show_values)
 
 
 def _whole(column: Column, kind: DataType) -> Column:

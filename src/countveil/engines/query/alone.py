@@ -1,0 +1,678 @@
+"""Whether the rows that a query returns for one person depend on that person's records alone.
+
+The guarantee compares databases that differ in one person. It holds for a query if adding a person
+adds rows of that person and changes no others. What is known to keep this is listed here: expressions
+and conditions of one row, UNPIVOT, UNION ALL, joins to public tables, and the plain GROUP BY of a
+table of counts. Anything else is refused unless the plan attests it.
+
+In a table of counts a row stands for many people. There, nothing but the count itself may depend on
+the count: `amounts` are the columns that hold it, and they may only be passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from countveil.engines.query.catalog import (
+    Catalog,
+    files_of,
+    is_file,
+    options_of,
+    table_name,
+)
+from countveil.engines.query.functions import AGGREGATES, POSITIONS, READERS, words
+from countveil.engines.query.tree import (
+    Tree,
+    arguments,
+    column,
+    constant,
+    name_of,
+    nodes,
+    parse,
+    select,
+)
+
+_INTEGERS = words("BIGINT HUGEINT INTEGER SMALLINT TINYINT")
+_NUMBERS = words(
+    """
+    BIGINT DOUBLE HUGEINT INTEGER SMALLINT TINYINT UBIGINT UHUGEINT UINTEGER USMALLINT UTINYINT VARCHAR
+    """
+)
+# Options of readers that settle a record by its own text. Others may guess from records before it,
+# or leave some out.
+_FIXED_OPTIONS = words(
+    """
+    all_varchar allow_quoted_nulls auto_detect buffer_size column_names column_types columns comment
+    compression convert_strings_to_integers date_format dateformat decimal_separator delim delimiter
+    dtypes encoding escape filename files_to_sniff force_not_null format header hive_partitioning
+    hive_types hive_types_autocast max_line_size maximum_line_size maximum_object_size names new_line
+    normalize_names null nullstr null_padding parallel quote records sample_size schema sep thousands
+    timestamp_format timestampformat types union_by_name
+    """
+)
+_SELECT_KEYS = words(
+    """
+    type modifiers cte_map select_list from_table where_clause group_expressions group_sets
+    aggregate_handling having sample qualify
+    """
+)
+_TABLE_KEYS = {
+    "BASE_TABLE": "schema_name table_name column_name_alias catalog_name qualified_name",
+    "TABLE_FUNCTION": "function column_name_alias with_ordinality",
+    "SUBQUERY": "subquery column_name_alias",
+    "PIVOT": "source aggregates unpivot_names pivots groups column_name_alias include_nulls",
+    "JOIN": "left right condition join_type ref_type using_columns delim_flipped is_implicit "
+    "nearest_count nearest_order_type",
+    "EMPTY": "",
+    "EXPRESSION_LIST": "expected_names expected_types values column_name_alias",
+}
+_ANY_TABLE = ("type", "alias", "query_location", "query_location_length")
+_EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
+
+
+class Together(Exception):
+    """A part of a query by which rows depend on several people; its text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A set of column names; with `but`, all columns except those."""
+
+    names: frozenset[str] = frozenset()
+    but: bool = False
+
+    def __contains__(self, name: str) -> bool:
+        return (name in self.names) != self.but
+
+    def __bool__(self) -> bool:
+        return self.but or bool(self.names)
+
+
+NONE = Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a part of a query yields: from which records, and why one of them may give several rows."""
+
+    sources: frozenset[str]
+    several: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The common table expressions that are known at a place of a query, as they are written."""
+
+    entries: tuple[Tree, ...] = ()
+
+    def within(self, node: Tree) -> Scope:
+        """Return the scope inside a query: with the expressions that it brings."""
+        return Scope((*self.entries, *node.get("cte_map", {}).get("map", [])))
+
+    def query(self, name: str) -> tuple[Tree, Scope] | None:
+        """Return the query behind a name, and the scope it was written in."""
+        for number in range(len(self.entries) - 1, -1, -1):
+            entry = self.entries[number]
+            if str(entry["key"]).lower() == name:
+                recursive = _query_of(entry["value"])["type"] == "RECURSIVE_CTE_NODE"
+                return entry["value"], Scope(self.entries[: number + recursive])
+        return None
+
+
+@dataclass(slots=True)
+class Judge:
+    """Decides on the parsed tree of a query.
+
+    `ask` runs SQL on public tables, and describes others: how many rows of a public table have the
+    same key is not confidential.
+    """
+
+    catalog: Catalog
+    public: frozenset[str]
+    label: str
+    ask: Callable[[str], list[tuple[Any, ...]]]
+    _views: dict[str, Tree] = field(default_factory=dict)
+    _sources: dict[tuple[int, ...], frozenset[str]] = field(default_factory=dict)
+    _rows: dict[tuple[Any, ...], Rows] = field(default_factory=dict)
+    uses_public: bool = False
+
+    def judge(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
+        """Return what a query yields; raise `Together` where people's rows depend on each other."""
+        key = (id(node), amounts, *map(id, scope.entries))  # a name may stand in many places
+        if key not in self._rows:
+            self._rows[key] = self._judged(node, scope, amounts)
+        return self._rows[key]
+
+    def _judged(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
+        sources = self.sources(node, scope)
+        if not sources:
+            return Rows(sources)
+        inner, kind = scope.within(node), node["type"]
+        for modifier in node.get("modifiers", []):
+            if modifier["type"] != "ORDER_MODIFIER":
+                raise Together(modifier["type"].removesuffix("_MODIFIER").replace("_PERCENT", ""))
+        if kind == "SET_OPERATION_NODE":
+            return self._union(node, inner, amounts)
+        if kind != "SELECT_NODE":
+            raise Together("a recursive query")
+        return self._select(node, inner, amounts)
+
+    def sources(self, tree: Any, scope: Scope) -> frozenset[str]:
+        """Return the confidential tables and files that a part of a query reads."""
+        if isinstance(tree, list):
+            return frozenset[str]().union(*(self.sources(part, scope) for part in tree))
+        if not isinstance(tree, dict) or tree.get("class") == "CONSTANT":
+            return frozenset()
+        key = (id(tree), *map(id, scope.entries))
+        if key not in self._sources:
+            self._sources[key] = frozenset()  # a recursive query refers to itself
+            self._sources[key] = self._read(tree, scope)
+        return self._sources[key]
+
+    def _read(self, tree: Tree, scope: Scope) -> frozenset[str]:
+        if tree.get("type") == "BASE_TABLE":
+            return self._table_sources(tree, scope)
+        if tree.get("type") == "TABLE_FUNCTION":
+            function = tree["function"]
+            if function["function_name"].lower() in READERS:
+                files = files_of(function) or []
+                if all(self._declared(file) for file in files):
+                    return frozenset()
+                return frozenset(self.catalog.files(files))
+        if isinstance(tree.get("cte_map"), dict):
+            scope = scope.within(tree)  # and its expressions are read where they are used
+            tree = {key: part for key, part in tree.items() if key != "cte_map"}
+        return self.sources(list(tree.values()), scope)
+
+    def _table_sources(self, table: Tree, scope: Scope) -> frozenset[str]:
+        path = table_name(table)
+        if len(path) == 1:
+            query = scope.query(path[0].lower())
+            if query is not None:
+                return self.sources(_query_of(query[0]), query[1])
+        if self._declared(".".join(path)):
+            return frozenset()
+        name = path[-1].lower()
+        if name in self.catalog.views:
+            return self.sources(self._view(name), Scope())
+        if name not in self.catalog.tables and is_file(path):
+            return frozenset(self.catalog.files([path[0]]))
+        return frozenset({f"table {name}"})
+
+    def _declared(self, name: str) -> bool:
+        """Whether the plan declares a table or file public, by the name that the query uses."""
+        folder = self.catalog.folder
+        public = name in self.public or name.lower() in {item.lower() for item in self.public}
+        public |= any(
+            (folder / name).resolve() == (folder / item).resolve() for item in self.public
+        )
+        self.uses_public |= public
+        return public
+
+    def _view(self, name: str) -> Tree:
+        if name not in self._views:
+            view = self.catalog.views[name]
+            assert view is not None  # refused before
+            self._views[name] = parse(view.query, self.label)[1]
+        return self._views[name]
+
+    def _union(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
+        kind = str(node["setop_type"])
+        if kind not in ("UNION", "UNION_BY_NAME") or not node["setop_all"]:
+            raise Together(f"{kind.replace('_', ' ')} without ALL" if "UNION" in kind else kind)
+        children = node["children"]
+        each = [amounts] * len(children)
+        if amounts and kind == "UNION":
+            each = [_same_place(children, child, amounts) for child in children]
+        rows, seen = Rows(frozenset()), frozenset[str]()
+        for child, own in zip(children, each, strict=True):
+            found = self.judge(child, scope, own)
+            several = rows.several or found.several
+            if found.sources & seen:
+                several = several or "UNION ALL of the same records"
+            seen |= found.sources
+            rows = Rows(seen, several)
+        return rows
+
+    def _select(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
+        _known(node, _SELECT_KEYS)
+        for key in ("having", "qualify", "sample"):
+            if node.get(key) is not None:
+                raise Together(key.upper())
+        grouped = (
+            bool(node["group_expressions"]) or node["aggregate_handling"] != "STANDARD_HANDLING"
+        )
+        grouped |= any(_has_aggregate(item) for item in node["select_list"])
+        passing = _grouping if grouped else _projection
+        inner, expressions, several = passing(node, amounts)
+        expressions += [node["where_clause"], *node["group_expressions"]]
+        names = _table_names(node["from_table"]) if inner or amounts else frozenset()
+        for expression in expressions:
+            self._row_wise(expression, scope, (amounts, inner), names)
+        rows = self._table(node["from_table"], scope, inner)
+        return Rows(rows.sources, rows.several or several)
+
+    def _row_wise(
+        self,
+        expression: Any,
+        scope: Scope,
+        amounts: tuple[Columns, ...],
+        tables: frozenset[str],
+    ) -> None:
+        """Refuse an expression that looks beyond its row, or at the count of a row."""
+        for part in nodes(expression):
+            kind = part.get("class")
+            if kind == "SUBQUERY":
+                if self.sources(part["subquery"], scope):
+                    raise Together("a sub-query over records")
+                if _has_aggregate(part["subquery"]):
+                    raise Together("an aggregate in a sub-query")  # it may be of the outer rows
+            elif kind == "WINDOW":
+                raise Together(f"the window function {part['function_name']}")
+            elif kind == "FUNCTION" and part["function_name"].lower() in AGGREGATES:
+                raise Together(f"the aggregate {part['function_name']}")
+            elif kind == "COLUMN_REF":
+                parts = [str(name).lower() for name in part["column_names"]]
+                if parts[-1] in POSITIONS:
+                    raise Together(f"the column {parts[-1]}, the place of a row among others,")
+                _refuse_amounts(part, amounts, tables)
+            elif kind == "STAR" and any(amounts):
+                raise Together("an expression over all columns, the counts among them,")
+
+    def _table(self, table: Tree, scope: Scope, amounts: Columns) -> Rows:
+        """Return what a part of FROM yields."""
+        sources = self.sources(table, scope)
+        if not sources:
+            if amounts:
+                raise Together("a count that is not from the records")
+            return Rows(sources)
+        kind = table["type"]
+        if table.get("sample") is not None:
+            raise Together("SAMPLE")
+        known = _TABLE_KEYS[kind].split() if kind in _TABLE_KEYS else []
+        _known(table, frozenset((*_ANY_TABLE, *known)))
+        if table.get("column_name_alias") and amounts:
+            raise Together("new names for the columns of a table of counts in its alias")
+        if kind == "BASE_TABLE":
+            return self._base(table, scope, amounts, sources)
+        if kind == "TABLE_FUNCTION":
+            return self._reader(table, sources)
+        if kind == "SUBQUERY":
+            return self.judge(table["subquery"]["node"], scope, amounts)
+        if kind == "PIVOT":
+            return self._unpivot(table, scope, amounts)
+        if kind == "JOIN":
+            return self._join(table, scope, amounts)
+        raise Together("VALUES over records")
+
+    def _base(self, table: Tree, scope: Scope, amounts: Columns, sources: frozenset[str]) -> Rows:
+        path = table_name(table)
+        query = scope.query(path[0].lower()) if len(path) == 1 else None
+        if query is not None:
+            if query[0].get("aliases") and amounts:
+                raise Together("new names for the columns of a table of counts in WITH")
+            return self.judge(_query_of(query[0]), query[1], amounts)
+        name = path[-1].lower()
+        view = self.catalog.views.get(name)
+        if view is not None:
+            if view.renames and amounts:
+                raise Together(f"new names for the columns of a table of counts in the view {name}")
+            return self.judge(self._view(name), Scope(), amounts)
+        if name not in self.catalog.tables and is_file(path):
+            if ".parquet" not in name:
+                raise Together(_guessed(path[0]))
+            return self._of_files(sources, [path[0]], {})
+        return Rows(sources)
+
+    def _reader(self, table: Tree, sources: frozenset[str]) -> Rows:
+        function = table["function"]
+        name, options = function["function_name"].lower(), options_of(function)
+        if table.get("with_ordinality") not in (*_EMPTY, "WITHOUT_ORDINALITY"):
+            raise Together("WITH ORDINALITY, the place of a row among others,")
+        if name not in READERS:
+            raise Together("a sub-query over records")
+        files = files_of(function) or []
+        if "parquet" not in name and "objects" not in name and not _is_typed(options):
+            raise Together(_guessed(files[0]))
+        for option in options:
+            skips = option == "skip" and _is_true(options.get("header"))
+            if option not in _FIXED_OPTIONS and not skips:
+                raise Together(f"the option {option} of {name}")
+        return self._of_files(sources, files, options)
+
+    def _of_files(
+        self, sources: frozenset[str], files: list[str], options: dict[str, Tree]
+    ) -> Rows:
+        settled = "hive_types" in options or any(
+            _is_false(options.get(key)) for key in ("hive_partitioning", "hive_types_autocast")
+        )
+        if not settled and any(set("*?[") & set(file.rpartition("/")[0]) for file in files):
+            raise Together(
+                "the type of a column, guessed from the names of folders (add "
+                "hive_types_autocast = false),"
+            )
+        twice = len(self.catalog.files(files)) > len(sources)
+        return Rows(sources, "reading a file twice" if twice else None)
+
+    def _unpivot(self, table: Tree, scope: Scope, amounts: Columns) -> Rows:
+        pivots = table["pivots"]
+        if table["aggregates"] or table["groups"] or len(pivots) != 1:
+            raise Together("PIVOT")
+        columns = [entry["star_expr"] for entry in pivots[0]["entries"] if entry.get("star_expr")]
+        if len(columns) != len(pivots[0]["entries"]):
+            raise Together("UNPIVOT of something else than columns")
+        values = [str(name).lower() for name in table["unpivot_names"]]
+        names = [name_of(item) for item in columns if item["class"] == "COLUMN_REF"]
+        counts = len(values) == 1 and bool(amounts) and amounts == Columns(frozenset(values))
+        once = len(set(names)) == len(names) and (len(names) == len(columns) or len(columns) == 1)
+        if counts and once:
+            # Each number of a wide table goes to a row of its own: nobody is counted twice.
+            below = Columns(frozenset(names))
+            if not names:
+                (star,) = columns
+                left_out = frozenset(str(name).lower() for name in star.get("exclude_list", []))
+                plain = star["class"] == "STAR" and not star.get("expr")
+                below = Columns(left_out if plain else frozenset(), but=True)
+            return self._table(table["source"], scope, below)
+        rows = self._table(table["source"], scope, amounts)
+        return Rows(rows.sources, rows.several or "UNPIVOT")
+
+    def _join(self, table: Tree, scope: Scope, amounts: Columns) -> Rows:
+        for key in ("ranking_expression", "duplicate_eliminated_columns", "nearest_approx"):
+            if table.get(key) not in _EMPTY:
+                raise Together("a join by rank")
+        left, right = (self.sources(table[side], scope) for side in ("left", "right"))
+        if left and right:
+            raise Together("a join of records with records")
+        own, other = ("left", "right") if left else ("right", "left")
+        kinds = ("INNER", "LEFT", "SEMI", "ANTI") if left else ("INNER", "RIGHT")
+        if table["ref_type"] not in ("REGULAR", "CROSS", "NATURAL"):
+            raise Together(f"{table['ref_type']} JOIN")
+        if table["join_type"] not in kinds:
+            raise Together(f"{table['join_type']} JOIN, which keeps rows of the public table,")
+        names = _table_names(table) if amounts else frozenset()
+        for part in nodes(table[other]) if amounts else ():
+            _refuse_amounts(part, (amounts,), names)  # it may be lateral
+        self._row_wise(table.get("condition"), scope, (amounts,), names)
+        if any(str(name).lower() in amounts for name in table.get("using_columns", [])):
+            raise Together("a join on a column of counts")
+        rows = self._table(table[own], scope, amounts)
+        if table["join_type"] in ("SEMI", "ANTI"):
+            return rows
+        several = None
+        if amounts or table["ref_type"] == "REGULAR":
+            columns = self._columns(table[other], scope)
+            if columns is None or any(name in amounts for name in columns):
+                raise Together("a count that may come from a public table")
+            if not self._matches_once(table, own, other, scope, columns):
+                several = "a join to a public table that may match several of its rows"
+        else:
+            several = "a join without a condition"
+        return Rows(rows.sources, rows.several or several)
+
+    def _columns(self, table: Tree, scope: Scope) -> list[str] | None:
+        """Return the columns of a public part of FROM; None where it takes them from another part."""
+        text = select(None, table, list(scope.entries), self.label)
+        try:
+            return [str(row[0]).lower() for row in self.ask(f"DESCRIBE {text}")]
+        except duckdb.BinderException:
+            return None
+
+    def _matches_once(
+        self, join: Tree, own: str, other: str, scope: Scope, columns: list[str]
+    ) -> bool:
+        """Whether a row of the records meets at most one row of the public table: its keys differ."""
+        pairs = [(column(name), column(name)) for name in join.get("using_columns", [])]
+        tables = _table_names(join[other])
+        for left, right in _equalities(join.get("condition")):
+            for mine, theirs in ((left, right), (right, left)):
+                if _only_of(theirs, tables, columns) and _none_of(mine, tables, columns):
+                    pairs.append((mine, theirs))
+        if not pairs or self.catalog.collations:
+            return False
+        common = list(scope.entries)
+        keys = [
+            select([pair[side] for pair in pairs], join[table], common, self.label)
+            for side, table in enumerate((own, other))
+        ]
+        try:
+            types = [[row[1] for row in self.ask(f"DESCRIBE {text}")] for text in keys]
+        except duckdb.BinderException:
+            return False
+        for mine, theirs in zip(*types, strict=True):
+            if mine != theirs and not {mine, theirs} <= _INTEGERS:
+                return False  # compared after a conversion, by which keys may become equal
+        names = [f"c{number}" for number in range(len(pairs))]
+        twice = (
+            f"SELECT {', '.join(names)}, count(*) FROM ({keys[1]}) "
+            f"WHERE {' AND '.join(f'{name} IS NOT NULL' for name in names)} "
+            f"GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        )
+        return not self.ask(twice)
+
+
+def _refuse_amounts(part: Tree, amounts: tuple[Columns, ...], tables: frozenset[str]) -> None:
+    """Refuse a reference to a count, or to a whole row that holds one."""
+    if part.get("class") != "COLUMN_REF":
+        return
+    parts = [str(name).lower() for name in part["column_names"]]
+    whole = any(amounts) and parts[-1] in tables
+    if whole or any(name in columns for columns in amounts for name in parts):
+        raise Together("an expression or a condition on a column of counts")
+
+
+def _known(node: Tree, keys: frozenset[str]) -> None:
+    """Refuse what this version of countveil has not heard of."""
+    for key, value in node.items():
+        if key not in keys and value not in _EMPTY:
+            raise Together(f"a part of the query that is not known ({key})")
+
+
+def _query_of(expression: Tree) -> Tree:
+    """Return the query of a common table expression: the tree itself, as it is known by its place."""
+    query: Tree = expression["query_node"]
+    return query
+
+
+def _projection(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
+    """Return where the amounts come from, the other expressions, and what makes several rows."""
+    names, star, expressions, several = set[str](), False, list[Any](), None
+
+    def output(name: str, expression: Tree) -> None:
+        if name not in amounts:
+            expressions.append(expression)
+            return
+        origin = _amount(expression)
+        if origin is None:
+            raise Together("an expression on a column of counts")
+        names.update({origin} - {""})
+
+    for item in node["select_list"]:
+        if item["class"] == "STAR":
+            star = True
+            for entry in item.get("replace_list", []):
+                output(str(entry["key"]).lower(), entry["value"])
+            renamed = str(item.get("rename_list") or "").lower()
+            if renamed and amounts:
+                raise Together("RENAME in a table of counts")
+            continue
+        if any(part.get("function_name", "").lower() == "unnest" for part in nodes(item)):
+            several = "unnest"
+        output(_output(item), item)
+    below = Columns(frozenset(names))
+    if star:
+        below = Columns(
+            amounts.names - names if amounts.but else amounts.names | names, amounts.but
+        )
+    return below, expressions, several
+
+
+def _grouping(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
+    """Return the same for a GROUP BY; it must be the plain one that makes the column of counts."""
+    if not amounts or amounts.but:
+        plain = any(_has_aggregate(item) for item in node["select_list"])
+        raise Together("an aggregate" if plain and not node["group_expressions"] else "GROUP BY")
+    if len(node["group_sets"]) > 1:
+        raise Together("GROUPING SETS")
+    origins, expressions = list[str](), list[Any]()
+    for item in node["select_list"]:
+        if item["class"] == "STAR":
+            raise Together("* with GROUP BY")
+        if not _has_aggregate(item):
+            if _output(item) in amounts:
+                raise Together("a count that GROUP BY does not add up")
+            expressions.append(item)
+            continue
+        origin = _added_up(item, expressions)
+        if origin is None or _output(item) not in amounts:
+            raise Together("an aggregate other than count(*) or sum(n) for records.counts")
+        origins.append(origin)
+    if len(origins) != 1:
+        raise Together("GROUP BY without exactly one count")
+    return Columns(frozenset(origins) - {""}), expressions, None
+
+
+def _added_up(item: Tree, expressions: list[Any]) -> str | None:
+    """Return the column that a count adds up, "" where it counts rows; None for other aggregates."""
+    item = _unwrapped(item)
+    name = str(item.get("function_name", "")).lower()
+    orders = (item.get("order_bys") or {}).get("orders")
+    if item["class"] != "FUNCTION" or item.get("distinct") or orders or item.get("export_state"):
+        return None
+    expressions.append(item.get("filter"))
+    if name in ("count", "count_star"):
+        expressions.extend(arguments(item))
+        return ""
+    if name == "sum" and len(arguments(item)) == 1:
+        return _amount(arguments(item)[0])
+    return None
+
+
+def _amount(expression: Tree) -> str | None:
+    """Return the column that a count is passed on from, "" for 0 or 1, None where it is changed."""
+    expression = _unwrapped(expression)
+    if expression["class"] == "COLUMN_REF":
+        return None if name_of(expression) in POSITIONS else name_of(expression)
+    return "" if constant(expression) in ("0", "1") else None
+
+
+def _unwrapped(expression: Tree) -> Tree:
+    """Return what is inside conversions to a number and replacements of NULL by 0."""
+    while True:
+        if expression["class"] == "CAST":
+            if expression["type_expr"].get("type_name") not in _NUMBERS:
+                return expression
+            expression = expression["child"]
+        elif expression["type"] == "OPERATOR_COALESCE":
+            first, *others = expression["children"]
+            if [constant(other) for other in others] != ["0"]:
+                return expression
+            expression = first
+        else:
+            return expression
+
+
+def _output(item: Tree) -> str:
+    """Return the name of a column that a SELECT yields, "" where DuckDB makes one up."""
+    name = str(item.get("alias") or "").lower()
+    return name or (name_of(item) if item["class"] == "COLUMN_REF" else "")
+
+
+def _same_place(children: list[Tree], child: Tree, amounts: Columns) -> Columns:
+    """Return what the amounts of the first query of a UNION are called in another: it goes by place."""
+    first = children[0]
+    if child is first:
+        return amounts
+    for node in (first, child):
+        stars = [item["class"] == "STAR" for item in node.get("select_list", [{"class": "STAR"}])]
+        if amounts.but or any(stars):
+            raise Together("UNION ALL over counts by place (list the columns, or add BY NAME)")
+    names = [_output(item) for item in child["select_list"]]
+    pairs = zip(first["select_list"], names, strict=False)
+    found = [name for item, name in pairs if _output(item) in amounts]
+    if not all(found):
+        raise Together("UNION ALL over counts without a name for each count")
+    return Columns(frozenset(found))
+
+
+def _has_aggregate(tree: Any) -> bool:
+    return any(
+        part.get("class") == "FUNCTION" and part["function_name"].lower() in AGGREGATES
+        for part in nodes(tree)
+    )
+
+
+def _table_names(table: Tree) -> frozenset[str]:
+    """Return the names by which the tables of a FROM are known."""
+    if table["type"] == "JOIN":
+        return _table_names(table["left"]) | _table_names(table["right"])
+    name = table.get("alias") or table.get("table_name")
+    if not name and table["type"] == "TABLE_FUNCTION":
+        name = table["function"]["function_name"]
+    return frozenset({str(name).lower()} if name else ())
+
+
+def _equalities(condition: Tree | None) -> list[tuple[Tree, Tree]]:
+    """Return the two sides of each equality that a condition demands."""
+    if condition is None:
+        return []
+    if condition["type"] == "CONJUNCTION_AND":
+        return [pair for part in condition["children"] for pair in _equalities(part)]
+    if condition["type"] == "COMPARE_EQUAL":
+        return [(condition["left"], condition["right"])]
+    return []
+
+
+def _references(expression: Tree) -> list[list[str]] | None:
+    """Return the columns of an expression; None where it is more than columns and functions."""
+    found = []
+    for part in nodes(expression):
+        if part.get("class") in ("COLLATE", "LAMBDA", "STAR", "SUBQUERY"):
+            return None
+        if part.get("class") == "COLUMN_REF":
+            found.append([str(name).lower() for name in part["column_names"]])
+    return found
+
+
+def _only_of(expression: Tree, tables: frozenset[str], columns: list[str]) -> bool:
+    """Whether an expression is of columns of the public table alone."""
+    found = _references(expression)
+    return bool(found) and all(
+        (len(parts) == 1 and parts[0] in columns) or (len(parts) == 2 and parts[0] in tables)
+        for parts in found or []
+    )
+
+
+def _none_of(expression: Tree, tables: frozenset[str], columns: list[str]) -> bool:
+    """Whether an expression holds no column of the public table."""
+    found = _references(expression)
+    return found is not None and not any(
+        parts[0] in tables or parts[0] in columns for parts in found
+    )
+
+
+def _is_typed(options: dict[str, Tree]) -> bool:
+    """Whether the types of a text file are stated, and no format of dates is left to guess."""
+    if _is_true(options.get("all_varchar")):
+        return True
+    if "columns" not in options:
+        return False
+    types = [str(constant(part)).upper() for part in nodes(options["columns"])]
+    dated = any("DATE" in kind or "TIME" in kind for kind in types)
+    return not dated or _is_false(options.get("auto_detect"))
+
+
+def _guessed(file: str) -> str:
+    return f"the type of a column, guessed from the rows of {file!r} (add all_varchar = true),"
+
+
+def _is_true(option: Tree | None) -> bool:
+    return option is not None and str(constant(option)).lower() in ("true", "t", "1")
+
+
+def _is_false(option: Tree | None) -> bool:
+    return option is not None and str(constant(option)).lower() in ("false", "f", "0")

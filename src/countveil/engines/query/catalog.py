@@ -1,0 +1,122 @@
+"""What names in a query stand for: tables, views and macros of the database it asks, and files."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from countveil.engines.query.tree import Tree, arguments, constant, name_of
+
+_SUFFIX = re.compile(r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.(gz|zst))?\Z", re.IGNORECASE)
+_NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_]*)'
+_VIEW = re.compile(
+    rf"CREATE VIEW (?:IF NOT EXISTS )?{_NAME}(?:\.{_NAME})* "
+    rf"(?P<columns>\({_NAME}(?:, {_NAME})*\) )?AS (?P<query>.*?);?\s*\Z",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of the database: its SELECT, and whether it renames the columns."""
+
+    query: str
+    renames: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The names of a database, in lower case. Views of DuckDB itself are `system`."""
+
+    tables: frozenset[str]
+    views: dict[str, View | None]
+    macros: frozenset[str]
+    system: frozenset[str]
+    collations: bool  # columns that compare texts otherwise than letter by letter
+    folder: Path
+
+    @classmethod
+    def of(cls, connection: duckdb.DuckDBPyConnection, folder: Path) -> Catalog:
+        """Read the names that a connection knows; no table is read."""
+
+        def names(query: str) -> frozenset[str]:
+            return frozenset(str(row[0]).lower() for row in connection.execute(query).fetchall())
+
+        views: dict[str, View | None] = {}
+        for name, sql in connection.execute(
+            "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
+        ).fetchall():
+            key, match = name.lower(), _VIEW.match(sql)
+            view = None if match is None else View(match["query"], match["columns"] is not None)
+            views[key] = None if key in views else view  # two schemas: which is meant is unclear
+        return cls(
+            names("SELECT table_name FROM duckdb_tables() WHERE NOT internal"),
+            views,
+            names("SELECT function_name FROM duckdb_functions() WHERE NOT internal"),
+            names("SELECT view_name FROM duckdb_views() WHERE internal")
+            | names("SELECT table_name FROM duckdb_tables() WHERE internal"),
+            bool(names("SELECT 1 FROM duckdb_tables() WHERE contains(lower(sql), 'collate')")),
+            folder,
+        )
+
+    def files(self, patterns: list[str]) -> list[str]:
+        """Return the files that patterns name, each in full; a pattern without files as it is."""
+        found: list[str] = []
+        for pattern in patterns:
+            matches = glob.glob(str(self.folder / pattern), recursive=True)
+            found += [str(Path(match).resolve()) for match in matches] or [pattern]
+        return found
+
+
+def table_name(table: Tree) -> tuple[str, ...]:
+    """Return the parts of a table's name, in lower case but for a file's."""
+    parts = (table.get("catalog_name"), table.get("schema_name"), table["table_name"])
+    path = tuple(str(part) for part in parts if part)
+    return path if is_file(path) else tuple(part.lower() for part in path)
+
+
+def is_file(path: tuple[str, ...]) -> bool:
+    """Whether a name stands for a file that DuckDB reads as a table."""
+    return len(path) == 1 and _SUFFIX.search(path[0]) is not None
+
+
+def files_of(function: Tree) -> list[str] | None:
+    """Return the files that a reader names as constants; None where it names them otherwise."""
+    given, _ = _split(function)
+    if len(given) != 1:
+        return None
+    first = given[0]
+    listed = [first]
+    if first.get("class") == "FUNCTION" and first["function_name"].lower() == "list_value":
+        listed = arguments(first)
+    elif first.get("type") == "ARRAY_CONSTRUCTOR":
+        listed = list(first["children"])
+    texts = [constant(item) for item in listed]
+    return None if None in texts or not texts else [str(text) for text in texts]
+
+
+def options_of(function: Tree) -> dict[str, Tree]:
+    """Return the named options of a table function, by name."""
+    return _split(function)[1]
+
+
+def _split(function: Tree) -> tuple[list[Tree], dict[str, Tree]]:
+    """Return the arguments of a table function by place and by name: `name = x` or `name := x`."""
+    given, options = [], {}
+    for argument in function["arguments"]:
+        item = argument["expression"]
+        if argument.get("name"):
+            options[str(argument["name"]).lower()] = item
+        elif (
+            item.get("type") == "COMPARE_EQUAL"
+            and item["left"].get("class") == "COLUMN_REF"
+            and len(item["left"]["column_names"]) == 1
+        ):
+            options[name_of(item["left"])] = item["right"]
+        else:
+            given.append(item)
+    return given, options
