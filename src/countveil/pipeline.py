@@ -224,7 +224,8 @@ def _resumable(folder: str | Path) -> Iterator[None]:
         other = 'with other constraints by --plan, or without estimates by method = "none"'
         raise Interrupted(f"{error}; {again}, {other}") from error
     except CertificateError as error:
-        raise CertificateError(f"{error}; {again}, with other passes by --plan") from error
+        larger = "with other passes, or a larger residual in [postprocess], by --plan"
+        raise CertificateError(f"{error}; {again}, {larger}") from error
     except INTERRUPTIONS as error:
         what = str(error) or type(error).__name__
         RunLog(internal_of(Path(folder))).write_stop(error)

@@ -11,8 +11,9 @@ import numpy as np
 from countveil.numerics import FloatArray
 from countveil.postprocess.rows import Row
 
-LARGEST_RESIDUAL = 1e-9
+LARGEST_RESIDUAL = 1e-9  # as long as a plan does not ask for less
 LARGEST_GAP = 1e-6  # people
+_TAKEN_UP = 1e-2  # people
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,11 @@ class Certificate:
     @property
     def holds(self) -> bool:
         """Whether the solution is optimal and consistent as far as double precision goes."""
-        return _within_limits(self.kkt_residual, self.consistency_gap)
+        return self.within(LARGEST_RESIDUAL)
+
+    def within(self, residual: float) -> bool:
+        """Whether the solution is as good as a plan asks for."""
+        return _within_limits(self.kkt_residual, self.consistency_gap, residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,18 @@ class LevelCertificate:
     @property
     def holds(self) -> bool:
         """Whether every solution of the level is optimal and consistent."""
-        return _within_limits(self.kkt_residual, self.consistency_gap)
+        return self.within(LARGEST_RESIDUAL)
+
+    def within(self, residual: float) -> bool:
+        """Whether every solution of the level is as good as a plan asks for."""
+        return _within_limits(self.kkt_residual, self.consistency_gap, residual)
 
 
-def _within_limits(residual: float, gap: float) -> bool:
-    return residual <= LARGEST_RESIDUAL and gap <= LARGEST_GAP  # NaN fails
+def _within_limits(residual: float, gap: float, limit: float) -> bool:
+    # The residual holds the gap relative to the largest sum. In people it is held to full precision,
+    # or, where a plan asks for less, to what rounding takes up: the integers add up exactly.
+    people = LARGEST_GAP if limit <= LARGEST_RESIDUAL else _TAKEN_UP
+    return residual <= limit and gap <= people  # NaN fails
 
 
 def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:

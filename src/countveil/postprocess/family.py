@@ -75,7 +75,7 @@ def solve(
             if not len(coarse.cells):
                 continue  # nobody to tell apart
             if query.name == TOTAL and family.totals is not None and family.parent is not None:
-                counts, certificate = _totals_pass(coarse, family.totals)
+                counts, certificate = _totals_pass(coarse, family.totals, passes)
             elif len(coarse.places):
                 counts, certificate = _one_pass(coarse, passes, rng)
             else:
@@ -92,7 +92,9 @@ def solve(
     return counts, chain([*certificates, certificate])
 
 
-def _totals_pass(family: Family, measured: MeasuredTotals) -> tuple[IntArray, Certificate]:
+def _totals_pass(
+    family: Family, measured: MeasuredTotals, passes: Passes
+) -> tuple[IntArray, Certificate]:
     """Fit the children's totals to the parent's; `family` has one cell."""
     assert family.parent is not None
     lower, upper = np.zeros(len(family.children)), np.full(len(family.children), np.inf)
@@ -113,12 +115,12 @@ def _totals_pass(family: Family, measured: MeasuredTotals) -> tuple[IntArray, Ce
         parent_name=family.name,
     )
     totals, certificate = fit(measured, float(family.parent[0]), lower, upper)
-    _refuse_unproven(family, certificate)
+    _refuse_unproven(family, certificate, passes.residual)
     return round_family(totals[:, None], family.parent), certificate
 
 
-def _refuse_unproven(family: Family, certificate: Certificate) -> None:
-    if not certificate.holds:
+def _refuse_unproven(family: Family, certificate: Certificate, residual: float) -> None:
+    if not certificate.within(residual):
         raise CertificateError(
             f"{family.name}: its {len(family.children)} children could not be solved to full "
             f"precision (residual {certificate.kkt_residual:.1e}, gap {certificate.consistency_gap:.1e}"
@@ -150,7 +152,7 @@ def _one_pass(
     h, certificate = solve_family(
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
-    _refuse_unproven(family, certificate)
+    _refuse_unproven(family, certificate, passes.residual)
     if passes.rounding == "unbiased" and not limits.rows:
         if rng is None:
             raise CertificateError("unbiased rounding needs randomness; pass rng")

@@ -17,7 +17,6 @@ from countveil import storage
 from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.measure import manifest, one_table
 from countveil.measure.measurement import FOLDER, INVARIANTS, LAYOUT, path_of
-from countveil.postprocess.certificate import LARGEST_RESIDUAL
 from countveil.postprocess.constraints import broken_facts
 from countveil.postprocess.publication import FOLDER as ESTIMATES
 from countveil.privacy.beside_public import BesidePublic
@@ -225,7 +224,10 @@ def _check_estimates(release: Release) -> str:
     if plan.method != "none" and "estimates" not in release.manifest:
         _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     stated = {item.level: item for item in release.certificate}
-    if tuple(stated) != plan.measured_levels or not all(item.holds for item in stated.values()):
+    limit = max(plan.passes[level].residual for level in plan.measured_levels)
+    if tuple(stated) != plan.measured_levels or not all(
+        item.within(limit) for item in stated.values()
+    ):
         _fail(release, "the certificate of the estimates is not complete, or does not hold")
     for item in release.manifest["levels"]:
         name = f"estimates/{item['level']}.parquet"
@@ -240,7 +242,7 @@ def _check_estimates(release: Release) -> str:
         _fail(release, f"the estimates break a public fact: {broken}")
     return (
         f"the estimates of {len(estimates.levels)} levels are whole numbers that add up and agree "
-        f"with what is public; they were solved to within {LARGEST_RESIDUAL:.0e}"
+        f"with what is public; they were solved to within {limit:.0e}"
     )
 
 

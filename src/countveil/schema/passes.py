@@ -24,6 +24,7 @@ class Passes:
     first: tuple[Query, ...]
     rounding: Rounding
     look_below: bool
+    residual: float  # how far from optimal a solution may be
 
 
 def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> dict[str, Passes]:
@@ -35,10 +36,13 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
                 f"postprocess.levels.{level}: no level {level!r}; choose from {listed(levels)}"
             )
     default = sections.get("*", LevelPassesSection())
-    return {level: _passes(sections.get(level, default), schema, level) for level in levels}
+    residual = checked.postprocess.residual
+    return {
+        level: _passes(sections.get(level, default), schema, level, residual) for level in levels
+    }
 
 
-def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
+def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: float) -> Passes:
     where = f"postprocess.levels.{level}.passes"
     queries = tuple(query_named(schema, name, where) for name in section.passes)
     for coarse, fine in pairwise(queries):
@@ -55,7 +59,7 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
     for query in queries:
         if not query.complete:
             raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
-    return Passes(queries, section.rounding, section.look_below)
+    return Passes(queries, section.rounding, section.look_below, residual)
 
 
 def coarsens(coarse: Query, fine: Query) -> bool:

@@ -202,6 +202,11 @@ class PostprocessSection(_Section):
         description="Of the interval that estimates carry beside their standard error; 0 leaves both "
         "out.",
     )
+    residual: Annotated[float, Field(ge=1e-9, le=1e-3)] = Field(
+        1e-9,
+        description="How far from optimal a family's solution may be before it is rounded, relative to "
+        "its largest count; give more only where full precision was not reached.",
+    )
     microdata: bool = Field(
         False, description="Write synthetic microdata, one row a person, that tabulate the same."
     )
