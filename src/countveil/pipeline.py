@@ -240,6 +240,10 @@ def check(
     progress: Progress = silent,
 ) -> None:
     """Raise what `release` would raise for the plan, its crosswalk, its records and its ledger."""
+    if plan.one_table is None:
+        refuse_contradictions(plan)
+        plan.ledger().check(plan.cost)
+        _rehearse(plan, progress=progress)
     counts = None
     if plan.records is not None:
         counts = open_engine(engine, show_values=show_values).tabulate(plan)
@@ -251,10 +255,6 @@ def check(
         elif plan.crosswalk is not None:
             codes = plan.geography().geocodes(plan.one_table.level).to_pylist()
             plan.one_table.previous_counts(codes)
-        return
-    refuse_contradictions(plan)
-    plan.ledger().check(plan.cost)
-    _rehearse(plan, progress=progress)
 
 
 def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = silent) -> None:

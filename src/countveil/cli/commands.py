@@ -128,6 +128,9 @@ def check(
 ) -> None:
     """Check a plan with its crosswalk, records and ledger; write nothing, charge nothing.
 
+    Also rehearses: simulated people go through post-processing, so that a release is not charged
+    for tables that cannot be made.
+
     Example: `countveil check plan.toml`
     """
     if schema:
@@ -141,7 +144,8 @@ def check(
     from countveil.schema.plan import Plan
 
     loaded = Plan.load(plan)
-    pipeline.check(loaded, engine=engine, show_values=show_values)
+    with showing.levels(as_json) as progress:
+        pipeline.check(loaded, engine=engine, show_values=show_values, progress=progress)
     pipeline.refuse_risk_above_limit(loaded)
     cost = showing.cost_of(loaded)
     if as_json:

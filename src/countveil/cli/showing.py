@@ -53,21 +53,33 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
+COUNTING = "counting records"
+
+
 @contextmanager
 def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
-    """Show one bar a stage and level on stderr, if asked after one that turns during counting."""
+    """Show one bar per stage and level on stderr; with `counting`, first one that turns meanwhile."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 
     with Bars(console=Console(stderr=True), disable=quiet) as bars:
-        first = bars.add_task("counting records", total=None) if counting else None
         tasks: dict[tuple[str, str], Any] = {}
+        turning = [bars.add_task(COUNTING, total=None)] if counting else []
 
         def step(stage: str, level: str, done: int, units: int) -> None:
-            if not tasks and first is not None:
-                bars.update(first, total=1, completed=1)
+            if stage == "rehearsing":  # before counting: it takes the place of that bar
+                if turning:
+                    words = "rehearsing with simulated people"
+                    bars.update(turning[0], description=words, total=units, completed=done)
+                    if done == units:
+                        turning[0] = bars.add_task(COUNTING, total=None)
+                return
+            while turning:
+                bars.update(turning.pop(), total=1, completed=1)
             if (stage, level) not in tasks:
                 tasks[stage, level] = bars.add_task(f"{stage} {level}", total=units)
             bars.update(tasks[stage, level], completed=done)
 
         yield step
+        while turning:  # nothing was left to show after counting
+            bars.update(turning.pop(), total=1, completed=1)

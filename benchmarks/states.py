@@ -1,0 +1,117 @@
+"""Fifty-one states of a nation, measured and solved to full precision, draw after draw."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import table
+from countveil import Plan, Seeded, measure, open_engine, postprocess
+from countveil.errors import CertificateError
+from countveil.postprocess.certificate import LARGEST_GAP, LARGEST_RESIDUAL
+
+_PLAN = """
+release = { title = "States", preset = "pl94-2020", unit = "person", neighbors = "change-one" }
+records = { path = "counts.parquet", counts = "n", one_row_per_person = true }
+geography = { path = "states.csv", levels = ["nation", "state"] }
+[budget.levels]
+nation = "104/1544"
+state = "1440/1544"
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--draws", type=int, default=10, help="releases of each size")
+    parser.add_argument(
+        "--counts",
+        type=Path,
+        help="Parquet with state, the preset's attributes and n; else simulated",
+    )
+    parser.add_argument(
+        "--scales", type=float, nargs="+", default=[1.0, 1.55, 4.7], help="counts are multiplied by"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Release states at several sizes with seeded noise; every family must prove itself."""
+    rows, failures = [], 0
+    for scale in options.scales:
+        with tempfile.TemporaryDirectory() as folder:
+            row, failed = _draws(Path(folder), options.counts, scale, options.draws)
+        rows.append(row)
+        failures += failed
+    head = ["people", "draws", "failed", "fallbacks", "worst residual", "worst gap", "s", "longest"]
+    table.show("51 states, 2,016 cells, pl94-2020, seeded noise", head, rows)
+    if failures:
+        raise table.Missed(f"{failures} draws could not be solved to full precision")
+
+
+def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple[list[str], int]:
+    """Release states of one size; return a row of the table, and how many draws failed."""
+    plan, people = _write(folder, source, scale)
+    counts = open_engine("local").tabulate(plan)
+    residuals, gaps, seconds, fallbacks, failed = [0.0], [0.0], [], 0, 0
+    for seed in range(draws):
+        to = folder / f"out{seed}"
+        taken = measure.take(counts, plan, rng=Seeded(seed), ledger=None, to=to)
+        start = time.perf_counter()
+        try:
+            estimates = postprocess.top_down(taken, plan)
+        except CertificateError as error:
+            print(f"seed {seed}: {error}", flush=True)
+            failed += 1
+            continue
+        finally:
+            seconds.append(time.perf_counter() - start)
+        residuals += [item.kkt_residual for item in estimates.certificate]
+        gaps += [item.consistency_gap for item in estimates.certificate]
+        fallbacks += sum(item.fallbacks for item in estimates.certificate)
+        assert estimates.consistency_gap() == 0
+    row = [
+        f"{people:,}",
+        f"{draws}",
+        f"{failed}",
+        f"{fallbacks}",
+        f"{max(residuals):.1e} of {LARGEST_RESIDUAL:.0e}",
+        f"{max(gaps):.1e} of {LARGEST_GAP:.0e}",
+        f"{np.mean(seconds):.1f}",
+        f"{max(seconds):.1f}",
+    ]
+    return row, failed
+
+
+def _write(folder: Path, source: Path | None, scale: float) -> tuple[Plan, int]:
+    """Write plan, crosswalk and counts."""
+    empty = Plan.parse(_PLAN, folder=folder)
+    counts = _simulated(empty) if source is None else pq.read_table(source)
+    n = np.rint(counts["n"].to_numpy() * scale).astype(np.int64)
+    counts = counts.set_column(counts.column_names.index("n"), "n", pa.array(n))
+    pq.write_table(counts, folder / "counts.parquet")
+    states = sorted(set(counts["state"].to_pylist()))
+    (folder / "states.csv").write_text(
+        "nation,state\n" + "".join(f"US,{state}\n" for state in states)
+    )
+    return empty, int(n.sum())
+
+
+def _simulated(plan: Plan) -> pa.Table:
+    """Return counts of 51 states with 211 million people, heavy in a few cells."""
+    rng = np.random.default_rng(0)
+    shares = rng.gamma(0.15, size=plan.schema.cells)
+    sizes = rng.gamma(0.8, size=51)
+    mean = 211e6 * np.outer(sizes / sizes.sum(), shares / shares.sum())
+    state, cell = np.nonzero(counts := rng.poisson(mean))
+    codes = np.unravel_index(cell, plan.schema.shape)
+    columns = {
+        item.name: np.array(item.categories)[code]
+        for item, code in zip(plan.schema.attributes, codes, strict=True)
+    }
+    names = np.array([f"{number:02d}" for number in range(51)])
+    return pa.table({"state": names[state], **columns, "n": counts[state, cell]})
