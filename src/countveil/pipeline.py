@@ -70,7 +70,7 @@ def release(
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    if not internal_of(Path(to)).exists():  # what was charged already is not rehearsed
+    if restart or not internal_of(Path(to)).exists():  # not what was charged already
         _rehearse(plan, workers=workers, progress=progress)
     counts = place.tabulate(plan)
 
