@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from countveil.errors import LedgerError
-from countveil.privacy import ledger as ledger_module
+from countveil.privacy import ledger_file
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger, Period
 
@@ -199,7 +199,7 @@ def test_a_charge_is_on_the_disk_before_it_returns(tmp_path, monkeypatch):
 def test_a_ledger_that_another_process_holds_is_not_said_to_be_damaged(tmp_path, monkeypatch):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.1"))
-    monkeypatch.setattr(ledger_module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.1)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     message = "another process holds it, and did for 0.1 s; nothing was written: wait until it ends"
     other.execute("BEGIN EXCLUSIVE")

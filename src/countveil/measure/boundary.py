@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
+from countveil.measure.digest import digest
 from countveil.measure.drawing import DrawJob, DrawTask, add_counts
 from countveil.measure.measurement import (
+    DRAWN,
     FOLDER,
     INVARIANTS,
     Measurements,
@@ -76,6 +78,7 @@ def take(
             None if book is None else (book, plan.cost),
             title=plan.title,
             draw=lambda run: _draw(run, counts, plan, rng, team, progress),
+            digest=lambda run: _digest(run, counts, plan),
             publish=lambda run: _publish(run, counts, plan, rng, identity),
             restart=restart,
         )
@@ -122,6 +125,27 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
         )
 
 
+def _digest(run: Run, counts: Counts, plan: Plan) -> str | None:
+    """Return the SHA-256 of all draws, None while one is missing."""
+    numbers = {level: range(len(_batches(counts, plan, level))) for level in plan.measured_levels}
+    if not all(run.parts.has(level, number) for level in numbers for number in numbers[level]):
+        return None
+    return digest(
+        (
+            (level, (_part(run, level, number) for number in numbers[level]))
+            for level in plan.measured_levels
+        ),
+        DRAWN,
+    )
+
+
+def _part(run: Run, level: str, number: int) -> pa.Table:
+    part = run.parts.read(level, number)
+    if part is None:
+        raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
+    return pq.read_table(pa.BufferReader(part))
+
+
 def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
     """Join the parts into one file a level, write invariants, and the manifest last."""
     files = []
@@ -144,10 +168,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         path = path_of(run.folder, level)
         with storage.replacing(path) as temporary, open_writer(temporary) as writer:
             for number in range(len(batches)):
-                part = run.parts.read(level, number)
-                if part is None:
-                    raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
-                table = pq.read_table(pa.BufferReader(part))
+                table = _part(run, level, number)
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{FOLDER}/{level}.parquet")
     for level in dict.fromkeys(item.level for item in plan.invariants):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from countveil.errors import InputError
+from countveil.measure.digest import digest
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import IntArray
 from countveil.schema.plan import Plan
@@ -33,6 +34,7 @@ LAYOUT = pa.schema(
         pa.field("variance", pa.float64(), nullable=False),
     ]
 )
+DRAWN = ("geocode", "query", "values")  # the plan decides the rest
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,6 +124,15 @@ class Measurements:
                         at += item.query.cells
                 first += units
         return result
+
+    def digest(self) -> str:
+        """Return the SHA-256 that the ledger was given before these measurements were published."""
+        return digest(((level, self._rows(level)) for level in self.plan.measured_levels), DRAWN)
+
+    def _rows(self, level: str) -> Iterator[pa.Table]:
+        with pq.ParquetFile(path_of(self.folder, level)) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=list(DRAWN))
 
     def runs(self, level: str) -> list[tuple[int, int]]:
         """Return how the units of a level are cut into the parts they were written in."""
