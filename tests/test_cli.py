@@ -270,7 +270,7 @@ def test_no_color_and_quiet_are_honoured(tiny):
     env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": ""}
     ran = run("price", tiny, env=env)
     assert "\x1b[" not in ran.out
-    ran = run("release", tiny, "--to", tiny.parent / "out", "--quiet", env=env)
+    ran = run("release", tiny, "--to", tiny.parent / "runs" / "out", "--quiet", env=env)
     assert ran.err == ""
 
 
