@@ -9,12 +9,13 @@ from types import FrameType
 from typing import Any
 
 from countveil import Secure, measure, open_engine
+from countveil.errors import CountveilError
 from countveil.measure import boundary
 from countveil.schema.plan import Plan
 
 
 def main() -> None:
-    plan_path, out, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    plan_path, out, ledger, kill_at = *sys.argv[1:4], int(sys.argv[4])
     boundary._VALUES = 1500  # many small parts
     plan = Plan.load(plan_path)
     counts = open_engine("local").tabulate(plan)
@@ -27,14 +28,13 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(count)
-    measure.take(
-        counts,
-        plan,
-        rng=Secure(),
-        ledger=f"{plan_path.removesuffix('plan.toml')}{os.path.basename(out)}.sqlite",
-        to=out,
-    )
-    sys.setprofile(None)
+    try:
+        measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out)
+    except CountveilError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+    finally:
+        sys.setprofile(None)
     print(seen)
 
 

@@ -254,6 +254,12 @@ def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | Be
             f"{book.path} shows its charge of {cost} once, from before ledgers kept the SHA-256 of "
             f"measurements"
         )
+    if charges[0].measurements is None:
+        _fail(
+            release,
+            f"{book.path} shows its charge of {cost}, but not the SHA-256 of its measurements, without "
+            f"which nothing is published; is it the ledger of this release, in its latest state?",
+        )
     if charges[0].measurements != _digest(release):
         _fail(release, f"{book.path} was charged {cost} for other measurements than these")
     return f"{book.path} shows its charge of {cost} once, for these measurements"
