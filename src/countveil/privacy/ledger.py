@@ -227,8 +227,8 @@ class Ledger:
         unclaimed = line.attempt == claim.attempt == 0  # charged before attempts were counted
         if line.attempt < claim.attempt:
             raise Overtaken(
-                f"{self.path}: has attempt {line.attempt} at release {line.release}, and this run is at "
-                f"attempt {claim.attempt}, so the ledger was set back to an older copy; restore the "
+                f"{self.path}: has attempt {line.attempt} at release {line.release}, and this run is "
+                f"at attempt {claim.attempt}, so the ledger was set back to an older copy; restore the "
                 f"latest, or draw a release of its own with --restart --charge-again (charged in full)"
             )
         if not unclaimed and line.holder not in claim.held:
