@@ -29,8 +29,8 @@ from countveil import (
     storage,
 )
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
-from countveil.measure import boundary
-from countveil.measure.digest import digest
+from countveil.measure import boundary, drawing
+from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
 from countveil.schema.plan import Plan
@@ -582,14 +582,14 @@ def rows(values: list[list[int]], geocodes: list[str]) -> pa.Table:
     return pa.table({"geocode": geocodes, "values": pa.array(values, pa.list_(pa.int32()))})
 
 
-def test_a_digest_is_of_the_rows_however_they_are_cut():
+def test_a_digest_is_of_the_rows_however_a_file_packs_them():
     whole = rows([[1, 2], [3], [], [4, 5, 6]], ["a", "bc", "", "ü"])
     names = ("geocode", "values")
-    expected = digest([("area", [whole])], names)
+    expected = rows_digest(whole, names)
     for cut in range(5):
-        assert digest([("area", [whole[:cut], whole[cut:]])], names) == expected
-        chunks = pa.concat_tables([whole[:cut], whole[cut:]])
-        assert digest([("area", [chunks])], names) == expected
+        assert rows_digest(pa.concat_tables([whole[:cut], whole[cut:]]), names) == expected
+    longer = pa.concat_tables([rows([[9]], ["before"]), whole, rows([[9]], ["after"])])
+    assert rows_digest(longer.combine_chunks()[1:5], names) == expected
     for other in (
         rows([[1, 2], [3], [], [4, 5, 7]], ["a", "bc", "", "ü"]),
         rows([[1], [2, 3], [], [4, 5, 6]], ["a", "bc", "", "ü"]),
@@ -597,6 +597,17 @@ def test_a_digest_is_of_the_rows_however_they_are_cut():
         rows([[3], [1, 2], [], [4, 5, 6]], ["a", "bc", "", "ü"]),
         whole[:3],
     ):
-        assert digest([("area", [other])], names) != expected
-    assert digest([("block", [whole])], names) != expected
-    assert digest([("area", [whole]), ("block", [whole])], names) != expected
+        assert rows_digest(other, names) != expected
+    assert rows_digest(whole, names[:1]) != expected
+    parts = [("area", "1"), ("block", "2"), ("block", "3")]
+    wholes = {parts_digest(some) for some in (parts, parts[:2], parts[::-1], [("area", "2")])}
+    assert len(wholes) == 4
+
+
+def test_a_part_without_a_digest_is_unpacked(plan, monkeypatch):
+    """A run that an earlier version began has such parts."""
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "_DIGEST", b"something else")
+        killed(plan, monkeypatch, "sealed", before=True)
+    released(plan)
+    assert verifies(plan, "here")

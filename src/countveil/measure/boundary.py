@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.digest import digest
-from countveil.measure.drawing import DrawJob, DrawTask, add_counts
+from countveil.measure.digest import parts_digest
+from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurement import (
-    DRAWN,
     FOLDER,
     INVARIANTS,
     Measurements,
@@ -127,23 +126,21 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
 
 def _digest(run: Run, counts: Counts, plan: Plan) -> str | None:
     """Return the SHA-256 of all draws, None while one is missing."""
-    numbers = {level: range(len(_batches(counts, plan, level))) for level in plan.measured_levels}
-    if not all(run.parts.has(level, number) for level in numbers for number in numbers[level]):
+    places = [
+        (level, number)
+        for level in plan.measured_levels
+        for number in range(len(_batches(counts, plan, level)))
+    ]
+    if not all(run.parts.has(level, number) for level, number in places):
         return None
-    return digest(
-        (
-            (level, (_part(run, level, number) for number in numbers[level]))
-            for level in plan.measured_levels
-        ),
-        DRAWN,
-    )
+    return parts_digest((level, digest_of(_part(run, level, number))) for level, number in places)
 
 
-def _part(run: Run, level: str, number: int) -> pa.Table:
+def _part(run: Run, level: str, number: int) -> bytes:
     part = run.parts.read(level, number)
     if part is None:
         raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
-    return pq.read_table(pa.BufferReader(part))
+    return part
 
 
 def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
@@ -168,7 +165,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         path = path_of(run.folder, level)
         with storage.replacing(path) as temporary, open_writer(temporary) as writer:
             for number in range(len(batches)):
-                table = _part(run, level, number)
+                table = pq.read_table(pa.BufferReader(_part(run, level, number)))
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{FOLDER}/{level}.parquet")
     for level in dict.fromkeys(item.level for item in plan.invariants):

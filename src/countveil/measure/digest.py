@@ -1,33 +1,33 @@
-"""The SHA-256 of all measurements of a release: of what was drawn, however files cut and pack it."""
+"""The SHA-256 of all measurements of a release: of the rows drawn, however files pack them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-_FORMAT = b"countveil measurements 1\n"
+_ROWS = b"countveil rows 1\n"
+_PARTS = b"countveil measurements 1\n"
 
 
-def digest(levels: Iterable[tuple[str, Iterable[pa.Table]]], columns: Sequence[str]) -> str:
-    """Return the SHA-256 of the rows of each level, in their order, as hexadecimal digits.
+def rows_digest(table: pa.Table, columns: Sequence[str]) -> str:
+    """Return the SHA-256 of some columns of a table, as hexadecimal digits."""
+    whole = hashlib.sha256(_ROWS)
+    for name in columns:
+        for stream in _streams(table[name].combine_chunks()):
+            found = hashlib.sha256(memoryview(stream)).hexdigest()
+            whole.update(f"{name} {found}\n".encode())
+    return whole.hexdigest()
 
-    Each column is hashed as one stream, so the same rows give the same digest in one table or in many.
-    """
-    whole = hashlib.sha256(_FORMAT)
-    for level, tables in levels:
-        hashes: dict[tuple[str, int], Any] = defaultdict(hashlib.sha256)
-        for table in tables:
-            for name in columns:
-                for chunk in filter(len, table[name].chunks):
-                    for number, stream in enumerate(_streams(chunk)):
-                        hashes[name, number].update(np.ascontiguousarray(stream))
-        for (name, number), found in sorted(hashes.items()):
-            whole.update(f"{level} {name} {number} {found.hexdigest()}\n".encode())
+
+def parts_digest(parts: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256 of a release's parts in their order, from the level and the digest of each."""
+    whole = hashlib.sha256(_PARTS)
+    for level, digest in parts:
+        whole.update(f"{level} {digest}\n".encode())
     return whole.hexdigest()
 
 

@@ -19,7 +19,7 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.digest import digest
+from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.restart import Restart
@@ -220,7 +220,7 @@ def _digest_of_part(part: bytes | None, wanted: OneTable) -> str | None:
 
 def _digest_of_table(table: pa.Table, wanted: OneTable) -> str:
     names = ["geocode", "count"] if wanted.part is None else ["geocode", "count", "part"]
-    return digest([(wanted.level, [table])], names)
+    return parts_digest([(wanted.level, rows_digest(table, names))])
 
 
 def path_of(folder: Path, level: str) -> Path:
