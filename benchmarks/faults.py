@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -44,17 +45,19 @@ def prepare(folder: Path, people: int = 400) -> Path:
     return folder / "start" / "plan.toml"
 
 
-def count_events(plan: Path) -> int:
-    """Run once without a kill; return how many places there were to kill it at."""
+def count_events(plan: Path) -> dict[str, int]:
+    """Run once without a kill; return after how many places to kill it at each event came."""
     trial = Trial(plan, plan.parent / "count")
     done = _run(trial, 0)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
     trial.remove()
-    return int(done.stdout.split()[-1])
+    return {event: int(place) for event, place in json.loads(done.stdout).items()}
 
 
-def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tally: Tally) -> None:
+def kill_until_done(
+    plan: Path, name: str, events: dict[str, int], rng: random.Random, tally: Tally
+) -> None:
     """Kill one release a few times at random points, let it finish, and check every promise.
 
     Some runs are copied after a kill; from then on either of the two is taken up, by chance.
@@ -63,9 +66,7 @@ def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tall
     tally.runs += 1
     for _ in range(rng.randint(1, _MOST_KILLS)):
         trial = rng.choice(runs)
-        # Half of them spread over the run, half crowded towards its start: the charge is early.
-        point = rng.choice([rng.randint(1, events), int(events ** rng.random())])
-        done = _run(trial, point)
+        done = _run(trial, _place(events, rng))
         if done.returncode != -signal.SIGKILL:
             overtaken = len(runs) > 1 and refused(done.returncode, done.stderr)
             need(overtaken or done.returncode == 0, f"status {done.returncode}: {done.stderr}")
@@ -80,6 +81,20 @@ def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tall
     settle(runs, _ends)
     for trial in runs:
         trial.remove()
+
+
+def _place(events: dict[str, int], rng: random.Random) -> int:
+    """Choose where to kill: anywhere, near the start, or within a stage, as some are short."""
+    places = sorted(events.values())
+    stage = rng.randrange(len(places) - 1)
+    return rng.choice(
+        [
+            rng.randint(1, places[-1]),
+            int(places[-1] ** rng.random()),
+            rng.randint(places[stage], places[stage + 1]),
+            rng.randint(places[stage], places[stage + 1]),
+        ]
+    )
 
 
 def copied(trial: Trial, rng: random.Random, tally: Tally) -> list[Trial]:
@@ -262,7 +277,7 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
     tally, by_clock, others = Tally(), Tally(), Counter[str]()
     plan = prepare(folder)
     events = count_events(plan)
-    print(f"faults: seed {seed}, {events:,} places to be killed at inside the door")
+    print(f"faults: seed {seed}, {events['end']:,} places to be killed at inside the door")
     for _ in range(options.kills):
         kill_until_done(plan, "out", events, rng, tally)
     print(
