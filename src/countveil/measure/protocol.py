@@ -105,7 +105,7 @@ def _seal(book: Ledger, run: Run, claim: Claim, digest: Digest) -> None:
     if measurements is None:
         raise FolderError(f"{run.internal}: a part that was drawn is gone")
     book.seal(run.release, claim.token, measurements)
-    run.log("sealed", measurements=measurements)
+    run.log("sealed")
 
 
 def _sealed(book: Ledger, run: Run, digest: Digest) -> str | None:
