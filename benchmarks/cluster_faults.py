@@ -1,4 +1,4 @@
-"""Kill workers, executors and drivers of a real cluster; fill its disk; hold it to every promise."""
+"""Kill workers, executors and drivers of a real cluster; copy runs; fill its disk; hold it to all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks import cluster as clusters
 from benchmarks.cluster import Cluster
-from benchmarks.fault_trial import Trial, kill_tree, need, small_disk, wait_for
-from benchmarks.faults import prepare
+from benchmarks.fault_trial import Trial, kill_tree, need, settle, small_disk, wait_for
+from benchmarks.faults import Tally, copied, prepare
 
 VICTIMS = ("worker", "executor", "driver")
 STAGES = {
@@ -70,11 +70,16 @@ def strike(
     if status == 0:
         how = "it went on by itself"
         trial.check()
+        trial.remove()
     else:
-        how = "resumed"
+        copies = Tally()
+        runs = [trial, *copied(trial, rng, copies)]
+        how = "resumed, copied" if copies.copies else "resumed"
         trial.spoil()
-        trial.finish()
-    trial.remove()
+        rng.shuffle(runs)
+        settle(runs, Trial.ends)
+        for each in runs:
+            each.remove()
     article = "an" if victim == "executor" else "a"
     return f"{article} {victim} killed while {state}: {how}"
 

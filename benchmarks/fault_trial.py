@@ -1,4 +1,4 @@
-"""One release that is disturbed, taken up again, and held to every promise."""
+"""One release that is disturbed, copied, taken up again, and held to every promise."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,6 +26,7 @@ from countveil.workers.memory import children_of
 
 _SEAL = 32  # bytes behind the data of a part
 _TORN = b"torn by a crash"
+_REFUSALS = ("another copy of this run", "sealed with other measurements")
 
 
 @dataclass
@@ -38,10 +39,25 @@ class Trial:
     environment: Mapping[str, str] | None = None
     kept: dict[str, bytes] = field(default_factory=dict)
     published: dict[str, str] = field(default_factory=dict)
+    finished_before: bool = False  # a copy of a release that was measured already
 
     @property
     def ledger(self) -> Path:
-        return self.plan.parent / f"{self.out.name}.sqlite"
+        """The ledger of the release and of its copies, outside what is copied."""
+        return self.plan.parent.parent / f"{self.out.name}.sqlite"
+
+    def copy(self) -> Trial:
+        """Copy the run as `cp -r` does, without the ledger; return the copy."""
+        out = self.plan.parent.parent / "copy" / self.out.name
+        for folder, target in ((self.out, out), (internal_of(self.out), internal_of(out))):
+            if folder.exists():
+                # Executors of a driver that was killed may be writing still.
+                ignored = shutil.ignore_patterns(".countveil-temporary-*")
+                shutil.copytree(folder, target, ignore=ignored)
+        found = replace(self, out=out, kept={}, published={})
+        found.finished_before = (out / "manifest.json").exists()
+        found.observe()
+        return found
 
     def start(self, before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
         """Start the release, or take it up; `before` runs in its process first."""
@@ -105,14 +121,19 @@ class Trial:
 
     def finish(self, attempts: int = 5) -> None:
         """Run it until it is done, and check all that was promised."""
+        need(self.ends(attempts), f"refused: {self.errors()}")
+        self.check()
+
+    def ends(self, attempts: int = 5) -> bool:
+        """Run it until it is done, or refused as a copy was continued; return whether it is done."""
         for _ in range(attempts):
             status = self.start().wait(timeout=600)
             if status == 0:
-                break
+                return True
+            if refused(status, self.errors()):
+                return False
             need(status == 3, f"status {status}: {self.errors()}")
-        else:
-            raise AssertionError(f"not done after {attempts} attempts: {self.errors()}")
-        self.check()
+        raise AssertionError(f"not done after {attempts} attempts: {self.errors()}")
 
     def check(self) -> None:
         """Check a finished release: verified, charged once, with the draws that were once kept."""
@@ -149,6 +170,33 @@ class Trial:
                 except FileNotFoundError:
                     continue  # it was published meanwhile
         return found
+
+
+def refused(status: int, message: str) -> bool:
+    """Return whether a run was refused because a copy of it was continued."""
+    return status == 2 and any(text in message for text in _REFUSALS)
+
+
+def settle(runs: Sequence[Trial], ends: Callable[[Trial], bool]) -> None:
+    """Finish a run and its copy, one after the other: one is published, the other refused."""
+    done = [trial for trial in runs if ends(trial)]
+    for trial in done:
+        trial.check()
+    if any(trial.finished_before for trial in runs) and len(done) == len(runs):
+        draws = [measured_files(trial.out) for trial in done]
+        need(all(found == draws[0] for found in draws), "copies of a finished release differ")
+        return
+    need(len(done) == 1, f"{len(done)} of {len(runs)} copies were published")
+    for trial in runs:
+        if trial is not done[0]:
+            need(not (trial.out / "manifest.json").exists(), "a refused copy was published")
+            left = measured_files(trial.out).items()
+            need(left <= measured_files(done[0].out).items(), "a refused copy published its draws")
+
+
+def measured_files(out: Path) -> dict[str, str]:
+    """Return the hashes of what was measured and is published."""
+    return {path.name: sha256(path) for path in (out / "measurements").glob("[!.]*.parquet")}
 
 
 def same_draws(out: Path, kept: Mapping[str, bytes]) -> None:

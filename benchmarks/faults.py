@@ -1,8 +1,9 @@
-"""Kill a release at random points, restart it, check that nothing was lost or spent twice."""
+"""Kill a release at random points, copy it, restart it, check that nothing was lost or spent twice."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -15,12 +16,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fault_trial import Trial, need, small_disk
+from benchmarks.fault_trial import Trial, need, refused, settle, small_disk
 from countveil import pipeline
+from countveil.measure.run import release_of
 from countveil.starter import write_start
 from countveil.workers.memory import children_of
 
 _MOST_KILLS = 4
+_COPIED = 0.4  # of the runs that were killed, as long as there is no copy
 
 
 @dataclass
@@ -33,6 +36,7 @@ class Tally:
     while_drawing: int = 0
     while_publishing: int = 0
     after_manifest: int = 0
+    copies: int = 0
 
 
 def prepare(folder: Path, people: int = 400) -> Path:
@@ -41,36 +45,76 @@ def prepare(folder: Path, people: int = 400) -> Path:
     return folder / "start" / "plan.toml"
 
 
-def count_events(plan: Path) -> int:
-    """Run once without a kill; return how many places there were to kill it at."""
-    out = plan.parent / "count"
-    done = _run(plan, out, 0)
+def count_events(plan: Path) -> dict[str, int]:
+    """Run once without a kill; return after how many places to kill it at each event came."""
+    trial = Trial(plan, plan.parent / "count")
+    done = _run(trial, 0)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    Trial(plan, out).remove()
-    return int(done.stdout.split()[-1])
+    trial.remove()
+    return {event: int(place) for event, place in json.loads(done.stdout).items()}
 
 
-def kill_until_done(plan: Path, name: str, events: int, rng: random.Random, tally: Tally) -> None:
-    """Kill one release a few times at random points, let it finish, and check every promise."""
-    trial = Trial(plan, plan.parent / name)
+def kill_until_done(
+    plan: Path, name: str, events: dict[str, int], rng: random.Random, tally: Tally
+) -> None:
+    """Kill one release a few times at random points, let it finish, and check every promise.
+
+    Some runs are copied after a kill; from then on either of the two is taken up, by chance.
+    """
+    runs = [Trial(plan, plan.parent / name)]
     tally.runs += 1
     for _ in range(rng.randint(1, _MOST_KILLS)):
-        # Half of them spread over the run, half crowded towards its start: the charge is early.
-        point = rng.choice([rng.randint(1, events), int(events ** rng.random())])
-        done = _run(plan, trial.out, point)
+        trial = rng.choice(runs)
+        done = _run(trial, _place(events, rng))
         if done.returncode != -signal.SIGKILL:
-            need(done.returncode == 0, f"status {done.returncode}: {done.stderr}")
+            overtaken = len(runs) > 1 and refused(done.returncode, done.stderr)
+            need(overtaken or done.returncode == 0, f"status {done.returncode}: {done.stderr}")
             break
         tally.kills += 1
         trial.observe()
         _count(trial, tally)
+        if len(runs) == 1:
+            runs += copied(trial, rng, tally)
         trial.spoil()
-    done = _run(plan, trial.out, 0)
+    rng.shuffle(runs)
+    settle(runs, _ends)
+    for trial in runs:
+        trial.remove()
+
+
+def _place(events: dict[str, int], rng: random.Random) -> int:
+    """Choose where to kill: anywhere, near the start, or within a stage, as some are short."""
+    places = sorted(events.values())
+    stage = rng.randrange(len(places) - 1)
+    return rng.choice(
+        [
+            rng.randint(1, places[-1]),
+            int(places[-1] ** rng.random()),
+            rng.randint(places[stage], places[stage + 1]),
+            rng.randint(places[stage], places[stage + 1]),
+        ]
+    )
+
+
+def copied(trial: Trial, rng: random.Random, tally: Tally) -> list[Trial]:
+    """Return a copy of a run that was killed, or none, by chance.
+
+    Before a run has an identity there is nothing to copy: two folders would be two releases.
+    """
+    if rng.random() > _COPIED or release_of(trial.out) is None:
+        return []
+    tally.copies += 1
+    return [trial.copy()]
+
+
+def _ends(trial: Trial) -> bool:
+    done = _run(trial, 0)
+    if refused(done.returncode, done.stderr):
+        return False
     need(done.returncode == 0, f"the last restart failed: {done.stderr}")
     pipeline.estimate(trial.out, workers=1)
-    trial.check()
-    trial.remove()
+    return True
 
 
 def _count(trial: Trial, tally: Tally) -> None:
@@ -85,17 +129,18 @@ def _count(trial: Trial, tally: Tally) -> None:
         tally.before_charge += 1
 
 
-def _run(plan: Path, out: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks._faults_child", str(plan), str(out), str(kill_at)]
+def _run(trial: Trial, kill_at: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks._faults_child", str(trial.plan), str(trial.out)]
+    command += [str(trial.ledger), str(kill_at)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> None:
     """Kill the command line itself, at a random time of its run."""
     trial = Trial(plan, plan.parent / name)
-    command = [sys.executable, "-m", "countveil", "release", str(plan), "--to", str(trial.out)]
-    command += ["--ledger", str(trial.ledger), "--quiet"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        _release(trial), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     time.sleep(rng.uniform(0.05, 3.0))
     process.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
     status = process.wait()
@@ -106,9 +151,22 @@ def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> No
     need(status != 3 or len(charges) == 1, "status 3 without a charge")
     done = (trial.out / "manifest.json").exists()
     need(status != 130 or not charges or done, "status 130 with a charge and no release")
-    subprocess.run(command, check=True, capture_output=True)
-    trial.check()
-    trial.remove()
+    runs = [trial, *copied(trial, rng, tally)]
+    rng.shuffle(runs)
+    settle(runs, _is_released)
+    for trial in runs:
+        trial.remove()
+
+
+def _release(trial: Trial) -> list[str]:
+    command = [sys.executable, "-m", "countveil", "release", str(trial.plan), "--quiet"]
+    return [*command, "--to", str(trial.out), "--ledger", str(trial.ledger)]
+
+
+def _is_released(trial: Trial) -> bool:
+    done = subprocess.run(_release(trial), check=False, capture_output=True, text=True)
+    need(done.returncode == 0 or refused(done.returncode, done.stderr), done.stderr)
+    return done.returncode == 0
 
 
 def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
@@ -131,9 +189,15 @@ def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]
     if killed:
         tally[f"a worker while {state}{', and it went on' if status == 0 else ''}"] += 1
     trial.observe()
+    runs, copies = [trial], Tally()
+    if status == 3:
+        runs += copied(trial, rng, copies)
+        tally["a copy of one that lost a worker"] += copies.copies
     trial.spoil()
-    trial.finish()
-    trial.remove()
+    rng.shuffle(runs)
+    settle(runs, Trial.ends)
+    for trial in runs:
+        trial.remove()
 
 
 def _spawned(process: int) -> bool:
@@ -204,7 +268,8 @@ def run(options: argparse.Namespace) -> None:
         else:
             _run_local(Path(folder), options, rng, seed)
     print(
-        "every release finished and verified; each was charged once; every finished part kept its bytes"
+        "every release finished and verified; each was charged once; every finished part kept its "
+        "bytes; of a run and its copy, one was published and the other refused"
     )
 
 
@@ -212,20 +277,21 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
     tally, by_clock, others = Tally(), Tally(), Counter[str]()
     plan = prepare(folder)
     events = count_events(plan)
-    print(f"faults: seed {seed}, {events:,} places to be killed at inside the door")
+    print(f"faults: seed {seed}, {events['end']:,} places to be killed at inside the door")
     for _ in range(options.kills):
         kill_until_done(plan, "out", events, rng, tally)
     print(
         f"{tally.runs} releases, {tally.kills} kills at random points: "
         f"{tally.before_charge} before the charge, "
         f"{tally.while_drawing} while drawing, {tally.while_publishing} while publishing, "
-        f"{tally.after_manifest} after the manifest",
+        f"{tally.after_manifest} after the manifest; {tally.copies} were copied",
         flush=True,
     )
     for _ in range(options.clock_kills):
         kill_by_clock(plan, "out", rng, by_clock)
     print(
-        f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM)",
+        f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM); "
+        f"{by_clock.copies} were copied",
         flush=True,
     )
     for _ in range(options.worker_kills):

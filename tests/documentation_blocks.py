@@ -98,7 +98,7 @@ def open_ended(shown: str, printed: str) -> str:
 def main() -> None:
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            _, outputs = run_page(page, Path(folder) / "here")
+            _, outputs = run_page(page, Path(folder) / "small-place")
         text = page.read_text()
         for item in reversed(outputs):
             text = text[: item.start] + item.printed + text[item.stop :]

@@ -18,8 +18,9 @@ def test_from_init_to_package(tmp_path):
     ran = run("init", tmp_path / "start", "--people", "300", "--json")
     assert ran.status == 0
     assert len(ran.document()["written"]) == 4
-    plan, out = tmp_path / "start" / "plan.toml", tmp_path / "out"
-    ledger = tmp_path / "start" / "ledger.sqlite"
+    plan, out = tmp_path / "start" / "plan.toml", tmp_path / "start" / "out"
+    ledger = tmp_path / "start-ledger.sqlite"
+    assert Path(ran.document()["ledger"]).resolve() == ledger.resolve()
     ran = run("check", plan)
     assert (ran.status, ran.out) == (0, f"{plan}: fine; it would cost rho = 1\n")
     assert run("price", plan).status == 0
@@ -27,6 +28,7 @@ def test_from_init_to_package(tmp_path):
     assert ran.status == 0
     assert ran.out == f"{out}: released for rho = 1; {ledger} has rho = 2 left\n"
     assert "measuring block" in ran.err, "progress goes to stderr"
+    assert "warning" not in ran.err
     ran = run("verify", out, "--ledger", ledger, "--json")
     assert ran.status == 0
     assert len(ran.document()["verified"]) == 5
@@ -268,7 +270,7 @@ def test_no_color_and_quiet_are_honoured(tiny):
     env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": ""}
     ran = run("price", tiny, env=env)
     assert "\x1b[" not in ran.out
-    ran = run("release", tiny, "--to", tiny.parent / "out", "--quiet", env=env)
+    ran = run("release", tiny, "--to", tiny.parent / "runs" / "out", "--quiet", env=env)
     assert ran.err == ""
 
 

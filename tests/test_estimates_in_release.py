@@ -462,6 +462,6 @@ def test_a_killed_estimation_is_finished_by_the_same_command(tmp_path):
     assert standing_of(out).state == "estimating"
     ran = run("release", plan, "--to", out, "--quiet")
     assert ran.status == 0, ran.err
-    Release.read(out).verify(tmp_path / "start" / "ledger.sqlite")
+    Release.read(out).verify(tmp_path / "start-ledger.sqlite")
     assert isinstance(Plan.load(plan).ledger(), Ledger)
     assert len(Plan.load(plan).ledger().charges()) == 1

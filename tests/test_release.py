@@ -30,7 +30,7 @@ def test_a_release_verifies_and_says_what_was_checked(out):
     assert checks[0] == "4 files have the hashes of the manifest, and no other file is there"
     assert checks[1] == "the noise of 4 queries costs rho = 2, as stated"
     assert checks[2] == "49 measurements lie in the noisy-measurement layout"
-    assert checks[3].endswith("shows its charge of rho = 2 once")
+    assert checks[3].endswith("shows its charge of rho = 2 once, for these measurements")
 
 
 def test_measurements_are_read_back_with_their_law(out):

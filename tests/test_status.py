@@ -137,6 +137,7 @@ def test_the_log_holds_no_count(tiny):
     released(tiny)
     allowed = {"at", "process", "event", "release", "new", "cost", "stage", "level", "done"}
     allowed |= {
+        "number",
         "units",
         "per_second",
         "seconds_left",

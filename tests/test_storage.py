@@ -164,8 +164,8 @@ def test_each_step_of_a_release_is_on_the_disk_before_the_next(tiny, monkeypatch
     measured, *_, estimated = disk.where("rename", out / "manifest.json")
     measurements = [n for n in named if "measurements" in disk.calls[n][1].parts]
     assert max(measurements) < measured < estimated == max(named)
-    begun, finished = disk.where("rename", internal / "run.json")
-    assert begun < min(kept)
+    begun, expected, numbered, finished = disk.where("rename", internal / "run.json")
+    assert begun < expected < numbered < min(kept)
     (cleared,) = disk.where("rename", parts.with_name(f"{parts.name}-done"))
     assert measured + 1 < finished < cleared
 

@@ -6,6 +6,7 @@ CountveilError
 │   ├── GeographyError    a crosswalk
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
+│   │   └── Overtaken     a copied or restored run whose release was continued elsewhere
 │   ├── FolderError       an output folder that holds something else
 │   ├── InfeasibleError   public facts that no table can meet at once
 │   └── MissingExtra      something that an optional package does, which is not installed
@@ -61,6 +62,10 @@ class RecordsError(InputError):
 
 class LedgerError(InputError):
     """A ledger that refuses a charge."""
+
+
+class Overtaken(LedgerError):
+    """A copied or restored run whose release was continued elsewhere; it publishes nothing."""
 
 
 class FolderError(InputError):

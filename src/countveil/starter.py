@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -31,8 +32,26 @@ path = "blocks.csv"
 """
 
 
+_LEDGER = '"../small-place-ledger.sqlite"'  # in the plan as it is shipped
+
+
+def ledger_of(folder: Path) -> Path:
+    """Return where the ledger of a new folder goes: next to it, so that no copy takes it along."""
+    whole = Path(os.path.abspath(folder))
+    return whole.with_name(f"{whole.name}-ledger.sqlite")
+
+
 def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
-    """Write a commented plan, a small synthetic data set and the plan's JSON Schema."""
+    """Write a commented plan, a small synthetic data set and the plan's JSON Schema.
+
+    The plan names its ledger by a full path, so that a copy of the folder spends from the same one.
+    """
+    ledger = json.dumps(str(ledger_of(folder)), ensure_ascii=False)
+    shipped = resources.files("countveil").joinpath("starter.toml").read_text("utf-8")
+    try:
+        text = shipped.replace(_LEDGER, ledger).encode()
+    except UnicodeEncodeError as error:
+        raise FolderError(f"{folder}: its name is not text; name another folder") from error
     _need_new(folder)
     population = write_population(folder, people=people, seed=seed)
     table = pq.read_table(population.records)
@@ -49,7 +68,7 @@ def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
     pyarrow.csv.write_csv(simple, records)
     population.records.unlink()
     plan = folder / "plan.toml"
-    plan.write_bytes(resources.files("countveil").joinpath("starter.toml").read_bytes())
+    plan.write_bytes(text)
     schema = folder / "plan.schema.json"
     schema.write_text(json.dumps(json_schema(), indent=2) + "\n")
     return [plan, records, population.crosswalk, schema]

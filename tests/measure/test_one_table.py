@@ -240,7 +240,7 @@ def test_the_internal_folder_is_private_and_its_log_silent(plan):
     assert stat.S_IMODE(internal.stat().st_mode) == 0o700
     for line in (internal / "log.jsonl").read_text().splitlines():
         facts = json.loads(line)
-        assert set(facts) <= {"at", "process", "event", "release", "new", "cost"}
+        assert set(facts) <= {"at", "process", "event", "release", "new", "cost", "number"}
 
 
 def test_regions_whose_totals_are_public_keep_them(plan):

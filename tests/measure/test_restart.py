@@ -76,7 +76,7 @@ def test_a_restart_that_the_ledger_cannot_pay_moves_nothing(tiny, monkeypatch):
 def test_nor_does_one_that_was_not_charged_yet(tiny, monkeypatch):
     """Another release took what was left meanwhile."""
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "charge", Mock(side_effect=RuntimeError("killed")))
+        patch.setattr(Ledger, "take_attempt", Mock(side_effect=RuntimeError("killed")))
         with pytest.raises(RuntimeError, match="killed"):
             released(tiny)
     pipeline.release(
@@ -160,7 +160,7 @@ def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(protocol, "_charge", stopped)
+    monkeypatch.setattr(protocol, "_begin", stopped)
     with pytest.raises(KeyboardInterrupt):
         released(tiny)
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import HANG
 
 from countveil.errors import LedgerError
-from countveil.privacy import ledger as ledger_module
+from countveil.privacy import ledger_file
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger, Period
 
@@ -148,16 +148,33 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("open_to", [0o666, 0o640, 0o604, 0o700])
-def test_the_file_is_private_from_its_first_charge_and_made_so_at_every_other(tmp_path, open_to):
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_the_file_is_private_from_the_start(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        book(tmp_path).charge("r1", ZCDP("0.1"))
+    finally:
+        os.umask(before)
+    assert mode_of(tmp_path / "ledger.sqlite") == 0o600
+
+
+@pytest.mark.parametrize("open_to", [0o666, 0o640, 0o604, 0o602])
+def test_a_ledger_that_was_opened_to_others_is_refused_and_its_mode_left_alone(tmp_path, open_to):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.1"))
-    assert mode_of(ledger.path) == 0o600
     ledger.path.chmod(open_to)
-    assert ledger.charges()[0].release == "r1"
-    assert mode_of(ledger.path) == open_to, "looking changes nothing"
-    ledger.charge("r1", ZCDP("0.1"))
-    assert mode_of(ledger.path) == 0o600, "not even where nothing is charged"
+    before = ledger.path.read_bytes()
+    assert ledger.charges()[0].release == "r1", "looking is allowed"
+    for release in ("r1", "r2"):
+        with pytest.raises(
+            LedgerError, match=rf"mode {open_to:o}\), and a ledger is private; .* `chmod 600 "
+        ):
+            ledger.charge(release, ZCDP("0.1"))
+    assert mode_of(ledger.path) == open_to
+    assert ledger.path.read_bytes() == before
+    ledger.path.chmod(0o700)
+    assert ledger.charge("r2", ZCDP("0.1"))
+    assert mode_of(ledger.path) == 0o700
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o666, True), (0o604, True), (0o660, False)])
@@ -201,7 +218,7 @@ def test_a_charge_is_on_the_disk_before_it_returns(tmp_path, monkeypatch):
 def test_a_ledger_that_another_process_holds_is_not_said_to_be_damaged(tmp_path, monkeypatch):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP("0.1"))
-    monkeypatch.setattr(ledger_module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.1)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     message = "another process holds it, and did for 0.1 s; nothing was written: wait until it ends"
     other.execute("BEGIN EXCLUSIVE")

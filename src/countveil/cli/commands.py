@@ -108,12 +108,14 @@ def init(
     from countveil import starter
 
     written = [str(path) for path in starter.write_start(folder, people=people, seed=1)]
+    ledger = showing.near(starter.ledger_of(folder))
     if as_json:
-        showing.print_json({"written": written})
+        showing.print_json({"written": written, "ledger": ledger})
         return
     for path in written:
         print(path)
-    print(f"\nNext: countveil price {written[0]}")
+    print(f"\nThe first release makes its ledger outside the folder: {ledger}")
+    print(f"Next: countveil price {written[0]}")
 
 
 @command
@@ -219,6 +221,7 @@ def release(
     Begun anew, paid once more: `countveil release plan.toml --to out --restart --charge-again`
     """
     from countveil import pipeline
+    from countveil.measure.run import is_copied_along
     from countveil.randomness import Secure
     from countveil.schema.plan import Plan
 
@@ -227,6 +230,17 @@ def release(
     loaded = Plan.load(plan)
     manifest = to / "manifest.json"
     before = manifest.read_bytes() if manifest.exists() else None
+    path = loaded.ledger_path if ledger is None else ledger
+    warnings = []
+    if before is None and is_copied_along(path, to):
+        warnings.append(
+            f"{showing.near(path)} is in the folder that holds the release, so a copy or a snapshot of "
+            f"that folder takes the ledger along, and each copy could draw for the same charge; move "
+            f"the ledger out and name its new place in the plan ([ledger] path) or with --ledger"
+        )
+    if not as_json:
+        for warning in warnings:
+            showing.warn(warning)
     with showing.levels(quiet) as progress:
         done = pipeline.release(
             loaded,
@@ -252,6 +266,7 @@ def release(
                 "cost": done.manifest.get("cost") or done.manifest["guarantee"],
                 "released_before": before is not None,
                 "left": left,
+                "warnings": warnings,
                 "files": list(done.manifest["files"]),
             }
         )
@@ -262,7 +277,8 @@ def release(
             f"{to}: was measured already; its tables were made anew, nothing was charged or drawn"
         )
     else:
-        print(f"{to}: released for {showing.cost_of(loaded)}; {book.path} has {left} left")
+        near = showing.near(book.path)
+        print(f"{to}: released for {showing.cost_of(loaded)}; {near} has {left} left")
 
 
 @command

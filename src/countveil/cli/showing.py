@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +27,16 @@ def cost_of(plan: Plan) -> str:
 def print_json(document: Any) -> None:
     """Print one JSON document."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def near(path: Path) -> str:
+    """Return a path as seen from here, if that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def console() -> Console:

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.drawing import DrawJob, DrawTask, add_counts
+from countveil.measure.digest import parts_digest
+from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurement import (
     FOLDER,
     INVARIANTS,
@@ -76,6 +77,7 @@ def take(
             None if book is None else (book, plan.cost),
             title=plan.title,
             draw=lambda run: _draw(run, counts, plan, rng, team, progress),
+            digest=lambda run: _digest(run, counts, plan),
             publish=lambda run: _publish(run, counts, plan, rng, identity),
             restart=restart,
         )
@@ -122,6 +124,25 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
         )
 
 
+def _digest(run: Run, counts: Counts, plan: Plan) -> str | None:
+    """Return the SHA-256 of all draws, None while one is missing."""
+    places = [
+        (level, number)
+        for level in plan.measured_levels
+        for number in range(len(_batches(counts, plan, level)))
+    ]
+    if not all(run.parts.has(level, number) for level, number in places):
+        return None
+    return parts_digest((level, digest_of(_part(run, level, number))) for level, number in places)
+
+
+def _part(run: Run, level: str, number: int) -> bytes:
+    part = run.parts.read(level, number)
+    if part is None:
+        raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
+    return part
+
+
 def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
     """Join the parts into one file a level, write invariants, and the manifest last."""
     files = []
@@ -144,10 +165,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         path = path_of(run.folder, level)
         with storage.replacing(path) as temporary, open_writer(temporary) as writer:
             for number in range(len(batches)):
-                part = run.parts.read(level, number)
-                if part is None:
-                    raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
-                table = pq.read_table(pa.BufferReader(part))
+                table = pq.read_table(pa.BufferReader(_part(run, level, number)))
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{FOLDER}/{level}.parquet")
     for level in dict.fromkeys(item.level for item in plan.invariants):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from countveil.errors import InputError
+from countveil.measure.digest import parts_digest, rows_digest
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import IntArray
 from countveil.schema.plan import Plan
@@ -33,6 +34,7 @@ LAYOUT = pa.schema(
         pa.field("variance", pa.float64(), nullable=False),
     ]
 )
+DRAWN = ("geocode", "query", "values")  # the plan decides the rest
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,6 +124,20 @@ class Measurements:
                         at += item.query.cells
                 first += units
         return result
+
+    def digest(self) -> str:
+        """Return the SHA-256 that the ledger was given before these measurements were published."""
+        return parts_digest(
+            (level, digest)
+            for level in self.plan.measured_levels
+            for digest in self._digests(level)
+        )
+
+    def _digests(self, level: str) -> Iterator[str]:
+        """Yield the digest of each part of a level: its rows are a row group of the file."""
+        with pq.ParquetFile(path_of(self.folder, level)) as file:
+            for group in range(file.num_row_groups):
+                yield rows_digest(file.read_row_group(group, columns=list(DRAWN)), DRAWN)
 
     def runs(self, level: str) -> list[tuple[int, int]]:
         """Return how the units of a level are cut into the parts they were written in."""

@@ -50,8 +50,8 @@ def draw_estimate(
         raise InputError("a release is charged to a ledger; name one")
     guarantee = mechanism.guarantee(theta, coupling)
     described = _described(mechanism, theta, coupling)
-    digest = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    identity = Identity(digest, "", rng.description, FORMAT)
+    decided = hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    identity = Identity(decided, "", rng.description, FORMAT)
     values = np.asarray(data, np.float64)
     mechanism.log_probabilities(data)  # refuse before anything is charged what cannot be drawn
 
@@ -64,6 +64,10 @@ def draw_estimate(
             source = rng.for_unit("estimate", "", mechanism.model) if rng.reproducible else rng
             (point,) = k_norm.draw(mechanism, data, size=1, rng=source)
             run.parts.keep("estimate", 0, json.dumps(point.tolist()).encode())
+
+    def digest(run: Run) -> str | None:
+        part = run.parts.read("estimate", 0)
+        return None if part is None else hashlib.sha256(part).hexdigest()
 
     def publish(run: Run) -> None:
         part = run.parts.read("estimate", 0)
@@ -85,7 +89,16 @@ def draw_estimate(
         storage.write_json(folder / manifest.NAME, document)
 
     charge = None if ledger is None else (ledger, cost_of(guarantee))
-    once(folder, identity, keyed_hash, charge, title=title, draw=drawn, publish=publish)
+    once(
+        folder,
+        identity,
+        keyed_hash,
+        charge,
+        title=title,
+        draw=drawn,
+        digest=digest,
+        publish=publish,
+    )
     return read_estimate(folder)
 
 

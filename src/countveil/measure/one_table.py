@@ -19,6 +19,7 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
+from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.progress import Progress, silent
 from countveil.measure.protocol import once
 from countveil.measure.restart import Restart
@@ -176,6 +177,7 @@ def draw(
         None if book is None else (book, cost_of(guarantee)),
         title=plan.title,
         draw=drawn,
+        digest=lambda run: _digest_of_part(run.parts.read(wanted.level, 0), wanted),
         publish=lambda run: _publish(
             run, plan, mechanism, guarantee, exact.geography, rng, identity
         ),
@@ -205,6 +207,20 @@ def read_table(folder: Path, wanted: OneTable) -> IntArray:
     names = ["count"] if wanted.part is None else ["count", "part"]
     columns = [table[name].to_numpy().astype(np.int64) for name in names]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def digest_of(folder: Path, wanted: OneTable) -> str:
+    """Return the SHA-256 that the ledger was given before the table of a folder was published."""
+    return _digest_of_table(pq.read_table(path_of(folder, wanted.level)), wanted)
+
+
+def _digest_of_part(part: bytes | None, wanted: OneTable) -> str | None:
+    return None if part is None else _digest_of_table(pq.read_table(pa.BufferReader(part)), wanted)
+
+
+def _digest_of_table(table: pa.Table, wanted: OneTable) -> str:
+    names = ["geocode", "count"] if wanted.part is None else ["geocode", "count", "part"]
+    return parts_digest([(wanted.level, rows_digest(table, names))])
 
 
 def path_of(folder: Path, level: str) -> Path:

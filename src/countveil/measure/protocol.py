@@ -1,17 +1,25 @@
-"""Measure once: charge durably, then draw, then publish; a crash at any moment repeats nothing."""
+"""Measure once: charge durably, then draw, then seal, then publish; a crash repeats nothing.
+
+Each attempt takes a number from the ledger. Its token is on disk before the ledger sees it, and the
+number before anything is drawn, so a crash in between locks no run out. Of two copies of a run, the
+one that takes the next number first goes on, and the other is refused. What was drawn is sealed in the
+ledger before any of it is published, so even where two copies drew, one draw is published.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from countveil.errors import INTERRUPTIONS, FolderError, Interrupted, LedgerError
+from countveil.errors import INTERRUPTIONS, FolderError, Interrupted, LedgerError, Overtaken
 from countveil.measure.restart import Restart, set_aside
-from countveil.measure.run import Identity, Run, continues, opened
+from countveil.measure.run import Identity, Run, opened, restarted_run
 from countveil.measure.run_log import RunLog
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
-from countveil.privacy.ledger import Ledger
+from countveil.privacy.ledger import Claim, Ledger
+
+Digest = Callable[[Run], str | None]
 
 
 def once(
@@ -22,48 +30,111 @@ def once(
     *,
     title: str,
     draw: Callable[[Run], None],
+    digest: Digest,
     publish: Callable[[Run], None],
     restart: Restart | None = None,
 ) -> None:
     """Carry a release through, or take up one that stopped; do nothing where it is finished.
 
-    `draw` keeps what it draws as parts of the run and skips those that are there; `publish` writes the
-    manifest last. `restart` begins anew: as the last step before the charge, when nothing else is to
-    be refused.
+    `draw` keeps what it draws as parts of the run and skips those that are there; `digest` returns the
+    SHA-256 of all of them, None while one is missing; `publish` writes the manifest last. `restart`
+    sets an unfinished run aside, as the last step before the charge: nothing else is left to refuse.
     """
     if restart is not None and not (
-        restart.charge_again and continues(folder, identity, records_hash)
+        restart.charge_again and _goes_on(folder, identity, records_hash, charge, digest)
     ):
         set_aside(folder, charge, charge_again=restart.charge_again)
     with opened(folder, identity, records_hash, restarted=restart is not None) as run:
         if run.finished:
             run.close()
             return
+        claim = None
         try:
             if charge is not None:
-                _charge(*charge, run, title)
+                claim = _begin(*charge, run, title, digest)
             draw(run)
             run.log("drawn")
+            if charge is not None and claim is not None:
+                _seal(charge[0], run, claim, digest)
             publish(run)
             run.close()
             run.log("finished")
-        except (*INTERRUPTIONS, FolderError) as error:
+        except (*INTERRUPTIONS, FolderError, LedgerError) as error:
             RunLog(run.internal).write_stop(error)
-            lines = [] if charge is None else charge[0].charges()
-            if all(line.release != run.release for line in lines):
+            if claim is None and (isinstance(error, LedgerError) or not _is_charged(charge, run)):
                 raise
             what = str(error) or type(error).__name__
             after = "nothing is lost: the same command resumes, without charging again"
-            if isinstance(error, FolderError):
+            if isinstance(error, FolderError | Overtaken):
                 after = "the charge stands"
             raise Interrupted(f"{folder}: stopped after the charge ({what}); {after}") from error
 
 
-def _charge(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str) -> None:
+def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest: Digest) -> Claim:
+    """Charge a run if it was not charged before, and take its next attempt."""
+    if run.new:
+        _refuse_inside(book, run)
+    claim = run.claim(_sealed(book, run, digest))
+    run.expect(claim)
     try:
-        charged = book.charge(run.release, cost, note=title)
+        attempt = book.take_attempt(run.release, cost, claim, note=title)
     except LedgerError:
         if run.new:
             run.discard()
         raise
-    run.log("charged" if charged else "charged before", cost=str(cost))
+    run.hold(attempt.number, claim)
+    event = "charged" if attempt.charged else "charged before"
+    run.log(event, cost=str(cost), number=attempt.number)
+    return claim
+
+
+def _refuse_inside(book: Ledger, run: Run) -> None:
+    """Refuse a ledger in the folders of the run: a restart would set it aside with all its charges."""
+    where = book.path.resolve()
+    if any(where.is_relative_to(inside.resolve()) for inside in (run.folder, run.internal)):
+        run.discard()
+        raise LedgerError(
+            f"{book.path}: is in the release's own folder, which a restart sets aside and a copy takes "
+            f"along; name a ledger outside it"
+        )
+
+
+def _seal(book: Ledger, run: Run, claim: Claim, digest: Digest) -> None:
+    """Commit what was drawn to the ledger, or refuse to publish it."""
+    measurements = digest(run)
+    if measurements is None:
+        raise FolderError(f"{run.internal}: a part that was drawn is gone")
+    book.seal(run.release, claim.token, measurements)
+    run.log("sealed")
+
+
+def _sealed(book: Ledger, run: Run, digest: Digest) -> str | None:
+    """Return the digest of a run whose release is sealed: before that, nothing is compared with it."""
+    lines = [line for line in book.charges() if line.release == run.release]
+    return digest(run) if lines and lines[0].measurements is not None else None
+
+
+def _is_charged(charge: tuple[Ledger, Cost | BesidePublic] | None, run: Run) -> bool:
+    lines = [] if charge is None else charge[0].charges()
+    return any(line.release == run.release for line in lines)
+
+
+def _goes_on(
+    folder: Path,
+    identity: Identity,
+    records_hash: Callable[[bytes], str],
+    charge: tuple[Ledger, Cost | BesidePublic] | None,
+    digest: Digest,
+) -> bool:
+    """Return whether a restart has begun already: the same command again pays nothing more.
+
+    Not where the ledger refuses that run: a copy of it would otherwise have no way out.
+    """
+    try:
+        run = restarted_run(folder, identity, records_hash)
+        if run is None or charge is None or run.finished:
+            return run is not None
+        claim = run.claim(_sealed(charge[0], run, digest))
+    except FolderError:  # not readable any more
+        return False
+    return not charge[0].refuses_attempt(run.release, claim)

@@ -20,11 +20,13 @@ from countveil.errors import FolderError
 from countveil.measure import manifest
 from countveil.measure.parts import Parts
 from countveil.measure.run_log import RunLog
+from countveil.privacy.ledger import Claim
 
 STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
+_FENCE = {"attempt": "0", "tokens": ""}  # of a run that no ledger gave an attempt to
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +70,43 @@ class Run:
         """What was drawn so far, in a folder of this run alone."""
         return Parts(self.internal / _PARTS / self.release)
 
+    def claim(self, measurements: str | None) -> Claim:
+        """Return what this run shows the ledger for its next attempt."""
+        state = self._state()
+        held = tuple(state["tokens"].split())
+        return Claim(int(state["attempt"]), held, secrets.token_hex(16), measurements)
+
+    def expect(self, claim: Claim) -> None:
+        """Keep the token of a claim durably, before the ledger sees it.
+
+        Those it may already hold stay: a crash must not lose the one that the ledger committed.
+        """
+        tokens = " ".join((*claim.held, claim.token))
+        _write_state(self.internal, {**self._state(), "tokens": tokens})
+
+    def hold(self, attempt: int, claim: Claim) -> None:
+        """Note the attempt that the ledger gave, before anything is drawn for it."""
+        state = {**self._state(), "attempt": str(attempt), "tokens": claim.token}
+        _write_state(self.internal, state)
+
     def log(self, event: str, **facts: Any) -> None:
         """Append a line to the run log; facts never hold a count."""
         RunLog(self.internal).write(event, **facts)
 
     def close(self) -> None:
         """Mark the run finished for good, then delete the parts its release now holds."""
-        state = _read_state(self.folder)
-        _write_state(self.internal, {**(state or {}), "finished": "yes"})
+        _write_state(self.internal, {**self._state(), "finished": "yes"})
         self.parts.clear()
 
     def discard(self) -> None:
         """Take back a new run that was never charged."""
         shutil.rmtree(self.internal)
+
+    def _state(self) -> dict[str, str]:
+        state = _read_state(self.folder)
+        if state is None:
+            raise FolderError(f"{self.internal}: {STATE} is gone; restore it from a backup")
+        return state
 
 
 def internal_of(folder: Path) -> Path:
@@ -92,6 +118,19 @@ def internal_of(folder: Path) -> Path:
             f"below"
         )
     return named.with_name(f"{named.name}-internal")
+
+
+def is_copied_along(path: Path, folder: Path) -> bool:
+    """Return whether a file is in the folder that holds a run, so that a copy of that takes it along.
+
+    A run is two folders, OUT and OUT-internal: copying it means copying what they are in.
+    """
+    internal = internal_of(folder).resolve()
+    around = internal.parent
+    if around == around.parent:  # nobody copies the root of a file system
+        inside = (internal, folder.resolve())
+        return any(path.resolve().is_relative_to(place) for place in inside)
+    return path.resolve().is_relative_to(around)
 
 
 def release_of(folder: Path) -> str | None:
@@ -113,8 +152,9 @@ def _read_state(folder: Path) -> dict[str, str] | None:
     if not path.exists():
         return None
     try:
-        state = json.loads(path.read_bytes())
-        return {key: str(state[key]) for key in (*_KEYS, "finished")}
+        state = _FENCE | json.loads(path.read_bytes())
+        int(state["attempt"])
+        return {key: str(state[key]) for key in (*_KEYS, *_FENCE, "finished")}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FolderError(
             f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
@@ -122,18 +162,19 @@ def _read_state(folder: Path) -> dict[str, str] | None:
         ) from error
 
 
-def continues(folder: Path, identity: Identity, records_hash: Callable[[bytes], str]) -> bool:
-    """Whether a folder holds a run that a restart began, of the same plan and records."""
-    try:
-        state = _read_state(folder)
-    except FolderError:
-        return False
-    return (
-        state is not None
-        and state["restarted"] == "yes"
-        and {**state, **dataclasses.asdict(identity)} == state
-        and _same_records(state, records_hash)
-    )
+def restarted_run(
+    folder: Path, identity: Identity, records_hash: Callable[[bytes], str]
+) -> Run | None:
+    """Return the run that a restart began in a folder, if it is of the same plan and records."""
+    state = _read_state(folder)
+    if (
+        state is None
+        or state["restarted"] != "yes"
+        or {**state, **dataclasses.asdict(identity)} != state
+        or not _same_records(state, records_hash)
+    ):
+        return None
+    return Run(folder, internal_of(folder), state["release"], new=False)
 
 
 @contextmanager
@@ -174,6 +215,7 @@ def opened(
                 **dataclasses.asdict(identity),
                 "key": key.hex(),
                 "records": records_hash(key),
+                **_FENCE,
                 "finished": "no",
             }
             _begin(internal, state, made)

@@ -1,19 +1,23 @@
-"""The ledger: one data set's spending, durable, serialised, never spent twice."""
+"""The ledger: one data set's spending, durable, serialised, never spent twice.
+
+It also fences runs. Each attempt at a release takes the next number, and only the run that holds the
+latest may go on; the SHA-256 of what was measured is sealed before anything is published. So a run that
+was copied, or restored from a backup, cannot publish a second draw for one charge.
+"""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from countveil.errors import LedgerError
+from countveil.errors import LedgerError, Overtaken
+from countveil.privacy import ledger_file
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import ZCDP, Cost, PureDP
 
@@ -22,26 +26,10 @@ Every = Literal["year", "quarter", "month"]
 _NONE = "none"
 _LIMITS = ("total", "period", "beside_public")
 _BESIDE_PUBLIC = "beside-public:"
-_PATIENCE = 60.0  # seconds to wait for another process
-# What SQLite says of a database that another process holds, or recovers after a crash.
-_BUSY = (
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_BUSY_RECOVERY,
-    sqlite3.SQLITE_BUSY_SNAPSHOT,
-    sqlite3.SQLITE_LOCKED,
+_WAYS_OUT = (
+    "finish the release where it was continued, or draw one of its own here with --restart "
+    "--charge-again (charged in full)"
 )
-
-_SCHEMA = """
-CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE charges (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    release TEXT NOT NULL UNIQUE,
-    currency TEXT NOT NULL,
-    amount TEXT NOT NULL,
-    charged_on TEXT NOT NULL,
-    description TEXT NOT NULL
-);
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +50,42 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One line of the ledger."""
+    """One line of the ledger.
+
+    `attempt` is the number of the latest attempt at the release, 0 if it was charged before attempts
+    were counted; `measurements` is the SHA-256 of what was measured, None until it is sealed.
+    """
 
     release: str
     cost: Cost | BesidePublic
     charged_on: date
     description: str
+    attempt: int = 0
+    measurements: str | None = None
+    holder: str = field(default="", repr=False)  # the token of the run that took the latest attempt
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Claim:
+    """What a run shows the ledger to take the next attempt.
+
+    `attempt` is the number it was last given, 0 if none. It holds one of the tokens `held`; a crash
+    between the ledger's commit and the run's note of it leaves open which. `token` is for the attempt
+    that it asks for, and `measurements` the SHA-256 of its draws, None unless all are there.
+    """
+
+    attempt: int
+    held: tuple[str, ...]
+    token: str
+    measurements: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that the ledger granted, and whether the release was charged for it just now."""
+
+    number: int
+    charged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +109,9 @@ class Ledger:
     @staticmethod
     def limits_of(path: Path) -> tuple[Cost | None, Period | None]:
         """Return the limits a ledger was created with, none where there is no ledger yet."""
-        if not path.is_file():
+        stored = _identity_of(path)
+        if not stored:
             return None, None
-        # Opened for writing, so that SQLite can roll back what a crash left half done.
-        with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
-            if not _has_tables(connection):
-                return None, None
-            stored = dict(connection.execute("SELECT name, value FROM identity"))
         period = None
         if stored["period"] != _NONE:
             every, currency, amount = stored["period"].split()
@@ -108,48 +122,140 @@ class Ledger:
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:
         """Return the limit beside public information that a ledger was given, none if none was."""
-        if not path.is_file():
-            return None
-        with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
-            if not _has_tables(connection):
-                return None
-            stored = dict(connection.execute("SELECT name, value FROM identity"))
-        found = stored.get("beside_public", _NONE)
-        return None if found == _NONE else Fraction(found)
+        limit = _identity_of(path).get("beside_public", _NONE)
+        return None if limit == _NONE else Fraction(limit)
 
     def charge(
         self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
     ) -> bool:
-        """Commit a charge durably; return False if this release was charged before."""
-        day = on or datetime.now(UTC).date()
-        if not self.path.exists():
-            self._refuse_overspending([], cost, day)  # before a file is made for nothing
-        with self._transaction() as connection:
-            if not _has_tables(connection):
-                # One by one: executescript would commit, and leave an uncharged ledger behind.
-                for statement in _SCHEMA.split(";")[:-1]:
-                    connection.execute(statement)
-                connection.executemany(
-                    "INSERT INTO identity VALUES (?, ?)", self._identity().items()
-                )
-            charges = self._read(connection)
-            for charge in charges:
-                if charge.release == release:
-                    if charge.cost != cost:
-                        raise LedgerError(
-                            f"{self.path}: release {release} was charged {charge.cost} and now asks "
-                            f"for {cost}; a changed plan needs a folder of its own"
-                        )
-                    return False
-            self._refuse_overspending(charges, cost, day)
-            self._set_limits(connection)
-            currency, amount = _in_currency(cost)
+        """Commit a charge durably; return False if this release was charged before.
+
+        This is for a release that countveil does not draw: those of `measure` take attempts.
+        """
+        with self._charged(release, cost, on, note) as (connection, line):
+            if line is None:
+                connection.execute("UPDATE charges SET attempt = 1 WHERE release = ?", (release,))
+            return line is None
+
+    def take_attempt(
+        self,
+        release: str,
+        cost: Cost | BesidePublic,
+        claim: Claim,
+        *,
+        on: date | None = None,
+        note: str = "",
+    ) -> Attempt:
+        """Charge a release unless it was charged before, and give its run the next attempt, durably.
+
+        Refused for a run that does not hold the latest attempt, and for one whose measurements are not
+        those that the release was sealed with.
+        """
+        if claim.attempt and not self._line(self.charges(), release):
+            raise Overtaken(self._unknown(release))
+        with self._charged(release, cost, on, note) as (connection, line):
+            if line is not None:
+                self._refuse_overtaken(line, claim)
+            number = 1 if line is None else line.attempt + 1
             connection.execute(
-                "INSERT INTO charges (release, currency, amount, charged_on, description)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (release, currency, str(amount), day.isoformat(), note),
+                "UPDATE charges SET attempt = ?, holder = ? WHERE release = ?",
+                (number, claim.token, release),
             )
-        return True
+        return Attempt(number, charged=line is None)
+
+    def seal(self, release: str, token: str, measurements: str) -> None:
+        """Commit the SHA-256 of a release's measurements, before any of them is published.
+
+        Refused for a run that does not hold the latest attempt any more, and where another digest is
+        sealed.
+        """
+        with ledger_file.writing(self.path) as connection:
+            line = self._line(self._read(connection), release)
+            if line is None:
+                raise Overtaken(self._unknown(release))
+            if line.measurements not in (None, measurements):
+                raise Overtaken(self._sealed_otherwise(release))
+            if line.holder != token:
+                raise Overtaken(
+                    f"{self.path}: attempt {line.attempt} at release {release} began in another copy "
+                    f"of this run, so this one publishes nothing; {_WAYS_OUT}"
+                )
+            connection.execute(
+                "UPDATE charges SET measurements = ? WHERE release = ?", (measurements, release)
+            )
+
+    def refuses_attempt(self, release: str, claim: Claim) -> bool:
+        """Return whether `take_attempt` would refuse a run of this release for good; write nothing."""
+        line = self._line(self.charges(), release)
+        if line is None:
+            return claim.attempt > 0
+        try:
+            self._refuse_overtaken(line, claim)
+        except Overtaken:
+            return True
+        return False
+
+    @contextmanager
+    def _charged(
+        self, release: str, cost: Cost | BesidePublic, on: date | None, note: str
+    ) -> Iterator[tuple[sqlite3.Connection, Charge | None]]:
+        """Yield a transaction in which a release is charged, and the line that it had before."""
+        day = on or datetime.now(UTC).date()
+        if not ledger_file.is_there(self.path):
+            self._refuse_overspending([], cost, day)  # before a file is made for nothing
+        with ledger_file.writing(self.path) as connection:
+            charges = self._read(connection)
+            line = self._line(charges, release)
+            if line is None:
+                self._refuse_overspending(charges, cost, day)
+                self._set_limits(connection)
+                currency, amount = _in_currency(cost)
+                connection.execute(
+                    "INSERT INTO charges (release, currency, amount, charged_on, description)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    (release, currency, str(amount), day.isoformat(), note),
+                )
+            elif line.cost != cost:
+                raise LedgerError(
+                    f"{self.path}: release {release} was charged {line.cost} and now asks for {cost}; "
+                    f"a changed plan needs a folder of its own"
+                )
+            yield connection, line
+
+    def _refuse_overtaken(self, line: Charge, claim: Claim) -> None:
+        """Refuse a run without the latest attempt, or with other measurements than the sealed ones."""
+        unclaimed = line.attempt == claim.attempt == 0  # charged before attempts were counted
+        if line.attempt < claim.attempt:
+            raise Overtaken(
+                f"{self.path}: has attempt {line.attempt} at release {line.release}, and this run is "
+                f"at attempt {claim.attempt}, so the ledger was set back to an older copy; restore the "
+                f"latest, or draw a release of its own with --restart --charge-again (charged in full)"
+            )
+        if not unclaimed and line.holder not in claim.held:
+            raise Overtaken(
+                f"{self.path}: attempt {line.attempt} at release {line.release} was made in another "
+                f"copy of this run; this one, at attempt {claim.attempt}, was copied or restored from "
+                f"a backup, and drawing here would be a second draw for one charge; {_WAYS_OUT}"
+            )
+        if line.measurements is not None and claim.measurements != line.measurements:
+            raise Overtaken(self._sealed_otherwise(line.release))
+
+    def _sealed_otherwise(self, release: str) -> str:
+        return (
+            f"{self.path}: release {release} is sealed with other measurements than this run holds, "
+            f"and one charge pays for one draw; {_WAYS_OUT}"
+        )
+
+    def _unknown(self, release: str) -> str:
+        return (
+            f"{self.path}: has no charge for release {release}, which was charged to another ledger, "
+            f"or to this one before it was set back; name that ledger or restore this one, or draw a "
+            f"release of its own with --restart --charge-again (charged in full)"
+        )
+
+    @staticmethod
+    def _line(charges: list[Charge], release: str) -> Charge | None:
+        return next((line for line in charges if line.release == release), None)
 
     def check(self, cost: Cost | BesidePublic, *, on: date | None = None) -> None:
         """Raise what `charge` would raise for a new release; write nothing."""
@@ -157,10 +263,10 @@ class Ledger:
 
     def charges(self) -> list[Charge]:
         """Return all lines, oldest first."""
-        if not self.path.exists():
+        if not ledger_file.is_there(self.path):
             return []
-        with _connected(self.path, f"{self.path.absolute().as_uri()}?mode=rw") as connection:
-            return self._read(connection) if _has_tables(connection) else []
+        with ledger_file.reading(self.path) as connection:
+            return self._read(connection)
 
     def spent(self, *, on: date | None = None) -> Cost:
         """Add up the charges: all of them, or those of the period `on` falls in."""
@@ -184,14 +290,15 @@ class Ledger:
         return self.beside_public - sum(spent, Fraction(0))
 
     def _set_limits(self, connection: sqlite3.Connection) -> None:
-        """Write limits that the ledger did not have: it was begun in the other currency."""
+        """Write the identity of a new ledger, or limits in a currency that it did not begin with."""
+        new = not _stored(connection)
         connection.executemany(
             "INSERT INTO identity VALUES (?, ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
             [
                 (name, value)
                 for name, value in self._identity().items()
-                if name in _LIMITS and value != _NONE
+                if new or (name in _LIMITS and value != _NONE)
             ],
         )
 
@@ -213,7 +320,9 @@ class Ledger:
         return identity
 
     def _read(self, connection: sqlite3.Connection) -> list[Charge]:
-        stored = dict(connection.execute("SELECT name, value FROM identity"))
+        stored = _stored(connection)
+        if not stored:
+            return []  # a crash came between the file and its first charge
         ours = self._identity()
         for name, value in ours.items():
             # Limits in a currency that one of us does not use are not compared.
@@ -226,12 +335,23 @@ class Ledger:
                     f"{value!r}; one ledger serves one data set, unit and neighbour relation with "
                     f"limits set once: name another ledger, or make the plan agree"
                 )
+        counted = ledger_file.has_later_columns(connection)
+        later = "attempt, measurements, holder" if counted else "0, '', ''"
         rows = connection.execute(
-            "SELECT release, currency, amount, charged_on, description FROM charges ORDER BY number"
+            f"SELECT release, currency, amount, charged_on, description, {later} FROM charges"
+            f" ORDER BY number"
         )
         return [
-            Charge(release, _cost_from(currency, amount), date.fromisoformat(day), note)
-            for release, currency, amount, day, note in rows
+            Charge(
+                release,
+                _cost_from(currency, amount),
+                date.fromisoformat(day),
+                note,
+                attempt,
+                measurements or None,
+                holder,
+            )
+            for release, currency, amount, day, note, attempt, measurements, holder in rows
         ]
 
     def _sum(self, charges: list[Charge], on: date | None) -> Cost:
@@ -310,68 +430,17 @@ class Ledger:
                     f"{advice}"
                 )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the ledger's write lock; what is committed survives a power cut."""
-        try:
-            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise LedgerError(
-                f"{self.path}: cannot be written ({error.strerror}); name a ledger in a folder "
-                f"you may write to"
-            ) from error
-        try:
-            _close_to_others(self.path, descriptor)
-        finally:
-            os.close(descriptor)
-        with _connected(self.path, self.path.absolute().as_uri()) as connection:
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+
+def _identity_of(path: Path) -> dict[str, Any]:
+    """Return what a ledger is kept for and its limits, nothing where there is no ledger yet."""
+    if not ledger_file.is_there(path):
+        return {}
+    with ledger_file.reading(path) as connection:
+        return _stored(connection)
 
 
-def _close_to_others(path: Path, descriptor: int) -> None:
-    """Make a ledger private, whatever left it open; one of another user must not be open to all.
-
-    Another user's may be open to his group: that is his to decide, and he alone can change it.
-    """
-    facts = os.fstat(descriptor)
-    if facts.st_uid == os.geteuid():
-        os.fchmod(descriptor, 0o600)
-    elif facts.st_mode & stat.S_IRWXO:
-        raise LedgerError(
-            f"{path}: belongs to another user and is open to everyone; its owner closes it with "
-            f"`chmod o= {path}`"
-        )
-
-
-@contextmanager
-def _connected(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
-    connection = None
-    try:
-        connection = sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)
-        yield connection
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) in _BUSY:
-            raise LedgerError(
-                f"{path}: another process holds it, and did for {_PATIENCE:g} s; nothing was written: "
-                f"wait until it ends, and run the same command again"
-            ) from error
-        raise LedgerError(
-            f"{path}: not usable as a ledger ({error}); restore it from a backup"
-        ) from error
-    finally:
-        if connection is not None:
-            connection.close()
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges'").fetchone())
+def _stored(connection: sqlite3.Connection) -> dict[str, Any]:
+    return dict(connection.execute("SELECT name, value FROM identity"))
 
 
 def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:

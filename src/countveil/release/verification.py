@@ -251,7 +251,28 @@ def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | Be
     charges = [line for line in book.charges() if line.release == release.manifest["release"]]
     if len(charges) != 1 or charges[0].cost != cost:
         _fail(release, f"{book.path} does not show its charge of {cost} once")
-    return f"{book.path} shows its charge of {cost} once"
+    if charges[0].attempt == 0:
+        return (
+            f"{book.path} shows its charge of {cost} once, from before ledgers kept the SHA-256 of "
+            f"measurements"
+        )
+    if charges[0].measurements is None:
+        _fail(
+            release,
+            f"{book.path} shows its charge of {cost}, but not the SHA-256 of its measurements, without "
+            f"which nothing is published; is it the ledger of this release, in its latest state?",
+        )
+    if charges[0].measurements != _digest(release):
+        _fail(release, f"{book.path} was charged {cost} for other measurements than these")
+    return f"{book.path} shows its charge of {cost} once, for these measurements"
+
+
+def _digest(release: Release) -> str:
+    """Return the SHA-256 of what was drawn."""
+    wanted = release.plan.one_table
+    if wanted is not None:
+        return one_table.digest_of(release.folder, wanted)
+    return release.measurements.digest()
 
 
 def _fail(release: Release, what: str) -> NoReturn:

@@ -258,7 +258,10 @@ class IntruderSection(_Section):
 class LedgerSection(_Section):
     """The ledger's file and limits, set once."""
 
-    path: Text = "ledger.sqlite"
+    path: Text = Field(
+        "ledger.sqlite",
+        description="Relative to the plan; best outside the folder that holds the releases.",
+    )
     currency: Literal["rho", "epsilon"] | None = Field(
         None, description="What it is kept in; the plan's own currency if not said."
     )

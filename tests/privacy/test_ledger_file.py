@@ -1,0 +1,278 @@
+"""The ledger's file: never through a link, never in place of something else, known by its id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from tests.measure.test_fence import as_before_attempts, command
+from tests.privacy.test_ledger import book
+
+from countveil.errors import LedgerError
+from countveil.privacy import ledger_file
+from countveil.privacy.costs import ZCDP
+from countveil.privacy.ledger import Claim, Ledger
+
+
+def tried(ledger: Ledger) -> list[str]:
+    """Try all that opens a ledger; return what each said."""
+    messages = []
+    for attempt in (
+        lambda: ledger.charge("r", ZCDP("0.1")),
+        lambda: ledger.take_attempt("r", ZCDP("0.1"), Claim(0, (), "token")),
+        lambda: ledger.seal("r", "token", "0" * 64),
+        ledger.charges,
+        ledger.left,
+        lambda: ledger.check(ZCDP("0.1")),
+        lambda: Ledger.limits_of(ledger.path),
+        lambda: Ledger.beside_public_of(ledger.path),
+    ):
+        with pytest.raises(LedgerError) as caught:
+            attempt()
+        messages.append(str(caught.value))
+    return messages
+
+
+def seen(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        path.name: (path.lstat().st_mode, path.read_bytes())
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("aim", ["a ledger", "another file", "nothing", "itself"])
+@pytest.mark.parametrize("end", ["", "-journal", "-wal", "-shm"])
+def test_links_are_never_followed(tmp_path, aim, end):
+    ledger = book(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target = elsewhere / "target"
+    if aim == "a ledger":
+        book(elsewhere).charge("r1", ZCDP("0.1"))
+        (elsewhere / "ledger.sqlite").rename(target)
+    elif aim == "another file":
+        target.write_bytes(b"precious")
+    if end:
+        ledger.charge("r1", ZCDP("0.1"))
+    link = tmp_path / f"ledger.sqlite{end}"
+    link.symlink_to(link if aim == "itself" else target)
+    before = seen(elsewhere)
+    for message in tried(ledger):
+        assert f"{link}: is a link, and a ledger is never written through one" in message
+    assert seen(elsewhere) == before
+    assert link.is_symlink()
+
+
+def test_a_folder_above_the_ledger_may_be_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert book(tmp_path / "link").charge("r1", ZCDP("0.1"))
+    assert len(book(tmp_path / "real").charges()) == 1
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "ledger.sqlite")
+    for message in tried(book(tmp_path)):
+        assert "is not a plain file" in message
+    (tmp_path / "ledger.sqlite").unlink()
+    (tmp_path / "ledger.sqlite").mkdir()
+    for message in tried(book(tmp_path)):
+        assert "is not a plain file" in message
+
+
+def of_another_program(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+IDENTITY = "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+FOREIGN = {
+    "an empty file": lambda path: path.touch(),
+    "one byte": lambda path: path.write_bytes(b"x"),
+    "a text": lambda path: path.write_bytes(b"Dear diary,\n" * 100),
+    "a database": lambda path: of_another_program(path, "CREATE TABLE photos (name TEXT)"),
+    "a database without tables": lambda path: of_another_program(path, "PRAGMA user_version = 3"),
+    "an application": lambda path: of_another_program(path, "PRAGMA application_id = 7"),
+    "an application with our tables": lambda path: (
+        book(path.parent).charge("r1", ZCDP("0.1")),
+        of_another_program(path, "PRAGMA application_id = 7"),
+    ),
+    "other charges": lambda path: of_another_program(
+        path, IDENTITY, "CREATE TABLE charges (number INTEGER PRIMARY KEY, release TEXT)"
+    ),
+    "our tables and another": lambda path: (
+        book(path.parent).charge("r1", ZCDP("0.1")),
+        of_another_program(path, "CREATE TABLE photos (name TEXT)"),
+    ),
+    "a trigger": lambda path: (
+        book(path.parent).charge("r1", ZCDP("0.1")),
+        of_another_program(
+            path, "CREATE TRIGGER t AFTER INSERT ON charges BEGIN DELETE FROM charges; END"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_nothing_else_is_made_a_ledger(tmp_path, kind, mode):
+    path = tmp_path / "ledger.sqlite"
+    FOREIGN[kind](path)
+    path.chmod(mode)
+    before = seen(tmp_path)
+    for message in tried(book(tmp_path)):
+        assert "is not a ledger" in message or "not usable as a ledger" in message
+        assert "name a file that does not exist yet" in message or "name another" in message
+        assert "chmod" not in message, "its owner has no reason to close it"
+    assert seen(tmp_path) == before
+
+
+def test_the_log_of_another_programs_database_is_left_alone(tmp_path):
+    """Merely opening it for writing and closing it would fold its log into it."""
+    (tmp_path / "busy").mkdir()
+    path = tmp_path / "busy" / "ledger.sqlite"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA journal_mode = WAL")
+    other.execute("CREATE TABLE photos (name TEXT)")
+    shutil.copytree(tmp_path / "busy", tmp_path / "crashed")  # as after a crash: the log is there
+    other.close()
+    crashed = tmp_path / "crashed"
+    assert (crashed / "ledger.sqlite-wal").stat().st_size > 0
+    before = seen(crashed)
+    for message in tried(book(crashed)):
+        assert "is not a ledger" in message
+    assert seen(crashed) == before
+
+
+def application_of(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[68:72])
+
+
+def test_a_ledger_says_in_its_header_what_it_is(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    assert application_of(ledger.path).to_bytes(4) == b"CnVl"
+
+
+def test_a_ledger_of_an_earlier_version_is_known_by_its_tables_and_named_at_the_next_write(
+    tmp_path,
+):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.75"))
+    as_before_attempts(ledger.path)
+    before = ledger.path.read_bytes()
+    assert Ledger.limits_of(ledger.path) == (ZCDP(1), None)
+    (line,) = ledger.charges()
+    assert (line.release, line.attempt, line.measurements) == ("r1", 0, None)
+    with pytest.raises(LedgerError, match="is left"):
+        ledger.charge("r2", ZCDP("0.5"))
+    assert ledger.path.read_bytes() == before, "neither looking nor a refusal changes it"
+    assert application_of(ledger.path) == 0
+    assert ledger.charge("r2", ZCDP("0.25"))
+    assert application_of(ledger.path).to_bytes(4) == b"CnVl"
+    assert [(line.release, line.attempt) for line in ledger.charges()] == [("r1", 0), ("r2", 1)]
+
+
+def test_a_crash_while_an_old_ledger_is_renewed_changes_nothing(tmp_path, monkeypatch):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    as_before_attempts(ledger.path)
+    before = ledger.path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_set_limits", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.charge("r2", ZCDP("0.1"))
+    assert ledger.path.read_bytes() == before
+    assert ledger.charge("r2", ZCDP("0.1"))
+
+
+def test_a_crash_between_the_file_and_its_first_charge_leaves_a_ledger_of_nobody(
+    tmp_path, monkeypatch
+):
+    ledger = book(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_set_limits", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.charge("r1", ZCDP("0.1"))
+    assert ledger.path.exists()
+    assert ledger.charges() == []
+    assert Ledger.limits_of(ledger.path) == (None, None)
+    other = book(tmp_path, total=ZCDP(5), dataset="e")
+    assert other.charge("r1", ZCDP(4)), "no limit was set yet"
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+@pytest.mark.parametrize("fails", ["open", "link"])
+def test_a_file_system_without_nameless_files_takes_a_ledger_too(tmp_path, monkeypatch, fails):
+    real_open = os.open
+
+    def refuse(*arguments, **options):
+        raise OSError(95, "Operation not supported")
+
+    def opened(path, flags, *rest, **options):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            refuse()
+        return real_open(path, flags, *rest, **options)
+
+    if fails == "open":
+        monkeypatch.setattr(os, "open", opened)
+    else:
+        monkeypatch.setattr(os, "link", refuse)
+    ledger = book(tmp_path)
+    assert ledger.charge("r1", ZCDP("0.1"))
+    assert stat.S_IMODE(ledger.path.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    """Another process makes the ledger, or anything else, right before this one would."""
+    ledger = book(tmp_path)
+    real = ledger_file._make
+
+    def late(path):
+        path.write_bytes(b"precious" * 100)
+        real(path)
+
+    monkeypatch.setattr(ledger_file, "_make", late)
+    with pytest.raises(LedgerError, match="not usable as a ledger"):
+        ledger.charge("r1", ZCDP("0.1"))
+    assert ledger.path.read_bytes() == b"precious" * 100
+
+
+@pytest.mark.parametrize("words", [("release", "--quiet"), ("check",)])
+def test_the_command_line_refuses_them_with_status_2(tiny, capsys, words):
+    """The attack: a plan from somebody else names a ledger that is a link to a file of yours."""
+    folder = tiny.parent
+    victim = folder / "victim"
+    of_another_program(victim, "CREATE TABLE photos (name TEXT)")
+    victim.chmod(0o644)
+    before = (victim.stat().st_mode, victim.read_bytes())
+    options = ("--to", folder / "out") if words[0] == "release" else ()
+    for name in ("link", "victim"):
+        if name == "link":
+            (folder / "link").symlink_to(victim)
+        tiny.write_text(tiny.read_text().split("[ledger]")[0] + f'[ledger]\npath = "{name}"\n')
+        status, err = command(capsys, words[0], tiny, *words[1:], *options)
+        assert status == 2
+        assert ("never written through one" if name == "link" else "is not a ledger") in err
+        assert not (folder / "out").exists()
+        assert not (folder / "out-internal").exists()
+    assert (victim.stat().st_mode, victim.read_bytes()) == before
+
+
+def test_verify_does_not_follow_a_link_either(tiny, capsys):
+    folder = tiny.parent
+    assert command(capsys, "release", tiny, "--to", folder / "out", "--quiet")[0] == 0
+    (folder / "link").symlink_to(folder / "ledger.sqlite")
+    verify = ("verify", folder / "out", "--ledger")
+    assert command(capsys, *verify, folder / "ledger.sqlite")[0] == 0
+    status, err = command(capsys, *verify, folder / "link")
+    assert status == 2
+    assert "never written through one" in err
