@@ -466,11 +466,12 @@ def test_a_solver_stopped_early_is_not_certified(rows, sums, monkeypatch):
             family, _ = random_family(rng, 5, 6, sums)
         h, certificate = family.solve(pivots=1)
         best = residual(family, h)
-        if (
-            not rows
-        ):  # a row stopped short of its bound may push by how far it is off; `best` forbids it
-            assert certificate.kkt_residual >= best - 2e-9, "no multipliers give this residual"
-        assert certificate.holds == (max(best, certificate.kkt_residual) <= LARGEST_RESIDUAL)
+        # A round stopped early may leave a row short of its bound; it then pushes by how far it is off,
+        # which `best` forbids altogether.
+        assert certificate.kkt_residual >= best - 2e-9 or (rows and not certificate.holds)
+        near = 1e-9 if rows else 0.0
+        worst = max(best - near, certificate.kkt_residual)
+        assert certificate.holds == (worst <= LARGEST_RESIDUAL)
         stopped += not certificate.holds
     assert stopped, "nothing was stopped early"
 

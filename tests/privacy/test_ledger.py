@@ -131,7 +131,7 @@ def charge_many(path: Path, worker: int) -> None:
 
 
 def test_concurrent_charges_are_serialised(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_PATIENCE", HANG)
+    monkeypatch.setattr(ledger_file, "_PATIENCE", HANG)
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=charge_many, args=(tmp_path, w)) for w in range(4)]
     for worker in workers:
