@@ -64,7 +64,7 @@ class Replicates:
         found = np.empty((self.count, stop - start, query.cells), np.int64)
         for number, histograms in enumerate(made):
             unit, cell, count = histograms.entries(start, stop)
-            where = query.cell_of[cell]
+            where = query.cells_at(cell)
             counted = where >= 0
             key = unit[counted] * query.cells + where[counted]
             flat = np.bincount(key, count[counted], (stop - start) * query.cells)

@@ -108,7 +108,7 @@ def read_groups(
                 f"{item.members}: group {group!r} has units of more than one {above[-1]}; a group lies "
                 f"in one"
             )
-        what = f"{in_words(item.query, item.query.cell_labels()[cell[number]])} of group {group}"
+        what = f"{in_words(item.query, item.query.labels_of(int(cell[number])))} of group {group}"
         yield GroupBound(
             item.query, int(cell[number]), units, int(lower[number]), int(upper[number]), what
         )

@@ -38,7 +38,7 @@ class Estimates:
         histograms = self._of(level)
         stop = histograms.units if stop is None else stop
         unit, cell, count = histograms.entries(start, stop)
-        where = query.cell_of[cell]
+        where = query.cells_at(cell)
         counted = where >= 0
         key = unit[counted] * query.cells + where[counted]
         flat = np.bincount(key, count[counted], (stop - start) * query.cells)

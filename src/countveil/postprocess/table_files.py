@@ -95,7 +95,7 @@ def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntA
         for start in range(first, last, step):
             stop = min(start + step, last)
             unit, cell, count = histograms.entries(start, stop)
-            where = query.cell_of[cell]
+            where = query.cells_at(cell)
             counted = where >= 0
             counts = sp.csr_array(
                 (count[counted], (unit[counted], where[counted])), shape=(stop - start, query.cells)

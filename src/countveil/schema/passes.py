@@ -41,6 +41,9 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
 def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
     where = f"postprocess.levels.{level}.passes"
     queries = tuple(query_named(schema, name, where) for name in section.passes)
+    for query in queries:
+        if not query.complete:
+            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
     for coarse, fine in pairwise(queries):
         if not coarsens(coarse, fine):
             raise PlanError(
@@ -52,14 +55,15 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
             f"postprocess.levels.{level}.look_below: serves a pass over TOTAL, and passes names none; "
             f'write passes = ["TOTAL"]'
         )
-    for query in queries:
-        if not query.complete:
-            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
     return Passes(queries, section.rounding, section.look_below)
 
 
 def coarsens(coarse: Query, fine: Query) -> bool:
-    """Whether each cell of `fine` lies in one cell of `coarse`."""
-    of = np.full(fine.cells + 1, -2, np.int64)
-    of[fine.cell_of] = coarse.cell_of
-    return bool((of[fine.cell_of] == coarse.cell_of).all())
+    """Whether each cell of `fine` lies in one cell of `coarse`; both count everyone."""
+    finer = {factor.axis: factor.group for factor in fine.factors}
+    for factor in coarse.factors:
+        within = finer.get(factor.axis, np.zeros_like(factor.group))
+        pairs = np.unique(np.stack([within, factor.group]), axis=1)
+        if pairs.shape[1] != len(np.unique(within)):
+            return False
+    return True
