@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +51,12 @@ def counts_again(
 
 def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
     """Return the key and the hash that the run of a release keeps of its records."""
+    from countveil import storage
     from countveil.measure.run import internal_of
 
     path = internal_of(out) / _RUN
     try:
-        state = json.loads(path.read_bytes())
+        state = storage.read_json(path)
         found = bytes.fromhex(state["key"]), str(state["records"])
         other = state["release"] != release
     except FileNotFoundError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -157,7 +156,7 @@ class LeastSquares:
     @property
     def source(self) -> tuple[str, ...]:
         """Whose noise the estimates have: the release and, of a simulation, its seed."""
-        stated = json.loads((self.measurements.folder / manifest.NAME).read_bytes())
+        stated = manifest.read(self.measurements.folder)
         seed = () if stated["publishable"] else (stated["randomness"],)
         return (stated["release"], *seed)
 

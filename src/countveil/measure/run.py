@@ -53,8 +53,8 @@ class Run:
         if not path.exists():
             return False
         try:
-            found = json.loads(path.read_bytes())["release"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            found = storage.read_json(path)["release"]
+        except (ValueError, KeyError, TypeError):
             found = None
         if found != self.release:
             raise FolderError(
@@ -113,9 +113,9 @@ def _read_state(folder: Path) -> dict[str, str] | None:
     if not path.exists():
         return None
     try:
-        state = json.loads(path.read_bytes())
+        state = storage.read_json(path)
         return {key: str(state[key]) for key in (*_KEYS, "finished")}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise FolderError(
             f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
             f"--charge-again (charged in full)"

@@ -61,7 +61,7 @@ class Workplace:
         storage.make_folder(self.folder, 0o700)
         path = self.folder / _IDENTITY
         with suppress(FileNotFoundError, ValueError):  # without it, or damaged: not the same
-            if json.loads(path.read_bytes()) == identity:
+            if storage.read_json(path) == identity:
                 return
         self.clear()
         storage.write_json(path, identity)
@@ -127,7 +127,7 @@ class Workplace:
         path = self._path(level, "journal")
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
             try:
-                found = json.loads(line)
+                found = storage.parse_json(line)
                 certificate = LevelCertificate(**found.pop("certificate"))
                 step = _Step(**found, certificate=certificate)
             except (ValueError, TypeError, KeyError, AttributeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def _write_manifest(
     release: Release, plan: Plan, files: dict[str, Any], estimates: dict[str, Any] | None
 ) -> None:
     """Write the manifest again for these files; hashes of what the door wrote are kept, not made."""
-    old = json.loads((release.folder / manifest.NAME).read_bytes())
+    old = manifest.read(release.folder)
     document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest, "files": files}
     document.pop("estimates", None)
     if estimates is not None:

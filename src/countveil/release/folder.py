@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import InputError, VerificationError
 from countveil.measure import manifest, one_table
 from countveil.measure.measurement import Measurements
+from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.registry import from_parameters
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import LevelCertificate
@@ -43,22 +43,16 @@ class Release:
     @classmethod
     def read(cls, folder: str | Path) -> Release:
         """Open a finished release."""
+        document = manifest.read(folder)
         path = Path(folder) / manifest.NAME
         try:
-            document = json.loads(path.read_bytes())
-        except OSError as error:
-            raise VerificationError(
-                f"{folder}: no finished release ({manifest.NAME}: {error.strerror}); an unfinished one "
-                f"is finished by running `countveil release` again"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise VerificationError(f"{path}: not readable as JSON; restore the release") from error
-        if not isinstance(document, dict) or document.get("format") != manifest.FORMAT:
-            raise VerificationError(f"{path}: not a manifest of format {manifest.FORMAT!r}")
-        try:
             plan = Plan.of(document["plan"], folder=folder, name=f"{path}: plan")
-        except (KeyError, TypeError, AttributeError, InputError) as error:
+        except InputError as error:
             raise VerificationError(f"{path}: its plan does not check out: {error}") from error
+        needed = ("cost",) if plan.one_table is None else ("guarantee", "table")
+        for name in needed:
+            if document.get(name) is None:
+                raise VerificationError(f"{folder}: {manifest.NAME} lacks or garbles {name!r}")
         return cls(Path(folder), document, plan)
 
     @property
@@ -69,11 +63,19 @@ class Release:
     @property
     def measurements(self) -> Measurements:
         """The noisy measurements, with the law of their noise."""
+        stated = {
+            (item["level"], item["query"]): item["mechanism"]
+            for item in self.manifest["measurements"]
+        }
         mechanisms = {}
-        for item in self.manifest["measurements"]:
-            parameters = dict(item["mechanism"])
-            mechanism = from_parameters(parameters.pop("name"), parameters)
-            mechanisms[item["level"], item["query"]] = mechanism
+        for item in self.plan.allocations:
+            key, law = (item.level, item.query.name), mechanism_for(item)
+            if stated.get(key) != {"name": law.name, **law.parameters}:
+                raise VerificationError(
+                    f"{self.folder}: measurements is not stated as the plan gives it: the noise of "
+                    f"{item.query.name} at level {item.level}"
+                )
+            mechanisms[key] = from_parameters(law.name, law.parameters)
         return Measurements(self.folder, self.plan, mechanisms)
 
     @property
