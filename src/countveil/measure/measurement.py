@@ -116,7 +116,7 @@ class Measurements:
                     for number, item in enumerate(allocations):
                         part = table.slice(number * units, units).combine_chunks()
                         self._refuse_other(part, level, item.query.name)
-                        values = _matrix(part, item.query)[low:high]
+                        values = values_of(part, item.query)[low:high]
                         rows = slice(first + low - start, first + high - start)
                         result[rows, at : at + item.query.cells] = values
                         at += item.query.cells
@@ -137,7 +137,7 @@ class Measurements:
         """Return a declared public query of a level, exact, all units."""
         path = self.folder / INVARIANTS / f"{level}.parquet"
         table = pq.read_table(path, filters=pc.field("query") == query)
-        return _matrix(table, self.plan.schema.query(query)).astype(np.int64)
+        return values_of(table, self.plan.schema.query(query)).astype(np.int64)
 
     def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
         """Refuse rows that are not of the query, or not of the noise, that their place says."""
@@ -151,14 +151,22 @@ class Measurements:
             )
 
     def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
-        values = _matrix(table, query).astype(np.int64)
+        values = values_of(table, query).astype(np.int64)
         values.setflags(write=False)
         geocodes = table["geocode"].combine_chunks()
         return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
 
 
-def _matrix(table: pa.Table, query: Query) -> NDArray[np.int32]:
-    flat: NDArray[np.int32] = table["values"].combine_chunks().flatten().to_numpy()
+def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:
+    """Return units × cells of the query; refuse rows of another length."""
+    lists = table["values"].combine_chunks()
+    lengths = pc.list_value_length(lists)
+    if lists.null_count or pc.any(pc.not_equal(lengths, query.cells)).as_py():
+        raise InputError(
+            f"a row of {query.name} does not have {query.cells:,} values; restore the file as it was "
+            f"released"
+        )
+    flat: NDArray[np.int32] = lists.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(-1, query.cells)
 
 

@@ -270,7 +270,15 @@ def _as_columns(
         columns["part"] = counts[:, 1]
     if mechanism.prior is not None:
         columns["previous"] = np.array(mechanism.prior.previous, np.int64)
-    return pa.table(columns)
+    return pa.table(columns, schema=layout_of(wanted))
+
+
+def layout_of(wanted: OneTable) -> pa.Schema:
+    """Return the columns of the released table."""
+    counts = ["count"]
+    counts += [] if wanted.part is None else ["part"]
+    counts += [] if wanted.previous is None else ["previous"]
+    return pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in counts)])
 
 
 def _publish(

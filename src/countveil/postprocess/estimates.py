@@ -44,6 +44,12 @@ class Estimates:
         flat = np.bincount(key, count[counted], (stop - start) * query.cells)
         return flat.astype(np.int64).reshape(-1, query.cells)
 
+    @property
+    def people(self) -> int:
+        """How many people all cells of the lowest level hold."""
+        lowest = list(self.levels)[-1]
+        return int(self.levels[lowest].counts.sum(dtype=np.int64))
+
     def consistency_gap(self) -> int:
         """Return the largest difference between a unit's cell and the sum of its children's."""
         worst = 0

@@ -12,8 +12,9 @@ from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.error_columns import Errors
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import clear, publish
-from countveil.release.attachment import REPORTS, remove_reports
+from countveil.release.attachment import remove_reports
 from countveil.release.folder import Release
+from countveil.release.verification import REPORTS
 from countveil.schema.plan import CONSTRAINTS, Plan
 
 # What the door did not write.

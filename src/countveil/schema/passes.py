@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.errors import PlanError
+from countveil.numerics import IntArray
 from countveil.schema.allocation import query_named
 from countveil.schema.attributes import listed
 from countveil.schema.plan_file import LevelPassesSection, PlanFile
@@ -56,6 +57,22 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str) -> Passes:
             f'write passes = ["TOTAL"]'
         )
     return Passes(queries, section.rounding, section.look_below)
+
+
+def cells_within(coarse: Query, fine: Query) -> IntArray:
+    """Return the cell of `coarse` that each cell of `fine` lies in, for one that coarsens it."""
+    cell = np.zeros([len(categories) for _, categories in fine.labels], np.int64)
+    axes = [factor.axis for factor in fine.factors]
+    for factor, (_, categories) in zip(coarse.factors, coarse.labels, strict=True):
+        cell *= len(categories)
+        if factor.axis not in axes:
+            cell += factor.group[0]  # it has but one group, or it would not be coarser
+            continue
+        number = axes.index(factor.axis)
+        of_group = np.zeros(cell.shape[number], np.int64)
+        of_group[fine.factors[number].group] = factor.group
+        cell += of_group.reshape([-1 if axis == number else 1 for axis in range(cell.ndim)])
+    return cell.reshape(-1)
 
 
 def coarsens(coarse: Query, fine: Query) -> bool:
