@@ -421,7 +421,8 @@ def fuzz(
     shutil.copytree(folder / kind.folder, target, symlinks=True)
     shutil.copy(folder / "plan.toml", target.parent / "plan.toml")
     path = target / source.relative_to(folder / kind.folder)
-    suffix = ".json" if path.name.endswith(("journal", "identity.json")) else path.suffix
+    suffix = path.suffix if "parts" not in path.parts else ""  # which are sealed
+    suffix = ".jsonl" if suffix == ".journal" else suffix
     path.write_bytes(mutated(source.read_bytes(), suffix, rng, other.read_bytes()))
     inside = path.relative_to(target).as_posix()
     if inside.startswith("out/") and path.name != manifest.NAME and rng.random() < 0.95:

@@ -126,7 +126,7 @@ TAMPERING = {
     "no manifest": (lambda out: (out / "manifest.json").unlink(), "no finished release"),
     "other units": (
         lambda out: edit(out, lambda d: d["levels"][1].update(units=4)),
-        "a number of rows other than units times queries",
+        "the crosswalk has 5 units of area, and the manifest 4",
     ),
 }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -75,13 +76,14 @@ class Measurements:
     folder: Path
     plan: Plan
     mechanisms: dict[tuple[str, str], Mechanism]
+    counted: Mapping[str, int]  # units of each level
 
     def stream(self, level: str) -> Iterator[dict[str, Measurement]]:
         """Yield the queries of a level by name, some whole families of units at a time."""
         allocations = self.plan.at(level)
         if not allocations:
             return
-        with pq.ParquetFile(path_of(self.folder, level)) as file:
+        with self._opened(FOLDER, level, len(allocations)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 units = table.num_rows // len(allocations)
@@ -97,7 +99,9 @@ class Measurements:
         names = [allocation.query.name for allocation in self.plan.at(level)]
         if query not in names:
             raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
-        table = pq.read_table(path_of(self.folder, level), filters=pc.field("query") == query)
+        with self._opened(FOLDER, level, len(names)) as file:
+            table = _rows_of(file, query)
+        self._refuse_other(table, level, query)
         return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
 
     def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
@@ -105,7 +109,7 @@ class Measurements:
         allocations = self.plan.at(level)
         widths = [item.query.cells for item in allocations]
         result = np.empty((stop - start, sum(widths)), np.int32)
-        with pq.ParquetFile(path_of(self.folder, level)) as file:
+        with self._opened(FOLDER, level, len(allocations)) as file:
             first = 0
             for group in range(file.num_row_groups):
                 units = file.metadata.row_group(group).num_rows // len(allocations)
@@ -128,16 +132,45 @@ class Measurements:
         queries = len(self.plan.at(level))
         if not queries:
             return []
-        metadata = pq.read_metadata(path_of(self.folder, level))
+        with self._opened(FOLDER, level, queries) as file:
+            metadata = file.metadata
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         stops = list(accumulate(number // queries for number in rows))
         return list(zip([0, *stops], stops, strict=False))
 
     def invariant(self, level: str, query: str) -> IntArray:
         """Return a declared public query of a level, exact, all units."""
-        path = self.folder / INVARIANTS / f"{level}.parquet"
-        table = pq.read_table(path, filters=pc.field("query") == query)
+        queries = sum(item.level == level for item in self.plan.invariants)
+        with self._opened(INVARIANTS, level, queries) as file:
+            table = _rows_of(file, query)
+        if table.num_rows != self.counted[level]:
+            raise InputError(
+                f"{INVARIANTS}/{level}.parquet: {query} is not there once for each unit; restore the "
+                f"file as it was released"
+            )
         return values_of(table, self.plan.schema.query(query)).astype(np.int64)
+
+    @contextmanager
+    def _opened(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
+        """Open the file of a level; refuse other columns, and other rows than units × queries."""
+        path = self.folder / folder / f"{level}.parquet"
+        try:
+            with pq.ParquetFile(path) as file:
+                groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                if not file.schema_arrow.equals(LAYOUT):
+                    raise InputError(f"{path}: has other columns than the measurement layout")
+                if sum(groups) != self.counted[level] * queries or any(n % queries for n in groups):
+                    raise InputError(
+                        f"{path}: has a number of rows other than units times queries, all or in some "
+                        f"row group"
+                    )
+                yield file
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk: what it holds may be right
+            raise InputError(
+                f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+            ) from error
 
     def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
         """Refuse rows that are not of the query, or not of the noise, that their place says."""
@@ -155,6 +188,13 @@ class Measurements:
         values.setflags(write=False)
         geocodes = table["geocode"].combine_chunks()
         return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
+
+
+def _rows_of(file: pq.ParquetFile, query: str) -> pa.Table:
+    """Read the rows of one query, a row group at a time."""
+    groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+    tables = [group.filter(pc.equal(group["query"], query)) for group in groups]
+    return pa.concat_tables(tables) if tables else LAYOUT.empty_table()
 
 
 def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:

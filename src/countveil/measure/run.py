@@ -24,6 +24,7 @@ from countveil.measure.run_log import RunLog
 STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
+SIMULATION = "simulation-"  # begins the identifier of a release drawn from a seed
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
 
 
@@ -169,7 +170,7 @@ def opened(
             _refuse_something_else(folder, internal)
             key = secrets.token_bytes(32)
             state = {
-                "release": str(uuid.uuid4()),
+                "release": _new_release(identity),
                 "restarted": "yes" if restarted else "no",
                 **dataclasses.asdict(identity),
                 "key": key.hex(),
@@ -188,6 +189,12 @@ def opened(
             storage.sweep(place)
         run.log("attempt", release=run.release, new=new)
         yield run
+
+
+def _new_release(identity: Identity) -> str:
+    """Return an identifier that says of a simulation that it is one, also in the ledger."""
+    seeded = identity.randomness.startswith("seeded:")
+    return f"{SIMULATION if seeded else ''}{uuid.uuid4()}"
 
 
 def _refuse_unlinkable(run: Run) -> None:

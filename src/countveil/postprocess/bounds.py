@@ -102,7 +102,7 @@ def read_groups(
     groups, of_row = np.unique(members["group"].to_numpy(), return_inverse=True)
     order = np.argsort(of_row, kind="stable")
     ends = np.cumsum(np.bincount(of_row, minlength=len(groups)))
-    listed_units = dict(zip(groups, np.split(unit[order], ends[:-1]), strict=True))
+    listed_units = dict(zip(groups, np.split(unit[order], ends[:-1]), strict=False))
     above = [level for level in visited if visited.index(level) < visited.index(item.level)]
     parents = (
         geography.ancestors(item.level, above[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from countveil.errors import LedgerError
 from countveil.privacy.beside_public import BesidePublic
@@ -22,6 +23,8 @@ Every = Literal["year", "quarter", "month"]
 _NONE = "none"
 _LIMITS = ("total", "period", "beside_public")
 _BESIDE_PUBLIC = "beside-public:"
+_CURRENCIES = ("pure", "zcdp")
+_AMOUNT = re.compile(r"[0-9]{1,4300}(/[0-9]{1,4300})?")
 _PATIENCE = 60.0  # seconds to wait for another process
 # What SQLite says of a database that another process holds, or recovers after a crash.
 _BUSY = (
@@ -97,13 +100,8 @@ class Ledger:
         with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
             if not _has_tables(connection):
                 return None, None
-            stored = dict(connection.execute("SELECT name, value FROM identity"))
-        period = None
-        if stored["period"] != _NONE:
-            every, currency, amount = stored["period"].split()
-            period = Period(every, _limit_from(currency, amount))
-        total = stored["total"]
-        return None if total == _NONE else _limit_from(*total.split()), period
+            stored = _stored_identity(path, connection)
+        return _limit_in(path, stored, "total"), _period_in(path, stored)
 
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:
@@ -113,9 +111,9 @@ class Ledger:
         with _connected(path, f"{path.absolute().as_uri()}?mode=rw") as connection:
             if not _has_tables(connection):
                 return None
-            stored = dict(connection.execute("SELECT name, value FROM identity"))
+            stored = _stored_identity(path, connection)
         found = stored.get("beside_public", _NONE)
-        return None if found == _NONE else Fraction(found)
+        return None if found == _NONE else _amount(path, "beside_public", found)
 
     def charge(
         self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
@@ -213,7 +211,7 @@ class Ledger:
         return identity
 
     def _read(self, connection: sqlite3.Connection) -> list[Charge]:
-        stored = dict(connection.execute("SELECT name, value FROM identity"))
+        stored = _stored_identity(self.path, connection)
         ours = self._identity()
         for name, value in ours.items():
             # Limits in a currency that one of us does not use are not compared.
@@ -229,10 +227,7 @@ class Ledger:
         rows = connection.execute(
             "SELECT release, currency, amount, charged_on, description FROM charges ORDER BY number"
         )
-        return [
-            Charge(release, _cost_from(currency, amount), date.fromisoformat(day), note)
-            for release, currency, amount, day, note in rows
-        ]
+        return [_charge_from(self.path, row) for row in rows]
 
     def _sum(self, charges: list[Charge], on: date | None) -> Cost:
         counted = [
@@ -380,12 +375,72 @@ def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:
     return ("pure", cost.epsilon) if isinstance(cost, PureDP) else ("zcdp", cost.rho)
 
 
-def _cost_from(currency: str, amount: str) -> Cost | BesidePublic:
-    if currency.startswith(_BESIDE_PUBLIC):
-        return BesidePublic(Fraction(amount), currency.removeprefix(_BESIDE_PUBLIC))
-    return _limit_from(currency, amount)
+def _stored_identity(path: Path, connection: sqlite3.Connection) -> dict[str, str]:
+    """Read what a ledger is kept for; refuse anything but text."""
+    rows = connection.execute("SELECT name, value FROM identity").fetchall()
+    stored = dict(rows)
+    if not all(isinstance(part, str) for row in rows for part in row) or not (
+        {"dataset", "unit", "neighbors", "total", "period"} <= set(stored)
+    ):
+        raise _garbled(path, "identity")
+    return stored
 
 
-def _limit_from(currency: str, amount: str) -> Cost:
-    exact = Fraction(amount)  # of any length: sums of fractions grow
+def _limit_in(path: Path, stored: dict[str, str], name: str) -> Cost | None:
+    """Return a limit, written as currency and amount."""
+    if stored[name] == _NONE:
+        return None
+    words = stored[name].split()
+    if len(words) != 2:
+        raise _garbled(path, name)
+    return _limit_from(path, name, words[0], words[1])
+
+
+def _period_in(path: Path, stored: dict[str, str]) -> Period | None:
+    """Return the limit of a calendar, written as period, currency and amount."""
+    if stored["period"] == _NONE:
+        return None
+    words = stored["period"].split()
+    if len(words) != 3 or words[0] not in get_args(Every):
+        raise _garbled(path, "period")
+    return Period(cast(Every, words[0]), _limit_from(path, "period", words[1], words[2]))
+
+
+def _charge_from(path: Path, row: tuple[object, ...]) -> Charge:
+    """Build a line of the ledger; refuse one that no release wrote."""
+    release, currency, amount, day, note = row
+    where = f"the charge of release {str(release)[:60]!r}"
+    if not all(isinstance(part, str) for part in row):
+        raise _garbled(path, where)
+    try:
+        charged_on = date.fromisoformat(str(day))
+    except ValueError:
+        raise _garbled(path, where) from None
+    cost: Cost | BesidePublic
+    if str(currency).startswith(_BESIDE_PUBLIC):
+        coupling = str(currency).removeprefix(_BESIDE_PUBLIC)
+        cost = BesidePublic(_amount(path, where, str(amount)), coupling)
+    else:
+        cost = _limit_from(path, where, str(currency), str(amount))
+    return Charge(str(release), cost, charged_on, str(note))
+
+
+def _limit_from(path: Path, where: str, currency: str, amount: str) -> Cost:
+    if currency not in _CURRENCIES:
+        raise _garbled(path, where)
+    exact = _amount(path, where, amount)
     return PureDP(exact) if currency == "pure" else ZCDP(exact)
+
+
+def _amount(path: Path, where: str, text: str) -> Fraction:
+    """Return an amount as it was written: digits, or digits / digits, however long sums have grown."""
+    numbers = [int(part) for part in text.split("/")] if _AMOUNT.fullmatch(text) else [0, 0]
+    if 0 in numbers[1:]:
+        raise _garbled(path, where)
+    return Fraction(*numbers)
+
+
+def _garbled(path: Path, what: str) -> LedgerError:
+    return LedgerError(
+        f"{path}: {what} is not as countveil writes it; restore the ledger from a backup"
+    )

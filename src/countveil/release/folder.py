@@ -49,6 +49,8 @@ class Release:
             plan = Plan.of(document["plan"], folder=folder, name=f"{path}: plan")
         except InputError as error:
             raise VerificationError(f"{path}: its plan does not check out: {error}") from error
+        if [item["level"] for item in document["levels"]] != list(plan.levels):
+            raise VerificationError(f"{folder}: levels is not stated as the plan gives it")
         needed = ("cost",) if plan.one_table is None else ("guarantee", "table")
         for name in needed:
             if document.get(name) is None:
@@ -76,12 +78,20 @@ class Release:
                     f"{item.query.name} at level {item.level}"
                 )
             mechanisms[key] = from_parameters(law.name, law.parameters)
-        return Measurements(self.folder, self.plan, mechanisms)
+        units = {item["level"]: item["units"] for item in self.manifest["levels"]}
+        return Measurements(self.folder, self.plan, mechanisms, units)
 
     @property
     def geography(self) -> Geography:
         """The places, with the parent of each."""
-        return read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+        places = read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+        for item in self.manifest["levels"]:
+            if item["units"] != places.units(item["level"]):
+                raise VerificationError(
+                    f"{self.folder}: the crosswalk has {places.units(item['level']):,} units of "
+                    f"{item['level']}, and the manifest {item['units']:,}"
+                )
+        return places
 
     @property
     def table(self) -> pa.Table:

@@ -157,7 +157,7 @@ def _csv_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, 
                 _fail(path)
             for batch in reader:
                 yield pa.record_batch(batch.columns, schema=layout)
-    except pa.ArrowException:
+    except (pa.ArrowException, UnicodeDecodeError):
         _fail(path)
 
 
