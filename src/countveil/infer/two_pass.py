@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from countveil.errors import InputError
 from countveil.infer.areas import AreaEstimate, AreaEstimates, estimate_areas, units_of
@@ -220,8 +219,7 @@ def least_squares(
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:
     path = path_of(measurements.folder, level)
-    rows = pq.read_metadata(path).num_rows
-    found = rows // len(measurements.plan.at(level))
+    found = measurements.counted[level]
     if found != units:
         raise InputError(
             f"{path}: holds {found:,} units of level {level}, and the geography has {units:,}; use the "

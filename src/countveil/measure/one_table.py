@@ -201,10 +201,29 @@ def _totals(exact: _Exact, wanted: OneTable) -> IntArray | None:
 
 def read_table(folder: Path, wanted: OneTable) -> IntArray:
     """Return the released counts of a folder, (units,) or (units, 2)."""
-    table = pq.read_table(path_of(folder, wanted.level))
+    table = read_columns(folder, wanted)
     names = ["count"] if wanted.part is None else ["count", "part"]
     columns = [table[name].to_numpy().astype(np.int64) for name in names]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def read_columns(folder: Path, wanted: OneTable) -> pa.Table:
+    """Return the released table of a folder; refuse other columns, and gaps in them."""
+    path = path_of(folder, wanted.level)
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+        ) from error
+    if not table.schema.equals(layout_of(wanted)) or any(
+        column.null_count for column in table.columns
+    ):
+        raise InputError(
+            f"{path}: has other columns than {', '.join(layout_of(wanted).names)}, or gaps in them; "
+            f"restore it as it was released"
+        )
+    return table
 
 
 def path_of(folder: Path, level: str) -> Path:

@@ -81,13 +81,14 @@ def names_of_estimates(plan: Plan) -> list[str]:
     return [*names, microdata.NAME] if plan.microdata else names
 
 
-def refuse_impossible_errors(path: Path, stated: Any) -> None:
+def refuse_impossible_errors(path: Path, schema: Schema, stated: Any) -> None:
     """Refuse standard errors and intervals that cannot be, or that the manifest does not announce.
 
     They come from all measurements, and are not computed again.
     """
     names = [column.name for column in COLUMNS]
     with pq.ParquetFile(path) as file:
+        _refuse_other_columns(file, schema, path)
         there = all(name in file.schema_arrow.names for name in names)
         if isinstance(stated, dict) and ("confidence" in stated) != there:
             raise InputError(
@@ -167,13 +168,7 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
     last = -1
     try:
         with pq.ParquetFile(path) as file:
-            known = [_layout(schema, errors=errors) for errors in (True, False)]
-            if not any(file.schema_arrow.equals(layout) for layout in known):
-                raise VerificationError(
-                    f"{path}: has other columns than the plan; they must be geocode, "
-                    f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
-                    f"estimate as int32, none of them null, then standard_error, lower and upper"
-                )
+            _refuse_other_columns(file, schema, path)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group).unify_dictionaries().combine_chunks()
                 if not table.num_rows:
@@ -197,6 +192,17 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
         raise VerificationError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
         ) from error
+
+
+def _refuse_other_columns(file: pq.ParquetFile, schema: Schema, path: Path) -> None:
+    """Refuse a file that does not have the columns of estimates, with errors or without."""
+    known = [_layout(schema, errors=errors) for errors in (True, False)]
+    if not any(file.schema_arrow.equals(layout) for layout in known):
+        raise VerificationError(
+            f"{path}: has other columns than the plan; they must be geocode, "
+            f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
+            f"estimate as int32, none of them null, then standard_error, lower and upper"
+        )
 
 
 def _unit_numbers(

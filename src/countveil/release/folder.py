@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
@@ -96,7 +95,7 @@ class Release:
     @property
     def table(self) -> pa.Table:
         """The table drawn beside public information: geocode, count, and what the plan adds."""
-        return pq.read_table(one_table.path_of(self.folder, self._one_table.level))
+        return one_table.read_columns(self.folder, self._one_table)
 
     @property
     def counts(self) -> IntArray:
