@@ -217,13 +217,14 @@ class Replicates:
         return self._opened[level]
 
     def _histograms(self, place: Workplace, level: str) -> Histograms:
+        geography, cells = self.estimates.geography, self.plan.schema.cells
         if self.plan.at(level):
-            return place.read(level)
+            return place.read_finished(level, geography.units(level), cells)
         # A level that is not measured is the sum of the next one that is.
         levels = self.plan.levels
         below = next(name for name in levels[levels.index(level) :] if self.plan.at(name))
-        geography = self.estimates.geography
-        sums = roll_up(place.read(below), geography.ancestors(below, level), self.plan.schema.cells)
+        lower = place.read_finished(below, geography.units(below), cells)
+        sums = roll_up(lower, geography.ancestors(below, level), cells)
         return store(sums, geography.units(level), place.folder)
 
     def _batches(self, level: str, query: Query) -> Iterator[tuple[int, int, IntArray, IntArray]]:

@@ -6,6 +6,7 @@ import dataclasses
 import hmac
 import json
 import os
+import re
 import secrets
 import shutil
 import uuid
@@ -26,6 +27,10 @@ _PARTS = "parts"
 LOCK = "lock"
 SIMULATION = "simulation-"  # begins the identifier of a release drawn from a seed
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
+
+
+# The identifier names a folder, and the others are keys and hashes.
+_FORMS = {"release": r"[A-Za-z0-9-]{1,80}", "key": r"[0-9a-f]{64}", "records": r"[0-9a-f]{64}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Run:
 
     def close(self) -> None:
         """Mark the run finished for good, then delete the parts its release now holds."""
-        state = _read_state(self.folder)
+        state = read_state(self.folder)
         _write_state(self.internal, {**(state or {}), "finished": "yes"})
         self.parts.clear()
 
@@ -97,7 +102,7 @@ def internal_of(folder: Path) -> Path:
 
 def release_of(folder: Path) -> str | None:
     """Return the identity of the run into a folder, None where there is none."""
-    state = _read_state(folder)
+    state = read_state(folder)
     return None if state is None else state["release"]
 
 
@@ -108,25 +113,36 @@ def refuse_links(folder: Path) -> None:
     storage.refuse_links([named, *named.rglob("*"), internal, *internal.rglob("*")])
 
 
-def _read_state(folder: Path) -> dict[str, str] | None:
+def read_state(folder: Path) -> dict[str, str] | None:
     """Return what the internal folder says of a run, None where there is none."""
     path = internal_of(folder) / STATE
     if not path.exists():
         return None
     try:
-        state = storage.read_json(path)
-        return {key: str(state[key]) for key in (*_KEYS, "finished")}
-    except (ValueError, KeyError, TypeError) as error:
+        return _checked_state(storage.read_json(path))
+    except ValueError as error:
         raise FolderError(
             f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
             f"--charge-again (charged in full)"
         ) from error
 
 
+def _checked_state(state: Any) -> dict[str, str]:
+    """Return the facts of a run, all text; raise ValueError for what no run of ours has written."""
+    facts = state if isinstance(state, dict) else {}
+    kept = {key: facts[key] for key in (*_KEYS, "finished") if isinstance(facts.get(key), str)}
+    if len(kept) <= len(_KEYS):
+        raise ValueError("a fact is missing, or no text")
+    for key, form in _FORMS.items():
+        if not re.fullmatch(form, kept[key]):
+            raise ValueError(f"{key} is not as it was written")
+    return kept
+
+
 def continues(folder: Path, identity: Identity, records_hash: Callable[[bytes], str]) -> bool:
     """Whether a folder holds a run that a restart began, of the same plan and records."""
     try:
-        state = _read_state(folder)
+        state = read_state(folder)
     except FolderError:
         return False
     return (
@@ -164,7 +180,7 @@ def opened(
             f"another folder"
         ) from error
     with storage.held(internal / LOCK):
-        state = _read_state(folder)
+        state = read_state(folder)
         new = state is None
         if state is None:
             _refuse_something_else(folder, internal)

@@ -119,6 +119,30 @@ class Workplace:
         ):
             return Histograms(offsets, mapped(cells), mapped(counts))
 
+    def read_finished(self, level: str, units: int, cells: int) -> Histograms:
+        """Map the histograms of a finished level; raise ValueError where they are not as written."""
+        done = entries = 0
+        for _, step in self._listed(level):
+            if step.sealed(self._batch(level, done, entries, step)) != step:
+                break
+            done, entries = step.units, step.entries
+        sizes = {kind: self._path(level, kind).stat().st_size for kind in _WIDTHS}
+        if done != units or sizes != {
+            kind: width * (units if kind == "lengths" else entries)
+            for kind, width in _WIDTHS.items()
+        }:
+            raise ValueError(f"the histograms of {level} are not as they were written")
+        found = self.read(level)
+        if (
+            (np.diff(found.offsets) < 0).any()
+            or found.offsets[-1] != len(found.cells)
+            or found.cells.min(initial=0) < 0
+            or found.cells.max(initial=0) >= cells
+            or found.counts.min(initial=1) < 1
+        ):
+            raise ValueError(f"the histograms of {level} hold what cannot be")
+        return found
+
     def _path(self, level: str, kind: str) -> Path:
         return self.folder / f"{level}.{kind}"
 
@@ -132,7 +156,8 @@ class Workplace:
                 step = _Step(**found, certificate=certificate)
             except (ValueError, TypeError, KeyError, AttributeError):
                 return
-            if not line.endswith(b"\n"):
+            ends = (step.units, step.entries)
+            if not line.endswith(b"\n") or not all(type(end) is int and end >= 0 for end in ends):
                 return
             yield line, step
 
