@@ -32,7 +32,7 @@ def test_a_release_verifies_and_says_what_was_checked(out):
     assert checks[2] == (
         "49 measurements of the crosswalk's units lie in the noisy-measurement layout"
     )
-    assert checks[3] == "2 counts published as counted are of the crosswalk's units and add up"
+    assert checks[3] == "2 invariant counts cover the crosswalk's units and add up"
     assert checks[4].endswith("shows its charge of rho = 2 once")
 
 

@@ -101,8 +101,8 @@ def reversed_rows(table: pa.Table) -> pa.Table:
 def test_a_release_as_it_was_made_verifies(out):
     status, said = verify(out, "--ledger", str(out.parent / "ledger.sqlite"))
     assert status == 0
-    assert "13 counts published as counted are of the crosswalk's units and add up" in said
-    assert "the 7 files of tables and microdata are what the estimates give, made again" in said
+    assert "13 invariant counts cover the crosswalk's units and add up" in said
+    assert "7 files of tables and microdata match the estimates, made again from them" in said
 
 
 PARQUET = {

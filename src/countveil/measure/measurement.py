@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from countveil.errors import InputError
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import IntArray
+from countveil.schema.parquet_footer import read_footer
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
@@ -111,8 +113,8 @@ class Measurements:
         result = np.empty((stop - start, sum(widths)), np.int32)
         with self._opened(FOLDER, level, len(allocations)) as file:
             first = 0
-            for group in range(file.num_row_groups):
-                units = file.metadata.row_group(group).num_rows // len(allocations)
+            for group, size in enumerate(_rows_by_group(path_of(self.folder, level))):
+                units = size // len(allocations)
                 low, high = max(start - first, 0), min(stop - first, units)
                 if low < high:
                     table = file.read_row_group(group, columns=["values", "query", "variance"])
@@ -132,9 +134,8 @@ class Measurements:
         queries = len(self.plan.at(level))
         if not queries:
             return []
-        with self._opened(FOLDER, level, queries) as file:
-            metadata = file.metadata
-        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        with self._opened(FOLDER, level, queries):
+            rows = _rows_by_group(path_of(self.folder, level))
         stops = list(accumulate(number // queries for number in rows))
         return list(zip([0, *stops], stops, strict=False))
 
@@ -156,7 +157,7 @@ class Measurements:
         path = self.folder / folder / f"{level}.parquet"
         try:
             with pq.ParquetFile(path) as file:
-                groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                groups = _rows_by_group(path)
                 if not file.schema_arrow.equals(LAYOUT):
                     raise InputError(f"{path}: has other columns than the measurement layout")
                 if sum(groups) != self.counted[level] * queries or any(n % queries for n in groups):
@@ -165,7 +166,7 @@ class Measurements:
                         f"row group"
                     )
                 yield file
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the disk: what it holds may be right
             raise InputError(
@@ -188,6 +189,17 @@ class Measurements:
         values.setflags(write=False)
         geocodes = table["geocode"].combine_chunks()
         return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
+
+
+def _rows_by_group(path: Path) -> tuple[int, ...]:
+    """Return how many rows each row group has; the file is looked at again once it changed."""
+    facts = path.stat()
+    return _rows_in_footer(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+@lru_cache(maxsize=32)
+def _rows_in_footer(path: Path, written: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(group.rows for group in read_footer(path))
 
 
 def _rows_of(file: pq.ParquetFile, query: str) -> pa.Table:

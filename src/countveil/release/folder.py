@@ -141,7 +141,7 @@ class Release:
     def verify(
         self, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
     ) -> Verification:
-        """Check files, hashes, costs and layout, and the ledger if one is named; raise on a fault.
+        """Check files, costs, layout, sums and tables, and the ledger if named; raise on a fault.
 
         A release drawn from a seed fails, unless `simulation` says that it is one.
         """

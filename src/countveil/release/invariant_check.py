@@ -131,7 +131,7 @@ def _groups(
             _fail(level, "it has other columns than the measurement layout")
         if file.metadata.num_rows != units * len(queries):
             _fail(level, "it has a number of rows other than units times queries")
-        refuse_swollen(name, file.metadata, units * sum(query.cells for query in queries))
+        refuse_swollen(folder, name, units * sum(query.cells for query in queries))
         start = 0
         for group in range(file.num_row_groups):
             table = file.read_row_group(group).combine_chunks()

@@ -187,8 +187,7 @@ def _check_table(release: Release) -> str:
     if wanted is None:
         raise InputError("holds measurements, no table drawn beside public information")
     name = f"{one_table.FOLDER}/{wanted.level}.parquet"
-    facts = pq.read_metadata(release.folder / name)
-    refuse_swollen(name, facts, 8 * geography.units(wanted.level))
+    refuse_swollen(release.folder, name, 8 * geography.units(wanted.level))
     table, mechanism = release.table, release.mechanism
     if table["geocode"].combine_chunks() != geography.geocodes(wanted.level):
         _fail(release, "the table lists other units than the crosswalk")
@@ -250,7 +249,7 @@ def _check_level(
             _fail(release, f"{name} has other columns than the measurement layout")
         if file.metadata.num_rows != units * len(queries):
             _fail(release, f"{name} has a number of rows other than units times queries")
-        refuse_swollen(name, file.metadata, units * sum(query.cells for query in queries))
+        refuse_swollen(release.folder, name, units * sum(query.cells for query in queries))
     seen = values = 0
     for batch in release.measurements.stream(level):
         for item in batch.values():
@@ -264,7 +263,7 @@ def _check_level(
 
 def _check_invariants(release: Release) -> str:
     values = refuse_other_invariants(release.folder, release.plan, release.geography)
-    return f"{values:,} counts published as counted are of the crosswalk's units and add up"
+    return f"{values:,} invariant counts cover the crosswalk's units and add up"
 
 
 def _check_estimates(release: Release) -> Iterator[str]:
@@ -285,8 +284,7 @@ def _check_estimates(release: Release) -> Iterator[str]:
     units = {item["level"]: item["units"] for item in release.manifest["levels"]}
     for level in estimated_levels(plan):
         name = f"{ESTIMATES}/{level}.parquet"
-        metadata = pq.read_metadata(release.folder / name)
-        refuse_swollen(name, metadata, units[level] * plan.schema.cells)
+        refuse_swollen(release.folder, name, units[level] * plan.schema.cells)
         refuse_impossible_errors(release.folder / name, plan.schema, stated.get("errors"))
     estimates = release.estimates
     if estimates.consistency_gap() != 0:
@@ -302,10 +300,10 @@ def _check_estimates(release: Release) -> Iterator[str]:
         for name in names_of_estimates(plan):
             if name.endswith(".parquet") and not name.startswith(ESTIMATES):
                 rows = sum(units.values()) if name != MICRODATA else estimates.people
-                refuse_swollen(name, pq.read_metadata(release.folder / name), 8 * rows)
+                refuse_swollen(release.folder, name, 8 * rows)
         refuse_other_tables(estimates, release.folder)
         files = len(names_of_estimates(plan)) - len(estimates.levels)
-        yield f"the {files} files of tables and microdata are what the estimates give, made again"
+        yield f"{files} files of tables and microdata match the estimates, made again from them"
 
 
 def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | BesidePublic) -> str:
