@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import io
+import multiprocessing
 import os
 import random
 import resource
@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow.csv as pa_csv
@@ -133,6 +135,7 @@ SHAPES = (
     "[[[0, 0], [1, 0], [1, 1], [0, 0]]]}}]}"
 )
 _MEMORY = 1 << 20  # kB that a case may add to the peak
+_TOGETHER = 1_000  # files that one process goes through
 
 
 class _TooLong(BaseException):
@@ -161,6 +164,14 @@ class Tally:
     fine: int = 0
     refused: int = 0
     faults: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        """Add how other cases ended."""
+        self.cases += other.cases
+        self.runs += other.runs
+        self.fine += other.fine
+        self.refused += other.refused
+        self.faults = {**other.faults, **self.faults}
 
 
 _VERIFY = ("verify", "out")
@@ -551,7 +562,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    warnings.simplefilter("error")
     memory = Path("/dev/shm")
     place = str(memory) if os.access(memory, os.W_OK) else None
     rows, faults = [], 0
@@ -559,12 +569,8 @@ def run(options: argparse.Namespace) -> None:
         folder = Path(name)
         prepare(folder)
         for kind in options.kind or KINDS:
-            warm_up(kind, folder)
-            tally, begun = Tally(), time.perf_counter()
-            for number in range(options.first, options.first + options.files):
-                fuzz(kind, folder, number, options.seed, tally, options.seconds)
-                if number % 500 == 0:
-                    gc.collect()
+            begun = time.perf_counter()
+            tally = _in_children(kind, folder, options)
             for fault in tally.faults.values():
                 print(fault, flush=True)
             faults += len(tally.faults)
@@ -576,3 +582,48 @@ def run(options: argparse.Namespace) -> None:
     table.show("damaged files, by kind", columns, rows)
     if faults:
         raise table.Missed(f"{faults} different faults")
+
+
+def _in_children(kind: str, folder: Path, options: argparse.Namespace) -> Tally:
+    """Go through the files of a kind in other processes: a file may end the one that reads it."""
+    context = multiprocessing.get_context("spawn")
+    whole, first = Tally(), options.first
+    while first < options.first + options.files:
+        stop = min(first + _TOGETHER, options.first + options.files)
+        receiver, sender = context.Pipe(duplex=False)
+        at = context.Value("q", first)
+        series = (kind, folder, first, stop, options.seed, options.seconds)
+        child = context.Process(target=_series, args=(*series, at, sender))
+        child.start()
+        sender.close()
+        try:
+            whole.add(receiver.recv())
+            first = stop
+        except EOFError:
+            child.join()
+            ended = f"the process ended with status {child.exitcode}"
+            whole.faults.setdefault(ended, f"{kind} {at.value}: {ended}")
+            first = at.value + 1
+            shutil.rmtree(folder / f"case-{at.value}", ignore_errors=True)
+        child.join()
+    return whole
+
+
+def _series(
+    kind: str,
+    folder: Path,
+    first: int,
+    stop: int,
+    seed: int,
+    seconds: int,
+    at: Any,
+    sender: Connection,
+) -> None:
+    """Go through some files in a process of its own, and say how they ended."""
+    warm_up(kind, folder)
+    warnings.simplefilter("error")
+    tally = Tally()
+    for number in range(first, stop):
+        at.value = number
+        fuzz(kind, folder, number, seed, tally, seconds)
+    sender.send(tally)

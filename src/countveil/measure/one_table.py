@@ -201,7 +201,11 @@ def _totals(exact: _Exact, wanted: OneTable) -> IntArray | None:
 
 def read_table(folder: Path, wanted: OneTable) -> IntArray:
     """Return the released counts of a folder, (units,) or (units, 2)."""
-    table = read_columns(folder, wanted)
+    return counts_in(read_columns(folder, wanted), wanted)
+
+
+def counts_in(table: pa.Table, wanted: OneTable) -> IntArray:
+    """Return the counts of a released table, (units,) or (units, 2)."""
     names = ["count"] if wanted.part is None else ["count", "part"]
     columns = [table[name].to_numpy().astype(np.int64) for name in names]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)

@@ -95,12 +95,20 @@ class Release:
     @property
     def table(self) -> pa.Table:
         """The table drawn beside public information: geocode, count, and what the plan adds."""
-        return one_table.read_columns(self.folder, self._one_table)
+        wanted = self._one_table
+        table = one_table.read_columns(self.folder, wanted)
+        units = {item["level"]: item["units"] for item in self.manifest["levels"]}
+        if table.num_rows != units[wanted.level]:
+            raise VerificationError(
+                f"{self.folder}: the table has {table.num_rows:,} rows for {units[wanted.level]:,} "
+                f"units of {wanted.level}; restore it as it was released"
+            )
+        return table
 
     @property
     def counts(self) -> IntArray:
         """The same as numbers: (units,), or (units, 2) with the part."""
-        return one_table.read_table(self.folder, self._one_table)
+        return one_table.counts_in(self.table, self._one_table)
 
     @property
     def mechanism(self) -> Wasserstein:
