@@ -179,7 +179,7 @@ _AGAIN = ("postprocess", "out", "-q", "--workers", "1")
 _READ = (
     ("assess", "out", "-q"),
     ("assess", "out", "--lens", "public"),
-    ("intervals", "out", "--level", "area", "--query", "SEX", "-q", "--workers", "1"),
+    ("intervals", "out", "--level", "area", "--query", "SEX", "-q"),
     ("status", "out"),
     ("package", "out", "--to", "out.zip"),
     ("report", "out", "-q"),
@@ -191,7 +191,7 @@ _READ_TABLE = (
     ("infer", "out", "--model", "death-rates", "--draws", "4", "--chains", "1", "-q"),
     ("status", "out"),
     ("package", "out", "--to", "out.zip"),
-    ("report", "out", "-q"),
+    ("compare", "out", "plan.toml"),
 )
 _PLAN = (
     ("check", "plan.toml"),
@@ -303,7 +303,7 @@ KINDS = {
     "areas": Kind(
         "measured",
         ("areas.csv", "areas.parquet"),
-        (("intervals", "out", "--areas", "FILE", "-q", "--workers", "1"),),
+        (("intervals", "out", "--areas", "FILE", "--level", "region", "-q"),),
     ),
     "exposures": Kind(
         "table",
