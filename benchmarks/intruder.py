@@ -203,13 +203,13 @@ def _stream(count: int) -> float:
     people = rng.integers(1, 9, batch * each)
     values = [rng.integers(-9, 40, (batch, int(place.max()) + 1)) for place in queries]
     log_odds = np.zeros(len(cell))
-    add_losses(log_odds, unit, cell, people, queries[0], values[0], 0.05, np.empty((0, 0)), 1)
+    add_losses(log_odds, unit, people, queries[0][cell], values[0], 0.05, np.empty((0, 0)), 1)
     start, done = time.perf_counter(), 0
     passed = 0.0
     while done < count:
         log_odds = np.zeros(len(cell))
         for place, noisy in zip(queries, values, strict=True):
-            add_losses(log_odds, unit, cell, people, place, noisy, 0.05, np.empty((0, 0)), 1)
+            add_losses(log_odds, unit, people, place[cell], noisy, 0.05, np.empty((0, 0)), 1)
         risk = 1 / (0.02 + 0.98 * np.exp(-log_odds))
         passed += float(people @ (risk > 2))
         done += len(cell)

@@ -23,8 +23,7 @@ from countveil.schema import one_table, unpacking
 from countveil.schema.delimited import without_formulas
 from countveil.schema.geography import read_crosswalk
 from countveil.schema.plan import Plan
-from countveil.storage import sha256
-from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, run, write_people
+from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, restate, run, write_people
 
 TABLES = '[postprocess]\nmethod = "top-down"\ntables = ["SEX"]\n'
 CONSTRAINT = '[[constraints]]\nlevel = "area"\nquery = "SEX"\npath = "{}"\nreason = "known"\n'
@@ -230,17 +229,6 @@ def released(tiny: Path, rng=None) -> Path:
         ledger=tiny.parent / "l.sqlite",
     )
     return tiny.parent / "out"
-
-
-def restate(out: Path, name: str) -> None:
-    """Make a manifest state a file as it is now, as whoever means harm would."""
-    path = out / "manifest.json"
-    document = json.loads(path.read_text())
-    document["files"][name] = {
-        "sha256": sha256(out / name),
-        "bytes": (out / name).stat().st_size,
-    }
-    path.write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("kind", ["measurements", "estimates"])

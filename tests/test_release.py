@@ -10,7 +10,7 @@ import pytest
 from countveil import Release, Secure, Seeded, measure, open_engine
 from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.schema.plan import Plan
-from tests.conftest import TINY_PLAN
+from tests.conftest import TINY_PLAN, restate
 
 
 @pytest.fixture
@@ -29,8 +29,11 @@ def test_a_release_verifies_and_says_what_was_checked(out):
     checks = Release.read(out).verify(out.parent / "ledger.sqlite").checks
     assert checks[0] == "4 files have the hashes of the manifest, and no other file is there"
     assert checks[1] == "the noise of 4 queries costs rho = 2, as stated"
-    assert checks[2] == "49 measurements lie in the noisy-measurement layout"
-    assert checks[3].endswith("shows its charge of rho = 2 once, for these measurements")
+    assert checks[2] == (
+        "49 measurements of the crosswalk's units lie in the noisy-measurement layout"
+    )
+    assert checks[3] == "2 invariant counts cover the crosswalk's units and add up"
+    assert checks[4].endswith("shows its charge of rho = 2 once, for these measurements")
 
 
 def test_measurements_are_read_back_with_their_law(out):
@@ -123,7 +126,7 @@ TAMPERING = {
     "no manifest": (lambda out: (out / "manifest.json").unlink(), "no finished release"),
     "other units": (
         lambda out: edit(out, lambda d: d["levels"][1].update(units=4)),
-        "a number of rows other than units times queries",
+        "the crosswalk has 5 units of area, and the manifest 4",
     ),
 }
 
@@ -141,11 +144,9 @@ def test_tampering_is_found(out, kind):
 
 
 def test_other_columns_are_found_even_with_a_matching_hash(out):
-    from countveil import storage
-
     path = out / "measurements" / "area.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["variance"]), path)
-    edit(out, lambda d: d["files"]["measurements/area.parquet"].update(sha256=storage.sha256(path)))
+    restate(out, "measurements/area.parquet")
     with pytest.raises(VerificationError, match="other columns than the measurement layout"):
         Release.read(out).verify()
 

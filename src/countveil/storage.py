@@ -5,17 +5,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 from countveil.errors import FolderError
 
 _TEMPORARY = ".countveil-temporary-"
+LARGEST_JSON = 32_000_000  # bytes
 
 
 @contextmanager
@@ -93,6 +95,40 @@ def write_json(path: Path, document: Any) -> None:
     """Write a JSON document whole or not at all."""
     text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=False) + "\n"
     write_bytes(path, text.encode())
+
+
+def read_json(path: Path, largest: int = LARGEST_JSON) -> Any:
+    """Read a JSON document; raise ValueError with what is wrong with it."""
+    with path.open("rb") as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"more than {largest:,} bytes")
+    return parse_json(data)
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse JSON in UTF-8; raise ValueError for all that JSON text cannot say.
+
+    Python would also take NaN, Infinity, numbers above any float, and halves of surrogate pairs, none
+    of which can be written out again.
+    """
+    try:
+        document = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return document
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
 
 
 def sync(path: Path) -> None:

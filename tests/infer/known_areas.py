@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from countveil.infer import AreaEstimates
-from countveil.schema.workload import Query
+from countveil.schema.attributes import Attribute
+from countveil.schema.workload import Query, Schema
 
 
 def query(*labels: tuple[str, Sequence[str]]) -> Query:
     """Return a query of these attributes and categories."""
     named = tuple((name, tuple(categories)) for name, categories in labels)
     name = "*".join(name for name, _ in named) or "TOTAL"
-    cells = int(np.prod([len(categories) for _, categories in named], dtype=int))
-    return Query(name, named, np.arange(cells))
+    return Schema(tuple(Attribute(*label) for label in named)).query(name)
 
 
 def areas(

@@ -22,6 +22,7 @@ from tests.postprocess.truth import (
 from countveil.errors import InputError
 from countveil.postprocess import constrained, multipliers, nonnegative, solve_family
 from countveil.postprocess.certificate import LARGEST_RESIDUAL, Certificate, natural_residual
+from countveil.postprocess.gram import Squares
 from countveil.postprocess.rows import Row
 
 SUMS = ("parent", "totals", "both", "none")
@@ -597,3 +598,11 @@ def test_what_is_not_finite_is_refused(name, bad):
 def test_bad_input_is_refused_with_what_is_allowed(changed, message):
     with pytest.raises(InputError, match=message):
         solve_family(**(GOOD | changed))
+
+
+def test_a_family_of_one_cell_with_known_totals_is_solved():
+    squares = Squares(np.array([[0], [1]]), np.array([2.0, 3.0]))
+    b = np.array([[0.0], [0.0], [2.5]])
+    h, certificate = solve_family(squares, b, np.array([4]), np.array([0, 1, 3]))
+    assert h.ravel().tolist() == [0, 1, 3]
+    assert certificate.holds

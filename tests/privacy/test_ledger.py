@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -284,3 +285,43 @@ def test_amounts_are_stored_as_exact_text(tmp_path):
         rows = connection.execute("SELECT currency, amount FROM charges").fetchall()
     connection.close()
     assert rows == [("zcdp", "1666368/16793603")]
+
+
+GARBLED = [
+    ("UPDATE charges SET amount = '1/0'", "the charge of release 'a'"),
+    ("UPDATE charges SET amount = 'x'", "the charge of release 'a'"),
+    ("UPDATE charges SET amount = '-1'", "the charge of release 'a'"),
+    ("UPDATE charges SET amount = x'ff'", "the charge of release 'a'"),
+    ("UPDATE charges SET currency = 'gold'", "the charge of release 'a'"),
+    ("UPDATE charges SET charged_on = '2020-13-99'", "the charge of release 'a'"),
+    ("UPDATE charges SET release = x'00'", "the charge of release"),
+    ("UPDATE identity SET value = 'zcdp' WHERE name = 'total'", "total"),
+    ("UPDATE identity SET value = 'zcdp 1/0' WHERE name = 'total'", "total"),
+    ("UPDATE identity SET value = 'zcdp 1 2 3' WHERE name = 'total'", "total"),
+    ("UPDATE identity SET value = 'day zcdp 1' WHERE name = 'period'", "period"),
+    ("UPDATE identity SET value = 'year' WHERE name = 'period'", "period"),
+    ("UPDATE identity SET value = x'ff' WHERE name = 'unit'", "identity"),
+    ("DELETE FROM identity WHERE name = 'total'", "identity"),
+    ("DELETE FROM identity WHERE name = 'period'", "identity"),
+    ("ALTER TABLE charges RENAME COLUMN amount TO other", "not usable as a ledger"),
+    ("DROP TABLE identity", "not usable as a ledger"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), GARBLED)
+def test_a_garbled_ledger_is_refused_with_what_is_wrong(tmp_path, statement, message):
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path, "data", "person", "change-one", ZCDP("5")).charge("a", ZCDP("1"))
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+    def use() -> None:
+        limit, period = Ledger.limits_of(path)
+        Ledger(path, "data", "person", "change-one", limit, period).charge("b", ZCDP("1"))
+
+    with pytest.raises(LedgerError, match=re.escape(message)) as caught:
+        use()
+    assert "restore" in str(caught.value)

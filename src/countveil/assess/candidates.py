@@ -89,7 +89,7 @@ def _laws(plan: Plan, level: str, cells: Sequence[int]) -> list[Laws] | None:
     """Return the noises that inform of each candidate alone; none if some inform of several."""
     found: list[list[tuple[Mechanism, int]]] = [[] for _ in cells]
     for item in plan.at(level):
-        place = item.query.cell_of[np.asarray(cells)]
+        place = item.query.cells_at(np.asarray(cells))
         counted = place[place >= 0]
         if (place == place[0]).all():
             continue
@@ -185,7 +185,7 @@ def _simulated(
     rows = plan.rows_per_person
     log_odds = np.tile(np.log(belief), (draws, 1))
     for item in plan.at(level):
-        noise, place = mechanism_for(item), item.query.cell_of[np.asarray(cells)]
+        noise, place = mechanism_for(item), item.query.cells_at(np.asarray(cells))
         for cell in np.unique(place[place >= 0]):
             here = place == cell
             noisy = noise.sample(draws, rng=rng).astype(float) + (rows if here[truth] else 0)

@@ -12,7 +12,7 @@ from countveil.tabulate.counts import Counts
 def exact_answers(counts: Counts, level: str, start: int, stop: int, query: Query) -> IntArray:
     """Return the counts of a query for units start … stop - 1: units × its cells."""
     unit, cell, count = counts.entries(level, start, stop)
-    place = query.cell_of[cell]
+    place = query.cells_at(cell)
     kept = place >= 0
     key = unit[kept] * query.cells + place[kept]
     exact: IntArray = np.bincount(key, count[kept], (stop - start) * query.cells).astype(np.int64)

@@ -9,6 +9,7 @@ left are small matrices, one for each set of attributes whose deviations it is a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,8 +117,12 @@ class _Seen:
         return self.squares[query.name]
 
     def _square(self, query: Query) -> FloatArray:
-        first = tuple(0 if axis in self.free else slice(None) for axis in range(len(self.shape)))
-        cell = query.cell_of.reshape(self.shape)[first].reshape(-1)
+        cells = np.zeros(1, np.int64)  # of the first category along free axes
+        for axis in range(len(self.shape)):
+            if axis not in self.free:
+                stride = math.prod(self.shape[axis + 1 :])
+                cells = np.add.outer(cells, stride * np.arange(self.shape[axis])).reshape(-1)
+        cell = query.cells_at(cells)
         counted = cell >= 0
         at = (np.unique(cell[counted], return_inverse=True)[1], self.classes[counted])
         shares = 1 / self.lengths[self.classes[counted]]

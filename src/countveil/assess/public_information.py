@@ -14,8 +14,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from countveil.congenial.loss_sensitivity import compare_sensitivity
 from countveil.congenial.semantics import largest_shift, odds_bounds, posterior_to_posterior
 from countveil.measure.one_table import theta_of
@@ -126,7 +124,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
         why = f"the fixed counts of {finest} need another {plan.unit} to move the other way"
         found.append(_secret(plan, across, more, why))
     for number, attribute in enumerate(plan.schema.attributes):
-        ties = [item for item in plan.invariants if _tells(plan, item.query.cell_of, number)]
+        ties = [item for item in plan.invariants if item.query.tells(number)]
         if not ties:
             why = "no fixed count tells it"
             found.append(_secret(plan, f"his {attribute.name}", 1, why))
@@ -135,13 +133,6 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[Secret]:
             why = f"{named} is fixed, so that another must make up for it"
             found.append(_secret(plan, f"his {attribute.name}, where it tells", more, why))
     return found
-
-
-def _tells(plan: Plan, cell_of: Any, axis: int) -> bool:
-    """Whether a query tells categories of an attribute apart."""
-    shape = tuple(len(item.categories) for item in plan.schema.attributes)
-    cells = np.moveaxis(np.asarray(cell_of).reshape(shape), axis, 0)
-    return bool((cells != cells[:1]).any())
 
 
 def _secret(plan: Plan, what: str, records: int, why: str) -> Secret:

@@ -40,7 +40,7 @@ def realised_log_odds(
             rate, table = 0.0, np.array([law.loss_at(noise, shift) for shift in shifts])
         add_losses(
             log_odds,
-            *(unit, cell, count, item.query.cell_of, values[item.query.name]),
+            *(unit, count, item.query.cells_at(cell), values[item.query.name]),
             *(rate, table, plan.rows_per_person),
         )
     return log_odds
@@ -50,7 +50,6 @@ def realised_log_odds(
 def add_losses(
     log_odds: FloatArray,
     unit: IntArray,
-    cell: IntArray,
     count: IntArray,
     place: IntArray,
     values: Any,
@@ -58,17 +57,17 @@ def add_losses(
     table: FloatArray,
     rows: int,
 ) -> None:
-    """Add the losses of one query; entries go by unit."""
+    """Add the losses of one query; entries go by unit, `place` is the cell of the query of each."""
     exact = np.zeros(values.shape[1], np.int64)
     start = 0
     while start < len(unit):
         stop = start
         while stop < len(unit) and unit[stop] == unit[start]:
-            if place[cell[stop]] >= 0:
-                exact[place[cell[stop]]] += count[stop]
+            if place[stop] >= 0:
+                exact[place[stop]] += count[stop]
             stop += 1
         for i in range(start, stop):
-            at = place[cell[i]]
+            at = place[i]
             if at < 0:
                 continue
             noise = values[unit[i], at] - exact[at]
@@ -79,6 +78,6 @@ def add_losses(
                 half = table.shape[1] // 2
                 log_odds[i] += table[shift - 1, min(max(noise, -half), half) + half]
         for i in range(start, stop):
-            if place[cell[i]] >= 0:
-                exact[place[cell[i]]] = 0
+            if place[i] >= 0:
+                exact[place[i]] = 0
         start = stop

@@ -275,7 +275,7 @@ class _Tally:
 
     def add(self, unit: IntArray, cell: IntArray, error: IntArray, size_class: IntArray) -> None:
         """Take in the cells of some units that are wrong."""
-        where = self.query.cell_of[cell]
+        where = self.query.cells_at(cell)
         kept = np.flatnonzero(where >= 0)
         cells = self.query.cells
         key, together = _added(

@@ -102,7 +102,7 @@ def top_down_risk(
 
 def _laws_of(plan: Plan, level: str, cell: int) -> list[Law]:
     """Return the noises of the counts of a level that hold the target."""
-    return [mechanism_for(item) for item in plan.at(level) if item.query.cell_of[cell] >= 0]
+    return [mechanism_for(item) for item in plan.at(level) if item.query.cells_at(cell) >= 0]
 
 
 def _cross_fitted(seen: IntArray, who: Intruder) -> tuple[float, float]:
@@ -218,7 +218,8 @@ def _family(
 
 def _answers(query: Query, histograms: IntArray) -> IntArray:
     """Return the exact counts of a query: units × its cells."""
-    counted = query.cell_of >= 0
+    place = query.cell_of
+    counted = place >= 0
     exact = np.zeros((len(histograms), query.cells), np.int64)
-    np.add.at(exact.T, query.cell_of[counted], histograms[:, counted].T)
+    np.add.at(exact.T, place[counted], histograms[:, counted].T)
     return exact

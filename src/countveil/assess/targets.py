@@ -13,6 +13,7 @@ import numpy as np
 from countveil.errors import InputError
 from countveil.numerics import IntArray
 from countveil.schema.plan import Plan
+from countveil.schema.public_facts import StructuralZeros
 from countveil.schema.workload import Query, Schema
 
 Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole record"]
@@ -33,8 +34,8 @@ class Target:
 
     def told_apart(self, query: Query) -> int:
         """Return in how many cells of a query the hypotheses differ."""
-        own = query.cell_of[self.cell]
-        other = -1 if self.other is None else query.cell_of[self.other]
+        own = query.cells_at(self.cell)
+        other = -1 if self.other is None else query.cells_at(self.other)
         return 0 if own == other else int(own >= 0) + int(other >= 0)
 
 
@@ -49,7 +50,7 @@ def targets_of(
             raise InputError(
                 f"attribute: {attribute!r} came, and an attack on {attack} is about none; leave it out"
             )
-        return [Target(cell) for cell in _one_of_each(schema, plan.possible.tobytes())]
+        return [Target(cell) for cell in _one_of_each(schema, plan.structural_zeros)]
     if attack == "unknown attribute":
         if attribute not in names:
             raise InputError(
@@ -70,7 +71,7 @@ def targets_of(
         known = next(item.categories for item in schema.attributes if item.name == attribute)
         fixed = _numbers(attribute, known, categories)
     axes = tuple(names.index(name) for name in changed)
-    found = list(_pairs(schema, plan.possible.tobytes(), axes, fixed))
+    found = list(_pairs(schema, plan.structural_zeros, axes, fixed))
     if not found:
         raise InputError(
             f"attack: {attack!r} needs two cells that differ so and can both hold people; structural "
@@ -86,33 +87,44 @@ def signatures(schema: Schema, name: str) -> list[tuple[int, ...]]:
     return [tuple(int(group[k]) for group in groups) for k in range(len(attribute.categories))]
 
 
-def _kinds(schema: Schema) -> IntArray:
-    """Return the kind of each cell along each axis: cells of one kind look the same to every query."""
-    shape = schema.shape
-    where = np.indices(shape).reshape(len(shape), schema.cells)
-    found = np.zeros_like(where)
-    for axis, attribute in enumerate(schema.attributes):
+def _kinds(schema: Schema) -> list[IntArray]:
+    """Return the kind of each category of each attribute: queries see those of one kind alike."""
+    kinds = []
+    for attribute in schema.attributes:
         number: dict[tuple[int, ...], int] = {}
         along = [number.setdefault(key, len(number)) for key in signatures(schema, attribute.name)]
-        found[axis] = np.array(along)[where[axis]]
+        kinds.append(np.array(along))
+    return kinds
+
+
+def _kinds_at(schema: Schema, cells: IntArray) -> IntArray:
+    """Return the kinds of some cells, axes × cells."""
+    where = np.unravel_index(cells, schema.shape) if schema.shape else ()
+    found = np.empty((len(where), len(cells)), np.int64)
+    for axis, along in enumerate(_kinds(schema)):
+        found[axis] = along[where[axis]]
     return found
 
 
 # A budget changes neither cells nor kinds: both are looked for once, however many plans are tried.
 @lru_cache(maxsize=16)
-def _one_of_each(schema: Schema, can_be: bytes) -> tuple[int, ...]:
+def _one_of_each(schema: Schema, zeros: StructuralZeros) -> tuple[int, ...]:
     """Return the first cell of each kind that can hold people."""
-    possible = np.flatnonzero(np.frombuffer(can_be, bool))
-    kinds = _kinds(schema)[:, possible]
-    if not len(kinds):
+    if not schema.shape:
         return (0,)
+    if not zeros.blocks:  # each kind begins where its kinds along the axes begin
+        begin = [np.unique(along, return_index=True)[1] for along in _kinds(schema)]
+        cells = np.ravel_multi_index(np.ix_(*begin), schema.shape).ravel()
+        return tuple(np.sort(cells).tolist())
+    possible = np.flatnonzero(zeros.possible)
+    kinds = _kinds_at(schema, possible)
     first = np.unique(kinds, axis=1, return_index=True)[1]
     return tuple(int(cell) for cell in possible[np.sort(first)])
 
 
 @lru_cache(maxsize=16)
 def _pairs(
-    schema: Schema, can_be: bytes, changed: tuple[int, ...], fixed: tuple[int, int] | None
+    schema: Schema, zeros: StructuralZeros, changed: tuple[int, ...], fixed: tuple[int, int] | None
 ) -> tuple[Target, ...]:
     """Return one pair of cells for each way that queries see two of them.
 
@@ -120,9 +132,9 @@ def _pairs(
     `fixed` they have these two categories along the one that changes.
     """
     shape = np.array(schema.shape)
-    possible = np.flatnonzero(np.frombuffer(can_be, bool))
+    possible = np.flatnonzero(zeros.possible)
     where = np.array(np.unravel_index(possible, schema.shape))
-    kinds = _kinds(schema)[:, possible]
+    kinds = _kinds_at(schema, possible)
     differ = [axis for axis in changed if shape[axis] > 1]
     same = [axis for axis in range(len(shape)) if axis not in differ]
     groups, member = np.unique(kinds, axis=1, return_inverse=True)

@@ -325,7 +325,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check files, hashes, costs and layout of a release, and its charge if a ledger is named.
+    """Check files, costs, layout, sums and tables of a release, and its charge if a ledger is named.
 
     Example: `countveil verify out --ledger ledger.sqlite`
     """

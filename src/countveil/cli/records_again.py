@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,25 +51,20 @@ def counts_again(
 
 def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
     """Return the key and the hash that the run of a release keeps of its records."""
-    from countveil.measure.run import internal_of
+    from countveil.measure.run import internal_of, read_state
 
     path = internal_of(out) / _RUN
-    try:
-        state = json.loads(path.read_bytes())
-        found = bytes.fromhex(state["key"]), str(state["records"])
-        other = state["release"] != release
-    except FileNotFoundError as error:
+    state = read_state(out)
+    if state is None:
         raise FolderError(
             f"{path}: is not there, so nobody can tell whether the records are still those of {out}; "
             f"restore the internal folder beside it"
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FolderError(f"{path}: not readable as a run; restore it from a backup") from error
-    if other:
+        )
+    if state["release"] != release:
         raise FolderError(
             f"{path}: is of another release than {out}; put its own internal folder beside it"
         )
-    return found
+    return bytes.fromhex(state["key"]), state["records"]
 
 
 def _plan_of(out: Path, digest: str) -> Path:

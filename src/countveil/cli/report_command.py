@@ -102,7 +102,8 @@ def _written(
     """Write the report where it belongs: into the release, the internal folder, or where it is said."""
     from countveil import storage
     from countveil.measure.run import internal_of
-    from countveil.release.attachment import REPORT, attach
+    from countveil.release.attachment import attach
+    from countveil.release.verification import REPORT
 
     if not internal and to is None:
         attach(release, {Path(REPORT).with_suffix(kind).name: data for kind, data in files.items()})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from countveil import storage
 from countveil.errors import InputError
 
 _LARGEST_SHAPES = 50_000_000  # bytes
@@ -53,8 +52,8 @@ def _is_release(place: Path) -> bool:
     if not path.exists():
         return False
     try:
-        stated = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        stated = storage.read_json(path)
+    except (OSError, ValueError):
         return True
     return isinstance(stated, dict) and stated.get("format") == manifest.FORMAT
 
@@ -70,9 +69,7 @@ def read_shapes(path: Path) -> dict[str, Any]:
                 f"--shapes: {path} has {size:,} bytes, and {_LARGEST_SHAPES:,} is the limit; simplify "
                 f"its shapes, for the report draws them small"
             )
-        found = json.loads(path.read_bytes(), parse_constant=_no_number, parse_float=_finite)
-    except RecursionError as error:
-        raise InputError(f"--shapes: {path} cannot be read as GeoJSON (nested too deep)") from error
+        found = storage.read_json(path, _LARGEST_SHAPES)
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"--shapes: {path} cannot be read as GeoJSON ({what})") from error
@@ -80,15 +77,4 @@ def read_shapes(path: Path) -> dict[str, Any]:
         raise InputError(
             f"--shapes: {path} cannot be read as GeoJSON (it holds no object); give a FeatureCollection"
         )
-    return found
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
-        raise ValueError(f"{text[:40]} is too large a number")
     return found

@@ -172,7 +172,7 @@ def _names(
     assert path is not None
     try:
         return list(pq.read_schema(path).names)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise duckdb.IOException(str(error)) from error
 
 

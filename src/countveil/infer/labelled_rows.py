@@ -60,4 +60,4 @@ def cell_number(query: Query, cell: str | Sequence[str]) -> int:
 
 def cell_name(query: Query, number: int) -> str:
     """Return how a cell is called in a table."""
-    return " × ".join(query.cell_labels()[number])
+    return " × ".join(query.labels_of(number))

@@ -148,5 +148,4 @@ def _observation(
     query: Query, axes: list[Axis], weight: float | None, first: int | None
 ) -> Observation:
     views = tuple(axis.view_of(query) for axis in axes)
-    largest = int(np.bincount(query.cell_of + 1)[1:].max(initial=1))
-    return Observation(query, views, weight, first, 1 / largest)
+    return Observation(query, views, weight, first, 1 / query.largest_cell)

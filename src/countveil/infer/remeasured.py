@@ -45,7 +45,7 @@ class Remeasured:
             query, law = item.query, self.mechanisms[level, item.query.name]
             source = self.rng.for_units(level, codes, query.name)
             values = law.sample((stop - start) * query.cells, rng=source)
-            where = query.cell_of[cell]
+            where = query.cells_at(cell)
             counted = where >= 0
             key = unit[counted] * query.cells + where[counted]
             values = values + np.bincount(key, count[counted], len(values)).astype(np.int64)

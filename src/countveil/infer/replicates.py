@@ -6,7 +6,6 @@ Monte Carlo, or the parametric bootstrap. It reads what is published alone and c
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -131,7 +130,7 @@ def _begin(folder: Path, identity: dict[str, Any]) -> None:
 
 def _found(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return storage.read_json(path)
     except ValueError:  # half written, or not ours
         return None
 

@@ -64,7 +64,7 @@ class Replicates:
         found = np.empty((self.count, stop - start, query.cells), np.int64)
         for number, histograms in enumerate(made):
             unit, cell, count = histograms.entries(start, stop)
-            where = query.cell_of[cell]
+            where = query.cells_at(cell)
             counted = where >= 0
             key = unit[counted] * query.cells + where[counted]
             flat = np.bincount(key, count[counted], (stop - start) * query.cells)
@@ -217,13 +217,14 @@ class Replicates:
         return self._opened[level]
 
     def _histograms(self, place: Workplace, level: str) -> Histograms:
+        geography, cells = self.estimates.geography, self.plan.schema.cells
         if self.plan.at(level):
-            return place.read(level)
+            return place.read_finished(level, geography.units(level), cells)
         # A level that is not measured is the sum of the next one that is.
         levels = self.plan.levels
         below = next(name for name in levels[levels.index(level) :] if self.plan.at(name))
-        geography = self.estimates.geography
-        sums = roll_up(place.read(below), geography.ancestors(below, level), self.plan.schema.cells)
+        lower = place.read_finished(below, geography.units(below), cells)
+        sums = roll_up(lower, geography.ancestors(below, level), cells)
         return store(sums, geography.units(level), place.folder)
 
     def _batches(self, level: str, query: Query) -> Iterator[tuple[int, int, IntArray, IntArray]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from countveil.errors import InputError
 from countveil.infer.areas import AreaEstimate, AreaEstimates, estimate_areas, units_of
@@ -157,7 +155,7 @@ class LeastSquares:
     @property
     def source(self) -> tuple[str, ...]:
         """Whose noise the estimates have: the release and, of a simulation, its seed."""
-        stated = json.loads((self.measurements.folder / manifest.NAME).read_bytes())
+        stated = manifest.read(self.measurements.folder)
         seed = () if stated["publishable"] else (stated["randomness"],)
         return (stated["release"], *seed)
 
@@ -221,8 +219,7 @@ def least_squares(
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:
     path = path_of(measurements.folder, level)
-    rows = pq.read_metadata(path).num_rows
-    found = rows // len(measurements.plan.at(level))
+    found = measurements.counted[level]
     if found != units:
         raise InputError(
             f"{path}: holds {found:,} units of level {level}, and the geography has {units:,}; use the "

@@ -29,7 +29,7 @@ from countveil.measure.run import Identity, Run
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
-from countveil.schema.geography import write_crosswalk
+from countveil.schema.geography import Geography, write_crosswalk
 from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY, Plan
 from countveil.tabulate.counts import Counts
 from countveil.workers import Workers, hired
@@ -81,7 +81,7 @@ def take(
             publish=lambda run: _publish(run, counts, plan, rng, identity),
             restart=restart,
         )
-    return _read(folder, plan)
+    return _read(folder, plan, counts.geography)
 
 
 def _draw(
@@ -206,6 +206,7 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in folder.absolute().parents if os.path.isdir(path))
 
 
-def _read(folder: Path, plan: Plan) -> Measurements:
+def _read(folder: Path, plan: Plan, geography: Geography) -> Measurements:
     mechanisms = {(item.level, item.query.name): mechanism_for(item) for item in plan.allocations}
-    return Measurements(folder, plan, mechanisms)
+    units = {level: geography.units(level) for level in plan.levels}
+    return Measurements(folder, plan, mechanisms, units)

@@ -81,6 +81,6 @@ def noisy(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
 def add_counts(values: IntArray, query: Query, entries: Cells) -> None:
     """Add (unit, cell, count) to values[unit, cell of the query]."""
     unit, cell, count = entries
-    where = query.cell_of[cell]
+    where = query.cells_at(cell)
     counted = where >= 0
     np.add.at(values, (unit[counted], where[counted]), count[counted])

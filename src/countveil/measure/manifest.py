@@ -5,17 +5,22 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
 from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.errors import VerificationError
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
 from countveil.schema.plan import Plan
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Work = Annotated[int, Field(ge=0, lt=2**63)]
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -100,6 +105,109 @@ def describe_table(
         },
         **_end(plan, crosswalk_sha256),
     }
+
+
+class _Stated(BaseModel):
+    """A part of a manifest: what is read of it has a type, and more may be there."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+
+class _Level(_Stated):
+    level: str
+    units: Count
+
+
+class _Measurement(_Stated):
+    level: str
+    query: str
+    cells: Count
+    mechanism: dict[str, str]
+    variance: float
+
+
+class _Subtotal(_Stated):
+    units: list[Count]
+    total: Count
+
+
+class _Table(_Stated):
+    level: str
+    total: Count | None
+    subtotals: list[_Subtotal]
+
+
+class _File(_Stated):
+    sha256: str
+    bytes: Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Certificate(_Stated):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    level: str
+    families: Work
+    kkt_residual: float
+    consistency_gap: float
+    objective: float
+    iterations: Work
+    most_iterations: Work
+    fallbacks: Work
+
+
+class _Estimates(_Stated):
+    certificate: list[_Certificate]
+
+
+class _Manifest(_Stated):
+    release: Annotated[str, Field(min_length=1, max_length=500)]
+    title: str
+    publishable: bool
+    randomness: str
+    unit: str
+    neighbors: str
+    rows_per_person: Count
+    levels: Annotated[list[_Level], Field(min_length=1)]
+    measurements: list[_Measurement]
+    invariants: list[dict[str, str]]
+    plan_sha256: str
+    crosswalk_sha256: str
+    versions: dict[str, str]
+    files: Annotated[dict[str, _File], Field(min_length=1)]
+    cost: dict[str, str | float] | None = None
+    guarantee: dict[str, Any] | None = None
+    table: _Table | None = None
+    estimates: _Estimates | None = None
+
+
+def read(folder: str | Path) -> dict[str, Any]:
+    """Read the manifest of a finished release; refuse one that is not of the types ours has."""
+    path = Path(folder) / NAME
+    try:
+        document = storage.read_json(path)
+    except OSError as error:
+        raise VerificationError(
+            f"{folder}: no finished release ({NAME}: {error.strerror}); an unfinished one is finished "
+            f"by running `countveil release` again"
+        ) from error
+    except ValueError as error:
+        raise VerificationError(
+            f"{path}: not readable as JSON ({error}); restore the release"
+        ) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise VerificationError(f"{path}: not a manifest of format {FORMAT!r}")
+    if not isinstance(document.get("plan"), dict):
+        raise VerificationError(f"{path}: its plan does not check out: it is no table")
+    try:
+        _Manifest.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part)[:100] for part in first["loc"])
+        what = "" if first["type"] == "missing" else f": {first['msg'].lower()}"
+        raise VerificationError(
+            f"{folder}: {NAME} lacks or garbles {where!r}{what}; restore the release"
+        ) from error
+    return document
 
 
 def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:

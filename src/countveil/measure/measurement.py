@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +21,7 @@ from countveil.errors import InputError
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import IntArray
+from countveil.schema.parquet_footer import read_footer
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
 
@@ -77,13 +80,14 @@ class Measurements:
     folder: Path
     plan: Plan
     mechanisms: dict[tuple[str, str], Mechanism]
+    counted: Mapping[str, int]  # units of each level
 
     def stream(self, level: str) -> Iterator[dict[str, Measurement]]:
         """Yield the queries of a level by name, some whole families of units at a time."""
         allocations = self.plan.at(level)
         if not allocations:
             return
-        with pq.ParquetFile(path_of(self.folder, level)) as file:
+        with self._opened(FOLDER, level, len(allocations)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 units = table.num_rows // len(allocations)
@@ -99,7 +103,9 @@ class Measurements:
         names = [allocation.query.name for allocation in self.plan.at(level)]
         if query not in names:
             raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
-        table = pq.read_table(path_of(self.folder, level), filters=pc.field("query") == query)
+        with self._opened(FOLDER, level, len(names)) as file:
+            table = _rows_of(file, query)
+        self._refuse_other(table, level, query)
         return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
 
     def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
@@ -107,10 +113,10 @@ class Measurements:
         allocations = self.plan.at(level)
         widths = [item.query.cells for item in allocations]
         result = np.empty((stop - start, sum(widths)), np.int32)
-        with pq.ParquetFile(path_of(self.folder, level)) as file:
+        with self._opened(FOLDER, level, len(allocations)) as file:
             first = 0
-            for group in range(file.num_row_groups):
-                units = file.metadata.row_group(group).num_rows // len(allocations)
+            for group, size in enumerate(_rows_by_group(path_of(self.folder, level))):
+                units = size // len(allocations)
                 low, high = max(start - first, 0), min(stop - first, units)
                 if low < high:
                     table = file.read_row_group(group, columns=["values", "query", "variance"])
@@ -118,7 +124,7 @@ class Measurements:
                     for number, item in enumerate(allocations):
                         part = table.slice(number * units, units).combine_chunks()
                         self._refuse_other(part, level, item.query.name)
-                        values = _matrix(part, item.query)[low:high]
+                        values = values_of(part, item.query)[low:high]
                         rows = slice(first + low - start, first + high - start)
                         result[rows, at : at + item.query.cells] = values
                         at += item.query.cells
@@ -144,16 +150,44 @@ class Measurements:
         queries = len(self.plan.at(level))
         if not queries:
             return []
-        metadata = pq.read_metadata(path_of(self.folder, level))
-        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        with self._opened(FOLDER, level, queries):
+            rows = _rows_by_group(path_of(self.folder, level))
         stops = list(accumulate(number // queries for number in rows))
         return list(zip([0, *stops], stops, strict=False))
 
     def invariant(self, level: str, query: str) -> IntArray:
         """Return a declared public query of a level, exact, all units."""
-        path = self.folder / INVARIANTS / f"{level}.parquet"
-        table = pq.read_table(path, filters=pc.field("query") == query)
-        return _matrix(table, self.plan.schema.query(query)).astype(np.int64)
+        queries = sum(item.level == level for item in self.plan.invariants)
+        with self._opened(INVARIANTS, level, queries) as file:
+            table = _rows_of(file, query)
+        if table.num_rows != self.counted[level]:
+            raise InputError(
+                f"{INVARIANTS}/{level}.parquet: {query} is not there once for each unit; restore the "
+                f"file as it was released"
+            )
+        return values_of(table, self.plan.schema.query(query)).astype(np.int64)
+
+    @contextmanager
+    def _opened(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
+        """Open the file of a level; refuse other columns, and other rows than units × queries."""
+        path = self.folder / folder / f"{level}.parquet"
+        try:
+            with pq.ParquetFile(path) as file:
+                groups = _rows_by_group(path)
+                if not file.schema_arrow.equals(LAYOUT):
+                    raise InputError(f"{path}: has other columns than the measurement layout")
+                if sum(groups) != self.counted[level] * queries or any(n % queries for n in groups):
+                    raise InputError(
+                        f"{path}: has a number of rows other than units times queries, all or in some "
+                        f"row group"
+                    )
+                yield file
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk: what it holds may be right
+            raise InputError(
+                f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+            ) from error
 
     def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
         """Refuse rows that are not of the query, or not of the noise, that their place says."""
@@ -167,14 +201,40 @@ class Measurements:
             )
 
     def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
-        values = _matrix(table, query).astype(np.int64)
+        values = values_of(table, query).astype(np.int64)
         values.setflags(write=False)
         geocodes = table["geocode"].combine_chunks()
         return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
 
 
-def _matrix(table: pa.Table, query: Query) -> NDArray[np.int32]:
-    flat: NDArray[np.int32] = table["values"].combine_chunks().flatten().to_numpy()
+def _rows_by_group(path: Path) -> tuple[int, ...]:
+    """Return how many rows each row group has; the file is looked at again once it changed."""
+    facts = path.stat()
+    return _rows_in_footer(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+@lru_cache(maxsize=32)
+def _rows_in_footer(path: Path, written: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(group.rows for group in read_footer(path))
+
+
+def _rows_of(file: pq.ParquetFile, query: str) -> pa.Table:
+    """Read the rows of one query, a row group at a time."""
+    groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+    tables = [group.filter(pc.equal(group["query"], query)) for group in groups]
+    return pa.concat_tables(tables) if tables else LAYOUT.empty_table()
+
+
+def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:
+    """Return units × cells of the query; refuse rows of another length."""
+    lists = table["values"].combine_chunks()
+    lengths = pc.list_value_length(lists)
+    if lists.null_count or pc.any(pc.not_equal(lengths, query.cells)).as_py():
+        raise InputError(
+            f"a row of {query.name} does not have {query.cells:,} values; restore the file as it was "
+            f"released"
+        )
+    flat: NDArray[np.int32] = lists.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(-1, query.cells)
 
 

@@ -106,9 +106,9 @@ def read_estimate(folder: str | Path) -> FloatArray:
     """Return the numbers of a folder that `draw_estimate` wrote, if they are as released."""
     path = Path(folder)
     try:
-        document = json.loads((path / manifest.NAME).read_bytes())
+        document = storage.read_json(path / manifest.NAME)
         stated = document["files"][_NAME]["sha256"]
-        found = json.loads((path / _NAME).read_bytes())
+        found = storage.read_json(path / _NAME)
         fine = document["format"] == FORMAT and storage.sha256(path / _NAME) == stated
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise VerificationError(f"{folder}: no finished estimate ({error})") from error

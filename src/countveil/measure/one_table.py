@@ -203,7 +203,11 @@ def _totals(exact: _Exact, wanted: OneTable) -> IntArray | None:
 
 def read_table(folder: Path, wanted: OneTable) -> IntArray:
     """Return the released counts of a folder, (units,) or (units, 2)."""
-    table = pq.read_table(path_of(folder, wanted.level))
+    return counts_in(read_columns(folder, wanted), wanted)
+
+
+def counts_in(table: pa.Table, wanted: OneTable) -> IntArray:
+    """Return the counts of a released table, (units,) or (units, 2)."""
     names = ["count"] if wanted.part is None else ["count", "part"]
     columns = [table[name].to_numpy().astype(np.int64) for name in names]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -211,7 +215,7 @@ def read_table(folder: Path, wanted: OneTable) -> IntArray:
 
 def digest_of(folder: Path, wanted: OneTable) -> str:
     """Return the SHA-256 that the ledger was given before the table of a folder was published."""
-    return _digest_of_table(pq.read_table(path_of(folder, wanted.level)), wanted)
+    return _digest_of_table(read_columns(folder, wanted), wanted)
 
 
 def _digest_of_part(part: bytes | None, wanted: OneTable) -> str | None:
@@ -221,6 +225,25 @@ def _digest_of_part(part: bytes | None, wanted: OneTable) -> str | None:
 def _digest_of_table(table: pa.Table, wanted: OneTable) -> str:
     names = ["geocode", "count"] if wanted.part is None else ["geocode", "count", "part"]
     return parts_digest([(wanted.level, rows_digest(table, names))])
+
+
+def read_columns(folder: Path, wanted: OneTable) -> pa.Table:
+    """Return the released table of a folder; refuse other columns, and gaps in them."""
+    path = path_of(folder, wanted.level)
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+        ) from error
+    if not table.schema.equals(layout_of(wanted)) or any(
+        column.null_count for column in table.columns
+    ):
+        raise InputError(
+            f"{path}: has other columns than {', '.join(layout_of(wanted).names)}, or gaps in them; "
+            f"restore it as it was released"
+        )
+    return table
 
 
 def path_of(folder: Path, level: str) -> Path:
@@ -286,7 +309,15 @@ def _as_columns(
         columns["part"] = counts[:, 1]
     if mechanism.prior is not None:
         columns["previous"] = np.array(mechanism.prior.previous, np.int64)
-    return pa.table(columns)
+    return pa.table(columns, schema=layout_of(wanted))
+
+
+def layout_of(wanted: OneTable) -> pa.Schema:
+    """Return the columns of the released table."""
+    counts = ["count"]
+    counts += [] if wanted.part is None else ["part"]
+    counts += [] if wanted.previous is None else ["previous"]
+    return pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in counts)])
 
 
 def _publish(

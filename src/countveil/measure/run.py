@@ -6,6 +6,7 @@ import dataclasses
 import hmac
 import json
 import os
+import re
 import secrets
 import shutil
 import uuid
@@ -25,8 +26,19 @@ from countveil.privacy.ledger import Claim
 STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
+SIMULATION = "simulation-"  # begins the identifier of a release drawn from a seed
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
 _FENCE = {"attempt": "0", "tokens": ""}  # of a run that no ledger gave an attempt to
+
+
+# The identifier names a folder, and the others are keys and hashes.
+_FORMS = {
+    "release": r"[A-Za-z0-9-]{1,80}",
+    "key": r"[0-9a-f]{64}",
+    "records": r"[0-9a-f]{64}",
+    "attempt": r"[0-9]{1,18}",
+    "tokens": r"[0-9a-f ]*",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +67,8 @@ class Run:
         if not path.exists():
             return False
         try:
-            found = json.loads(path.read_bytes())["release"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            found = storage.read_json(path)["release"]
+        except (ValueError, KeyError, TypeError):
             found = None
         if found != self.release:
             raise FolderError(
@@ -103,7 +115,7 @@ class Run:
         shutil.rmtree(self.internal)
 
     def _state(self) -> dict[str, str]:
-        state = _read_state(self.folder)
+        state = read_state(self.folder)
         if state is None:
             raise FolderError(f"{self.internal}: {STATE} is gone; restore it from a backup")
         return state
@@ -135,7 +147,7 @@ def is_copied_along(path: Path, folder: Path) -> bool:
 
 def release_of(folder: Path) -> str | None:
     """Return the identity of the run into a folder, None where there is none."""
-    state = _read_state(folder)
+    state = read_state(folder)
     return None if state is None else state["release"]
 
 
@@ -146,16 +158,14 @@ def refuse_links(folder: Path) -> None:
     storage.refuse_links([named, *named.rglob("*"), internal, *internal.rglob("*")])
 
 
-def _read_state(folder: Path) -> dict[str, str] | None:
+def read_state(folder: Path) -> dict[str, str] | None:
     """Return what the internal folder says of a run, None where there is none."""
     path = internal_of(folder) / STATE
     if not path.exists():
         return None
     try:
-        state = _FENCE | json.loads(path.read_bytes())
-        int(state["attempt"])
-        return {key: str(state[key]) for key in (*_KEYS, *_FENCE, "finished")}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return _checked_state(storage.read_json(path))
+    except ValueError as error:
         raise FolderError(
             f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
             f"--charge-again (charged in full)"
@@ -166,7 +176,10 @@ def restarted_run(
     folder: Path, identity: Identity, records_hash: Callable[[bytes], str]
 ) -> Run | None:
     """Return the run that a restart began in a folder, if it is of the same plan and records."""
-    state = _read_state(folder)
+    try:
+        state = read_state(folder)
+    except FolderError:
+        return None
     if (
         state is None
         or state["restarted"] != "yes"
@@ -175,6 +188,19 @@ def restarted_run(
     ):
         return None
     return Run(folder, internal_of(folder), state["release"], new=False)
+
+
+def _checked_state(state: Any) -> dict[str, str]:
+    """Return the facts of a run, all text; raise ValueError for what no run of ours has written."""
+    facts = _FENCE | (state if isinstance(state, dict) else {})
+    keys = (*_KEYS, *_FENCE, "finished")
+    kept = {key: facts[key] for key in keys if isinstance(facts.get(key), str)}
+    if len(kept) < len(keys):
+        raise ValueError("a fact is missing, or is not text")
+    for key, form in _FORMS.items():
+        if not re.fullmatch(form, kept[key]):
+            raise ValueError(f"{key} is not as it was written")
+    return kept
 
 
 @contextmanager
@@ -204,13 +230,13 @@ def opened(
             f"another folder"
         ) from error
     with storage.held(internal / LOCK):
-        state = _read_state(folder)
+        state = read_state(folder)
         new = state is None
         if state is None:
             _refuse_something_else(folder, internal)
             key = secrets.token_bytes(32)
             state = {
-                "release": str(uuid.uuid4()),
+                "release": _new_release(identity),
                 "restarted": "yes" if restarted else "no",
                 **dataclasses.asdict(identity),
                 "key": key.hex(),
@@ -230,6 +256,12 @@ def opened(
             storage.sweep(place)
         run.log("attempt", release=run.release, new=new)
         yield run
+
+
+def _new_release(identity: Identity) -> str:
+    """Return an identifier that says of a simulation that it is one, also in the ledger."""
+    seeded = identity.randomness.startswith("seeded:")
+    return f"{SIMULATION if seeded else ''}{uuid.uuid4()}"
 
 
 def _refuse_unlinkable(run: Run) -> None:

@@ -21,6 +21,7 @@ from countveil.schema.public_facts import BOUNDS, Constraint
 from countveil.schema.workload import TOTAL, Query
 
 UNBOUNDED = 2**31 - 1
+MOST_VALUES = 2**28  # units times cells of a query with public facts
 _DIGITS = 10  # of a number below UNBOUNDED
 
 
@@ -51,8 +52,18 @@ class GroupBound:
 
 def unbounded(query: Query, units: int) -> Bounds:
     """Return bounds that bound nothing."""
+    refuse_many_values(query, units)
     shape = (units, query.cells)
     return Bounds(query, np.zeros(shape, np.int32), np.full(shape, UNBOUNDED, np.int32))
+
+
+def refuse_many_values(query: Query, units: int) -> None:
+    """Refuse public facts of more counts than are held at once, before memory is taken for them."""
+    if units * query.cells > MOST_VALUES:
+        raise InputError(
+            f"public facts on {query.name} would bound {units * query.cells:,} counts of {units:,} "
+            f"units; {MOST_VALUES:,} is the limit: bound a smaller query, or a level above"
+        )
 
 
 def in_words(query: Query, labels: tuple[str, ...]) -> str:
@@ -88,7 +99,10 @@ def read_groups(
         )
     members = _read_csv(item.members, ["group", item.level], bounds=False)
     unit = _found(item.members, members[item.level], geography.geocodes(item.level), item.level)
-    names = np.array(members["group"].to_pylist())
+    groups, of_row = np.unique(members["group"].to_numpy(), return_inverse=True)
+    order = np.argsort(of_row, kind="stable")
+    ends = np.cumsum(np.bincount(of_row, minlength=len(groups)))
+    listed_units = dict(zip(groups, np.split(unit[order], ends[:-1]), strict=False))
     above = [level for level in visited if visited.index(level) < visited.index(item.level)]
     parents = (
         geography.ancestors(item.level, above[-1])
@@ -98,17 +112,17 @@ def read_groups(
     table = _read_csv(item.path, ["group", *(name for name, _ in item.query.labels)])
     cell, lower, upper = _cells_and_bounds(item, table)
     for number, group in enumerate(table["group"].to_pylist()):
-        units = np.unique(unit[names == group])
-        if not len(units):
+        if group not in listed_units:
             raise InputError(
                 f"{item.members}: lists no {item.level} of group {group!r}; list its units"
             )
+        units = np.unique(listed_units[group])
         if len(np.unique(parents[units])) > 1:
             raise InputError(
                 f"{item.members}: group {group!r} has units of more than one {above[-1]}; a group lies "
                 f"in one"
             )
-        what = f"{in_words(item.query, item.query.cell_labels()[cell[number]])} of group {group}"
+        what = f"{in_words(item.query, item.query.labels_of(int(cell[number])))} of group {group}"
         yield GroupBound(
             item.query, int(cell[number]), units, int(lower[number]), int(upper[number]), what
         )

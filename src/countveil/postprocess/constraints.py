@@ -59,7 +59,7 @@ class LevelFacts:
             if totals is None and one and (lower == upper).all():
                 totals = lower[:, 0].astype(np.int64)
                 continue
-            group = bound.query.cell_of[cells]
+            group = bound.query.cells_at(cells)
             zero = (upper == 0)[:, group] & (group >= 0)
             if zero.any():
                 allowed = ~zero if allowed is None else allowed & ~zero
@@ -68,16 +68,15 @@ class LevelFacts:
                 counted = group >= 0
                 most = np.bincount(group[counted], parent[counted], bound.query.cells)
             binding = (upper > 0) & ((lower > 0) | (upper < most))
-            labels = bound.query.cell_labels()
             for c, g in np.argwhere(binding):
                 high = float(upper[c, g]) if upper[c, g] < UNBOUNDED else np.inf
-                what = in_words(bound.query, labels[g])
+                what = in_words(bound.query, bound.query.labels_of(int(g)))
                 rows.append(
                     Row(np.array([c]), np.flatnonzero(group == g), float(lower[c, g]), high, what)
                 )
         for item in self.groups:
             if start <= item.units[0] and item.units[-1] < stop:
-                inside = np.flatnonzero(item.query.cell_of[cells] == item.cell)
+                inside = np.flatnonzero(item.query.cells_at(cells) == item.cell)
                 high = float(item.upper) if item.upper < UNBOUNDED else np.inf
                 rows.append(Row(item.units - start, inside, float(item.lower), high, item.name))
         return Limits(totals, allowed, tuple(rows))
@@ -141,7 +140,7 @@ def _add(
     handed = []
     for unit, cell in np.argwhere((bounds.lower > 0) | (bounds.upper < UNBOUNDED)):
         first, last = np.searchsorted(holders, [unit, unit + 1])
-        what = in_words(bounds.query, bounds.query.cell_labels()[cell])
+        what = in_words(bounds.query, bounds.query.labels_of(int(cell)))
         handed.append(
             GroupBound(
                 bounds.query,
@@ -216,7 +215,7 @@ def _refuse_contradiction(geography: Geography, level: str, bounds: Bounds) -> N
         more = f" (and {len(bad) - 1} more such)" if len(bad) > 1 else ""
         raise InfeasibleError(
             f"{level} {geography.geocodes(level)[int(unit)]}: "
-            f"{in_words(bounds.query, bounds.query.cell_labels()[cell])} must be at least "
+            f"{in_words(bounds.query, bounds.query.labels_of(int(cell)))} must be at least "
             f"{bounds.lower[unit, cell]:,}, by its own bounds or those of its parts, and at most "
             f"{bounds.upper[unit, cell]:,}{more}; check invariants and constraints of that query"
         )
@@ -273,7 +272,7 @@ def broken_facts(estimates: Estimates, measurements: Measured) -> str:
                 bad = np.argwhere((values < low) | (values > high))
                 if len(bad):
                     unit, cell = bad[0]
-                    what = in_words(bounds.query, bounds.query.cell_labels()[cell])
+                    what = in_words(bounds.query, bounds.query.labels_of(int(cell)))
                     return f"{what} of {level} {geography.geocodes(level)[start + int(unit)]}"
         for group in known.groups:
             first, last = int(group.units[0]), int(group.units[-1]) + 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 import tempfile
 from dataclasses import dataclass
@@ -282,7 +281,7 @@ def _with_sums(
 
 def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> dict[str, Any]:
     """Return what decides the estimates: measurements, plan, places and public files, by hashes."""
-    stated = json.loads((measurements.folder / manifest.NAME).read_bytes())
+    stated = manifest.read(measurements.folder)
     places = hashlib.sha256()
     for parents in geography.parents:
         places.update(np.ascontiguousarray(parents).data)

@@ -38,11 +38,17 @@ class Estimates:
         histograms = self._of(level)
         stop = histograms.units if stop is None else stop
         unit, cell, count = histograms.entries(start, stop)
-        where = query.cell_of[cell]
+        where = query.cells_at(cell)
         counted = where >= 0
         key = unit[counted] * query.cells + where[counted]
         flat = np.bincount(key, count[counted], (stop - start) * query.cells)
         return flat.astype(np.int64).reshape(-1, query.cells)
+
+    @property
+    def people(self) -> int:
+        """How many people all cells of the lowest level hold."""
+        lowest = list(self.levels)[-1]
+        return int(self.levels[lowest].counts.sum(dtype=np.int64))
 
     def consistency_gap(self) -> int:
         """Return the largest difference between a unit's cell and the sum of its children's."""

@@ -70,7 +70,7 @@ def solve(
         for query in passes.first:
             if query.name == TOTAL and limits.totals is not None:
                 continue  # known
-            coarse, group = _merged(family, query.cell_of[family.cells])
+            coarse, group = _merged(family, query.cells_at(family.cells))
             coarse = replace(coarse, limits=_limits_of_groups(limits, group, len(coarse.cells)))
             if not len(coarse.cells):
                 continue  # nobody to tell apart

@@ -47,7 +47,7 @@ class Observations:
         """Return which scalar of each query counts each cell, -1 where it is left out."""
         places = np.empty((len(self.queries), len(cells)), np.int64)
         for number, (query, offset) in enumerate(zip(self.queries, self.offsets, strict=True)):
-            cell = query.cell_of[cells]
+            cell = query.cells_at(cells)
             places[number] = np.where(cell >= 0, cell + offset, -1)
         return places
 

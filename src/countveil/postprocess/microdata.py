@@ -20,20 +20,32 @@ NAME = "microdata.parquet"
 
 def write_microdata(estimates: Estimates, folder: Path) -> str:
     """Write a row per person: the unit of every level down to the lowest estimated, the attributes."""
-    schema, geography = estimates.plan.schema, estimates.geography
-    *upper, lowest = estimates.levels
-    names = (*estimates.levels, *(attribute.name for attribute in schema.attributes))
-    layout = pa.schema([coded(name) for name in names])
-    above = {level: geography.ancestors(lowest, level) for level in upper}
+    layout = layout_of(estimates)
     with (
         storage.replacing(folder / NAME) as temporary,
         pq.ParquetWriter(temporary, layout, **FORMAT) as writer,
     ):
-        for unit, cell in _people(estimates.levels[lowest]):
-            places = [unit_codes(geography, level, above[level][unit]) for level in upper]
-            columns = [*places, unit_codes(geography, lowest, unit), *categories(schema, cell)]
-            writer.write_table(pa.table(columns, schema=layout))
+        for rows in rows_of(estimates):
+            writer.write_table(rows)
     return NAME
+
+
+def layout_of(estimates: Estimates) -> pa.Schema:
+    """Return the columns of the file."""
+    attributes = (attribute.name for attribute in estimates.plan.schema.attributes)
+    return pa.schema([coded(name) for name in (*estimates.levels, *attributes)])
+
+
+def rows_of(estimates: Estimates) -> Iterator[pa.Table]:
+    """Yield everyone, a row group at a time."""
+    geography, layout = estimates.geography, layout_of(estimates)
+    *upper, lowest = estimates.levels
+    above = {level: geography.ancestors(lowest, level) for level in upper}
+    for unit, cell in _people(estimates.levels[lowest]):
+        places = [unit_codes(geography, level, above[level][unit]) for level in upper]
+        people = categories(estimates.plan.schema, cell)
+        columns = [*places, unit_codes(geography, lowest, unit), *people]
+        yield pa.table(columns, schema=layout)
 
 
 def _people(histograms: Histograms) -> Iterator[tuple[IntArray, IntArray]]:

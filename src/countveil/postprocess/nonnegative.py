@@ -52,7 +52,8 @@ def solve_family(
     # Cells that the parent does not have are zero in every child.
     kept = parent_ > 0 if len(parent_) else np.ones(b.shape[1], bool)
     known = 0.0
-    if isinstance(A, Squares) and len(totals_):
+    # With a single cell every query is a total, and nothing would be left to solve for.
+    if isinstance(A, Squares) and len(totals_) and b.shape[1] > 1:
         A, weight = A.without_totals()
         known = 0.5 * weight * float((totals_**2).sum())
     gram = _gram(A, b.shape, kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from countveil import storage
-from countveil.errors import VerificationError
+from countveil.errors import InputError, VerificationError
 from countveil.histograms import Entries, store
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess import microdata, table_files
@@ -52,7 +53,7 @@ def read_estimates(
     certificate: tuple[LevelCertificate, ...],
 ) -> Estimates:
     """Read published estimates back; refuse files that are not this plan's."""
-    levels = plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
+    levels = estimated_levels(plan)
     # Histograms lie in files without a name: the folder is done with when they are mapped.
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
         histograms = {
@@ -64,6 +65,47 @@ def read_estimates(
             for level in levels
         }
     return Estimates(plan, geography, histograms, certificate)
+
+
+def estimated_levels(plan: Plan) -> tuple[str, ...]:
+    """Return the levels that estimates are published of: down to the lowest measured one."""
+    return plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
+
+
+def names_of_estimates(plan: Plan) -> list[str]:
+    """Return the names of the files that estimates of a plan are published in."""
+    names = [f"{FOLDER}/{level}.parquet" for level in estimated_levels(plan)]
+    for stem in table_files.file_stems(plan.tables):
+        names += table_files.names_of(stem)
+    names += table_files.CODEBOOKS if plan.tables else []
+    return [*names, microdata.NAME] if plan.microdata else names
+
+
+def refuse_impossible_errors(path: Path, schema: Schema, stated: Any) -> None:
+    """Refuse standard errors and intervals that cannot be, or that the manifest does not announce.
+
+    They come from all measurements, and are not computed again.
+    """
+    names = [column.name for column in COLUMNS]
+    with pq.ParquetFile(path) as file:
+        _refuse_other_columns(file, schema, path)
+        there = all(name in file.schema_arrow.names for name in names)
+        if isinstance(stated, dict) and ("confidence" in stated) != there:
+            raise InputError(
+                f"{path.name} has standard errors that the manifest does not announce, or lacks them"
+            )
+        for batch in file.iter_batches(GROUP, columns=names) if there else ():
+            error, lower, upper = (batch.column(name) for name in names)
+            known = pc.is_valid(error)
+            if (
+                known != pc.is_valid(lower)
+                or known != pc.is_valid(upper)
+                or pc.any(pc.invert(pc.is_finite(error))).as_py()
+                or pc.any(pc.less(error, 0)).as_py()
+                or pc.any(pc.less(lower, 0)).as_py()
+                or pc.any(pc.greater(lower, upper)).as_py()
+            ):
+                raise InputError(f"{path.name} has a standard error or an interval that cannot be")
 
 
 def clear(folder: Path) -> None:
@@ -126,13 +168,7 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
     last = -1
     try:
         with pq.ParquetFile(path) as file:
-            known = [_layout(schema, errors=errors) for errors in (True, False)]
-            if not any(file.schema_arrow.equals(layout) for layout in known):
-                raise VerificationError(
-                    f"{path}: has other columns than the plan; they must be geocode, "
-                    f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
-                    f"estimate as int32, none of them null, then standard_error, lower and upper"
-                )
+            _refuse_other_columns(file, schema, path)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group).unify_dictionaries().combine_chunks()
                 if not table.num_rows:
@@ -156,6 +192,17 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
         raise VerificationError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
         ) from error
+
+
+def _refuse_other_columns(file: pq.ParquetFile, schema: Schema, path: Path) -> None:
+    """Refuse a file that does not have the columns of estimates, with errors or without."""
+    known = [_layout(schema, errors=errors) for errors in (True, False)]
+    if not any(file.schema_arrow.equals(layout) for layout in known):
+        raise VerificationError(
+            f"{path}: has other columns than the plan; they must be geocode, "
+            f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
+            f"estimate as int32, none of them null, then standard_error, lower and upper"
+        )
 
 
 def _unit_numbers(

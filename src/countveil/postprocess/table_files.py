@@ -24,6 +24,7 @@ from countveil.schema.tables import Table
 
 FOLDER = "tables"
 CODEBOOK = "codebook"
+CODEBOOKS = [f"{FOLDER}/{CODEBOOK}.csv", f"{FOLDER}/{CODEBOOK}.md"]
 _VALUES = 4_000_000  # counts held at a time
 _INDENT = "\u2003"  # a wide space: Markdown keeps it at the start of a cell
 
@@ -37,13 +38,18 @@ def write_tables(estimates: Estimates, folder: Path) -> list[str]:
     names = []
     stems = file_stems(tables)
     for table, stem in zip(tables, stems, strict=True):
-        files = [f"{FOLDER}/{stem}.parquet", f"{FOLDER}/{stem}.csv"]
+        files = names_of(stem)
         _write_table(estimates, table, *(folder / name for name in files))
         names += files
-    for suffix, text in (("csv", _as_csv(tables, stems)), ("md", _as_markdown(estimates, stems))):
-        names.append(f"{FOLDER}/{CODEBOOK}.{suffix}")
-        storage.write_bytes(folder / names[-1], text.encode())
-    return names
+    texts = (codebook_csv(tables), codebook_markdown(estimates))
+    for name, text in zip(CODEBOOKS, texts, strict=True):
+        storage.write_bytes(folder / name, text.encode())
+    return [*names, *CODEBOOKS]
+
+
+def names_of(stem: str) -> list[str]:
+    """Return the names of a table's files."""
+    return [f"{FOLDER}/{stem}.parquet", f"{FOLDER}/{stem}.csv"]
 
 
 def file_stems(tables: tuple[Table, ...]) -> list[str]:
@@ -62,26 +68,37 @@ def file_stems(tables: tuple[Table, ...]) -> list[str]:
 
 
 def _write_table(estimates: Estimates, table: Table, parquet: Path, text: Path) -> None:
-    """Write the rows of all levels, from the top down, some units at a time."""
-    counts = [pa.field(item.name, pa.int64(), nullable=False) for item in table.variables]
-    keys = [pa.field(name, pa.string(), nullable=False) for name in ("level", "geocode")]
-    layout = pa.schema([*keys, *counts])
+    """Write the rows of all levels to both files of a table."""
+    layout = layout_of(table)
     with ExitStack() as stack:
         parquet, text = (stack.enter_context(storage.replacing(path)) for path in (parquet, text))
         writers = [
             stack.enter_context(pq.ParquetWriter(parquet, layout, **FORMAT)),
             stack.enter_context(pa_csv.CSVWriter(text, layout)),
         ]
-        for level, histograms in estimates.levels.items():
-            for start, stop, values in _rows(histograms, table):
-                codes = estimates.geography.geocodes(level, start, stop)
-                columns = [pa.repeat(level, stop - start), codes, *np.ascontiguousarray(values.T)]
-                rows = pa.table([pa.array(column) for column in columns], schema=layout)
-                for writer in writers:
-                    writer.write_table(rows)
+        for rows in rows_of(estimates, table):
+            for writer in writers:
+                writer.write_table(rows)
 
 
-def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntArray]]:
+def layout_of(table: Table) -> pa.Schema:
+    """Return the columns of a table's files."""
+    counts = [pa.field(item.name, pa.int64(), nullable=False) for item in table.variables]
+    keys = [pa.field(name, pa.string(), nullable=False) for name in ("level", "geocode")]
+    return pa.schema([*keys, *counts])
+
+
+def rows_of(estimates: Estimates, table: Table) -> Iterator[pa.Table]:
+    """Yield the rows of all levels, from the top down, some units at a time."""
+    layout = layout_of(table)
+    for level, histograms in estimates.levels.items():
+        for start, stop, values in _sums(histograms, table):
+            codes = estimates.geography.geocodes(level, start, stop)
+            columns = [pa.repeat(level, stop - start), codes, *np.ascontiguousarray(values.T)]
+            yield pa.table([pa.array(column) for column in columns], schema=layout)
+
+
+def _sums(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntArray]]:
     """Yield runs of units and their rows, units × variables."""
     query = table.query
     sizes = [len(item.cells) for item in table.variables]
@@ -95,7 +112,7 @@ def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntA
         for start in range(first, last, step):
             stop = min(start + step, last)
             unit, cell, count = histograms.entries(start, stop)
-            where = query.cell_of[cell]
+            where = query.cells_at(cell)
             counted = where >= 0
             counts = sp.csr_array(
                 (count[counted], (unit[counted], where[counted])), shape=(stop - start, query.cells)
@@ -103,13 +120,13 @@ def _rows(histograms: Histograms, table: Table) -> Iterator[tuple[int, int, IntA
             yield start, stop, (counts @ sums).toarray()
 
 
-def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
+def codebook_csv(tables: tuple[Table, ...]) -> str:
     """Return the codebook, a row per variable."""
     text = io.StringIO()
     # Text is quoted, so that what reads another delimiter as well keeps a text in one cell.
     rows = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     rows.writerow(["table", "file", "title", "universe", "variable", "indent", "label"])
-    for table, stem in zip(tables, stems, strict=True):
+    for table, stem in zip(tables, file_stems(tables), strict=True):
         for item in table.variables:
             about = (table.name, stem, table.title, table.universe)
             labels = [*about, item.name, item.label]
@@ -118,7 +135,7 @@ def _as_csv(tables: tuple[Table, ...], stems: list[str]) -> str:
     return text.getvalue()
 
 
-def _as_markdown(estimates: Estimates, stems: list[str]) -> str:
+def codebook_markdown(estimates: Estimates) -> str:
     """Return the codebook to read."""
     plan, geography = estimates.plan, estimates.geography
     units = ", ".join(f"{level} ({geography.units(level):,})" for level in estimates.levels)
@@ -130,7 +147,7 @@ def _as_markdown(estimates: Estimates, stems: list[str]) -> str:
         "consistent. A line includes those below it that are indented further.",
         f"Levels and their units: {units}.",
     ]
-    for table, stem in zip(plan.tables, stems, strict=True):
+    for table, stem in zip(plan.tables, file_stems(plan.tables), strict=True):
         name = table.name if table.title == table.name else f"{table.name}: {table.title}"
         parts.append(f"## {_plain(name)}")
         parts.append(

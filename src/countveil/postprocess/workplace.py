@@ -61,7 +61,7 @@ class Workplace:
         storage.make_folder(self.folder, 0o700)
         path = self.folder / _IDENTITY
         with suppress(FileNotFoundError, ValueError):  # without it, or damaged: not the same
-            if json.loads(path.read_bytes()) == identity:
+            if storage.read_json(path) == identity:
                 return
         self.clear()
         storage.write_json(path, identity)
@@ -119,6 +119,30 @@ class Workplace:
         ):
             return Histograms(offsets, mapped(cells), mapped(counts))
 
+    def read_finished(self, level: str, units: int, cells: int) -> Histograms:
+        """Map the histograms of a finished level; raise ValueError where they are not as written."""
+        done = entries = 0
+        for _, step in self._listed(level):
+            if step.sealed(self._batch(level, done, entries, step)) != step:
+                break
+            done, entries = step.units, step.entries
+        sizes = {kind: self._path(level, kind).stat().st_size for kind in _WIDTHS}
+        if done != units or sizes != {
+            kind: width * (units if kind == "lengths" else entries)
+            for kind, width in _WIDTHS.items()
+        }:
+            raise ValueError(f"the histograms of {level} are not as they were written")
+        found = self.read(level)
+        if (
+            (np.diff(found.offsets) < 0).any()
+            or found.offsets[-1] != len(found.cells)
+            or found.cells.min(initial=0) < 0
+            or found.cells.max(initial=0) >= cells
+            or found.counts.min(initial=1) < 1
+        ):
+            raise ValueError(f"the histograms of {level} hold what cannot be")
+        return found
+
     def _path(self, level: str, kind: str) -> Path:
         return self.folder / f"{level}.{kind}"
 
@@ -127,12 +151,13 @@ class Workplace:
         path = self._path(level, "journal")
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
             try:
-                found = json.loads(line)
+                found = storage.parse_json(line)
                 certificate = LevelCertificate(**found.pop("certificate"))
                 step = _Step(**found, certificate=certificate)
             except (ValueError, TypeError, KeyError, AttributeError):
                 return
-            if not line.endswith(b"\n"):
+            ends = (step.units, step.entries)
+            if not line.endswith(b"\n") or not all(type(end) is int and end >= 0 for end in ends):
                 return
             yield line, step
 

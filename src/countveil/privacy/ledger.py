@@ -7,6 +7,7 @@ was copied, or restored from a backup, cannot publish a second draw for one char
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast, get_args
 
 from countveil.errors import LedgerError, Overtaken
 from countveil.privacy import ledger_file
@@ -26,6 +27,8 @@ Every = Literal["year", "quarter", "month"]
 _NONE = "none"
 _LIMITS = ("total", "period", "beside_public")
 _BESIDE_PUBLIC = "beside-public:"
+_CURRENCIES = ("pure", "zcdp")
+_AMOUNT = re.compile(r"[0-9]{1,4300}(/[0-9]{1,4300})?")
 _WAYS_OUT = (
     "finish the release where it was continued, or draw one of its own here with --restart "
     "--charge-again (charged in full)"
@@ -112,18 +115,13 @@ class Ledger:
         stored = _identity_of(path)
         if not stored:
             return None, None
-        period = None
-        if stored["period"] != _NONE:
-            every, currency, amount = stored["period"].split()
-            period = Period(every, _limit_from(currency, amount))
-        total = stored["total"]
-        return None if total == _NONE else _limit_from(*total.split()), period
+        return _limit_in(path, stored, "total"), _period_in(path, stored)
 
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:
         """Return the limit beside public information that a ledger was given, none if none was."""
         limit = _identity_of(path).get("beside_public", _NONE)
-        return None if limit == _NONE else Fraction(limit)
+        return None if limit == _NONE else _amount(path, "beside_public", limit)
 
     def charge(
         self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
@@ -291,7 +289,7 @@ class Ledger:
 
     def _set_limits(self, connection: sqlite3.Connection) -> None:
         """Write the identity of a new ledger, or limits in a currency that it did not begin with."""
-        new = not _stored(connection)
+        new = not _stored_identity(self.path, connection)
         connection.executemany(
             "INSERT INTO identity VALUES (?, ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -320,7 +318,7 @@ class Ledger:
         return identity
 
     def _read(self, connection: sqlite3.Connection) -> list[Charge]:
-        stored = _stored(connection)
+        stored = _stored_identity(self.path, connection)
         if not stored:
             return []  # a crash came between the file and its first charge
         ours = self._identity()
@@ -341,18 +339,7 @@ class Ledger:
             f"SELECT release, currency, amount, charged_on, description, {later} FROM charges"
             f" ORDER BY number"
         )
-        return [
-            Charge(
-                release,
-                _cost_from(currency, amount),
-                date.fromisoformat(day),
-                note,
-                attempt,
-                measurements or None,
-                holder,
-            )
-            for release, currency, amount, day, note, attempt, measurements, holder in rows
-        ]
+        return [_charge_from(self.path, row) for row in rows]
 
     def _sum(self, charges: list[Charge], on: date | None) -> Cost:
         counted = [
@@ -431,16 +418,12 @@ class Ledger:
                 )
 
 
-def _identity_of(path: Path) -> dict[str, Any]:
+def _identity_of(path: Path) -> dict[str, str]:
     """Return what a ledger is kept for and its limits, nothing where there is no ledger yet."""
     if not ledger_file.is_there(path):
         return {}
     with ledger_file.reading(path) as connection:
-        return _stored(connection)
-
-
-def _stored(connection: sqlite3.Connection) -> dict[str, Any]:
-    return dict(connection.execute("SELECT name, value FROM identity"))
+        return _stored_identity(path, connection)
 
 
 def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:
@@ -449,12 +432,85 @@ def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:
     return ("pure", cost.epsilon) if isinstance(cost, PureDP) else ("zcdp", cost.rho)
 
 
-def _cost_from(currency: str, amount: str) -> Cost | BesidePublic:
-    if currency.startswith(_BESIDE_PUBLIC):
-        return BesidePublic(Fraction(amount), currency.removeprefix(_BESIDE_PUBLIC))
-    return _limit_from(currency, amount)
+def _stored_identity(path: Path, connection: sqlite3.Connection) -> dict[str, str]:
+    """Read what a ledger is kept for, nothing before its first charge; refuse anything but text."""
+    rows = connection.execute("SELECT name, value FROM identity").fetchall()
+    stored = dict(rows)
+    if not rows:
+        return {}
+    if not all(isinstance(part, str) for row in rows for part in row) or not (
+        {"dataset", "unit", "neighbors", "total", "period"} <= set(stored)
+    ):
+        raise _garbled(path, "identity")
+    return stored
 
 
-def _limit_from(currency: str, amount: str) -> Cost:
-    exact = Fraction(amount)  # of any length: sums of fractions grow
+def _limit_in(path: Path, stored: dict[str, str], name: str) -> Cost | None:
+    """Return a limit, written as currency and amount."""
+    if stored[name] == _NONE:
+        return None
+    words = stored[name].split()
+    if len(words) != 2:
+        raise _garbled(path, name)
+    return _limit_from(path, name, words[0], words[1])
+
+
+def _period_in(path: Path, stored: dict[str, str]) -> Period | None:
+    """Return the limit of a calendar, written as period, currency and amount."""
+    if stored["period"] == _NONE:
+        return None
+    words = stored["period"].split()
+    if len(words) != 3 or words[0] not in get_args(Every):
+        raise _garbled(path, "period")
+    return Period(cast(Every, words[0]), _limit_from(path, "period", words[1], words[2]))
+
+
+def _charge_from(path: Path, row: tuple[object, ...]) -> Charge:
+    """Build a line of the ledger; refuse one that no release wrote."""
+    release, currency, amount, day, note, attempt, measurements, holder = row
+    where = f"the charge of release {str(release)[:60]!r}"
+    texts = (release, currency, amount, day, note, measurements, holder)
+    if not all(isinstance(part, str) for part in texts):
+        raise _garbled(path, where)
+    if not isinstance(attempt, int) or attempt < 0:
+        raise _garbled(path, where)
+    try:
+        charged_on = date.fromisoformat(str(day))
+    except ValueError:
+        raise _garbled(path, where) from None
+    cost: Cost | BesidePublic
+    if str(currency).startswith(_BESIDE_PUBLIC):
+        coupling = str(currency).removeprefix(_BESIDE_PUBLIC)
+        cost = BesidePublic(_amount(path, where, str(amount)), coupling)
+    else:
+        cost = _limit_from(path, where, str(currency), str(amount))
+    return Charge(
+        str(release),
+        cost,
+        charged_on,
+        str(note),
+        attempt,
+        str(measurements) or None,
+        str(holder),
+    )
+
+
+def _limit_from(path: Path, where: str, currency: str, amount: str) -> Cost:
+    if currency not in _CURRENCIES:
+        raise _garbled(path, where)
+    exact = _amount(path, where, amount)
     return PureDP(exact) if currency == "pure" else ZCDP(exact)
+
+
+def _amount(path: Path, where: str, text: str) -> Fraction:
+    """Return an amount as it was written: digits, or digits / digits, however long sums have grown."""
+    numbers = [int(part) for part in text.split("/")] if _AMOUNT.fullmatch(text) else [0, 0]
+    if 0 in numbers[1:]:
+        raise _garbled(path, where)
+    return Fraction(*numbers)
+
+
+def _garbled(path: Path, what: str) -> LedgerError:
+    return LedgerError(
+        f"{path}: {what} is not as countveil writes it; restore the ledger from a backup"
+    )

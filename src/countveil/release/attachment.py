@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from countveil import storage
-from countveil.errors import FolderError, VerificationError
+from countveil.errors import FolderError
 from countveil.measure import manifest
 from countveil.measure.run import LOCK, internal_of
 from countveil.privacy.ledger import Ledger
 from countveil.release.folder import Release
-
-REPORT, REPORT_PDF = "report.html", "report.pdf"
-REPORTS = (REPORT, REPORT_PDF)
+from countveil.release.verification import REPORTS
 
 
 def refuse_damaged_but_reports(release: Release, ledger: str | Path | Ledger | None = None) -> None:
@@ -26,13 +24,9 @@ def refuse_damaged_but_reports(release: Release, ledger: str | Path | Ledger | N
     A run that stops between a report and the manifest leaves the two apart, and running it again mends
     that. A release drawn from a seed is reported on as one.
     """
-    if not isinstance(release.manifest.get("versions"), dict):  # which verification leaves alone
-        raise VerificationError(f"{release.folder}: {manifest.NAME} lacks or garbles 'versions'")
-    stated = release.manifest
-    if isinstance(stated.get("files"), dict):
-        there = [name for name in REPORTS if (release.folder / name).is_file()]
-        files = {**_others(stated), **manifest.list_files(release.folder, there)}
-        stated = {**stated, "files": files}
+    there = [name for name in REPORTS if (release.folder / name).is_file()]
+    files = {**_others(release.manifest), **manifest.list_files(release.folder, there)}
+    stated = {**release.manifest, "files": files}
     dataclasses.replace(release, manifest=stated).verify(ledger, simulation=True)
 
 

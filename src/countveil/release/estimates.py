@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.error_columns import Errors
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import clear, publish
-from countveil.release.attachment import REPORTS, remove_reports
+from countveil.release.attachment import remove_reports
 from countveil.release.folder import Release
+from countveil.release.verification import REPORTS
 from countveil.schema.plan import CONSTRAINTS, Plan
 
 # What the door did not write.
@@ -89,7 +89,7 @@ def _write_manifest(
     release: Release, plan: Plan, files: dict[str, Any], estimates: dict[str, Any] | None
 ) -> None:
     """Write the manifest again for these files; hashes of what the door wrote are kept, not made."""
-    old = json.loads((release.folder / manifest.NAME).read_bytes())
+    old = manifest.read(release.folder)
     document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest, "files": files}
     document.pop("estimates", None)
     if estimates is not None:

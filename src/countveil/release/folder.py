@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
@@ -18,6 +16,7 @@ from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import InputError, VerificationError
 from countveil.measure import manifest, one_table
 from countveil.measure.measurement import Measurements
+from countveil.measure.strategy import mechanism_for
 from countveil.mechanisms.registry import from_parameters
 from countveil.numerics import IntArray
 from countveil.postprocess.certificate import LevelCertificate
@@ -43,22 +42,18 @@ class Release:
     @classmethod
     def read(cls, folder: str | Path) -> Release:
         """Open a finished release."""
+        document = manifest.read(folder)
         path = Path(folder) / manifest.NAME
         try:
-            document = json.loads(path.read_bytes())
-        except OSError as error:
-            raise VerificationError(
-                f"{folder}: no finished release ({manifest.NAME}: {error.strerror}); an unfinished one "
-                f"is finished by running `countveil release` again"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise VerificationError(f"{path}: not readable as JSON; restore the release") from error
-        if not isinstance(document, dict) or document.get("format") != manifest.FORMAT:
-            raise VerificationError(f"{path}: not a manifest of format {manifest.FORMAT!r}")
-        try:
             plan = Plan.of(document["plan"], folder=folder, name=f"{path}: plan")
-        except (KeyError, TypeError, AttributeError, InputError) as error:
+        except InputError as error:
             raise VerificationError(f"{path}: its plan does not check out: {error}") from error
+        if [item["level"] for item in document["levels"]] != list(plan.levels):
+            raise VerificationError(f"{folder}: levels is not stated as the plan gives it")
+        needed = ("cost",) if plan.one_table is None else ("guarantee", "table")
+        for name in needed:
+            if document.get(name) is None:
+                raise VerificationError(f"{folder}: {manifest.NAME} lacks or garbles {name!r}")
         return cls(Path(folder), document, plan)
 
     @property
@@ -69,27 +64,51 @@ class Release:
     @property
     def measurements(self) -> Measurements:
         """The noisy measurements, with the law of their noise."""
+        stated = {
+            (item["level"], item["query"]): item["mechanism"]
+            for item in self.manifest["measurements"]
+        }
         mechanisms = {}
-        for item in self.manifest["measurements"]:
-            parameters = dict(item["mechanism"])
-            mechanism = from_parameters(parameters.pop("name"), parameters)
-            mechanisms[item["level"], item["query"]] = mechanism
-        return Measurements(self.folder, self.plan, mechanisms)
+        for item in self.plan.allocations:
+            key, law = (item.level, item.query.name), mechanism_for(item)
+            if stated.get(key) != {"name": law.name, **law.parameters}:
+                raise VerificationError(
+                    f"{self.folder}: measurements is not stated as the plan gives it: the noise of "
+                    f"{item.query.name} at level {item.level}"
+                )
+            mechanisms[key] = from_parameters(law.name, law.parameters)
+        units = {item["level"]: item["units"] for item in self.manifest["levels"]}
+        return Measurements(self.folder, self.plan, mechanisms, units)
 
     @property
     def geography(self) -> Geography:
         """The places, with the parent of each."""
-        return read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+        places = read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+        for item in self.manifest["levels"]:
+            if item["units"] != places.units(item["level"]):
+                raise VerificationError(
+                    f"{self.folder}: the crosswalk has {places.units(item['level']):,} units of "
+                    f"{item['level']}, and the manifest {item['units']:,}"
+                )
+        return places
 
     @property
     def table(self) -> pa.Table:
         """The table drawn beside public information: geocode, count, and what the plan adds."""
-        return pq.read_table(one_table.path_of(self.folder, self._one_table.level))
+        wanted = self._one_table
+        table = one_table.read_columns(self.folder, wanted)
+        units = {item["level"]: item["units"] for item in self.manifest["levels"]}
+        if table.num_rows != units[wanted.level]:
+            raise VerificationError(
+                f"{self.folder}: the table has {table.num_rows:,} rows for {units[wanted.level]:,} "
+                f"units of {wanted.level}; restore it as it was released"
+            )
+        return table
 
     @property
     def counts(self) -> IntArray:
         """The same as numbers: (units,), or (units, 2) with the part."""
-        return one_table.read_table(self.folder, self._one_table)
+        return one_table.counts_in(self.table, self._one_table)
 
     @property
     def mechanism(self) -> Wasserstein:
@@ -130,7 +149,7 @@ class Release:
     def verify(
         self, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
     ) -> Verification:
-        """Check files, hashes, costs and layout, and the ledger if one is named; raise on a fault.
+        """Check files, costs, layout, sums and tables, and the ledger if named; raise on a fault.
 
         A release drawn from a seed fails, unless `simulation` says that it is one.
         """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from countveil import storage
 from countveil.errors import InputError
 from countveil.measure import manifest, one_estimate
 from countveil.measure.run import LOCK, STATE, internal_of, release_of
@@ -104,10 +104,10 @@ def standing_of(folder: str | Path) -> Standing:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """Return the manifest of a folder: None where there is none, empty where it is none of ours."""
     try:
-        document = json.loads((folder / manifest.NAME).read_bytes())
+        document = storage.read_json(folder / manifest.NAME)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, RecursionError):
+    except (IsADirectoryError, ValueError):
         return {}
     ours = (
         isinstance(document, dict)
@@ -119,7 +119,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 def _finished(internal: Path) -> bool:
     """Whether a run, which `release_of` has found readable, was marked finished for good."""
-    return str(json.loads((internal / STATE).read_bytes())["finished"]) == "yes"
+    return str(storage.read_json(internal / STATE)["finished"]) == "yes"
 
 
 def _events(internal: Path) -> list[dict[str, Any]]:

@@ -17,18 +17,32 @@ from countveil import storage
 from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.measure import manifest, one_table
 from countveil.measure.measurement import FOLDER, INVARIANTS, LAYOUT, path_of
+from countveil.measure.run import SIMULATION
 from countveil.postprocess.constraints import broken_facts
+from countveil.postprocess.microdata import NAME as MICRODATA
 from countveil.postprocess.publication import FOLDER as ESTIMATES
+from countveil.postprocess.publication import (
+    estimated_levels,
+    names_of_estimates,
+    refuse_impossible_errors,
+)
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Ledger
-from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY
+from countveil.release.invariant_check import refuse_other_invariants
+from countveil.release.remaking import refuse_other_tables
+from countveil.release.unpacked_size import refuse_swollen
+from countveil.schema.geography import Geography
+from countveil.schema.one_table import PREVIOUS
+from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY, Plan
+from countveil.schema.workload import Query
+
+REPORT, REPORT_PDF = "report.html", "report.pdf"
+REPORTS = (REPORT, REPORT_PDF)
+_LARGEST_COUNT = 2**31
 
 if TYPE_CHECKING:
     from countveil.release.folder import Release
-
-# What a column may unpack to: room for dictionaries and pages, and bytes for each value.
-_ROOM, _BYTES = 1 << 26, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +55,14 @@ class Verification:
 def refuse_damaged(release: Release, *, facts: bool, estimates: bool = False) -> None:
     """Refuse to estimate from what is not as released: measurements, places, and more if it counts."""
     with _translated(release):
-        for name in ("release", "measurements", "levels", "files"):
-            if not release.manifest[name]:
-                raise KeyError(name)
         for name, stated in release.manifest["files"].items():
             first = name.split("/")[0]
             counts = (facts and first == CONSTRAINTS) or (estimates and first == ESTIMATES)
             if first in (FOLDER, INVARIANTS, GEOGRAPHY) or counts:
                 _check_hash(release, name, stated)
+        missing = measured_files(release.plan) - set(release.manifest["files"])
+        if missing:
+            _fail(release, f"{manifest.NAME} lacks or garbles 'files': {min(missing)} is missing")
 
 
 def verify(
@@ -64,13 +78,9 @@ def _translated(release: Release) -> Iterator[None]:
     """Say of anything a damaged release trips over that it is damaged."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise VerificationError(
-            f"{release.folder}: {manifest.NAME} lacks or garbles {error}"
-        ) from error
     except LedgerError:
         raise
-    except (ValueError, InputError) as error:
+    except InputError as error:
         raise VerificationError(f"{release.folder}: {error}") from error
     except (pa.ArrowException, OSError) as error:
         raise VerificationError(f"{release.folder}: cannot be read ({error})") from error
@@ -94,14 +104,20 @@ def _checks(
         return
     yield _check_costs(release)
     yield _check_layout(release)
+    if release.plan.invariants:
+        yield _check_invariants(release)
     if "estimates" in release.manifest or release.plan.method != "none":
-        yield _check_estimates(release)
+        yield from _check_estimates(release)
     if ledger is not None:
         yield _check_ledger(release, ledger, release.plan.cost)
 
 
 def _check_files(release: Release) -> str:
     listed = release.manifest["files"]
+    expected = expected_files(release)
+    missing = expected - set(listed)
+    if missing:
+        _fail(release, f"{min(missing)} is a file of the release and not listed in the manifest")
     for path in sorted(release.folder.rglob("*")):
         name = path.relative_to(release.folder).as_posix()
         if path.is_symlink():
@@ -110,7 +126,29 @@ def _check_files(release: Release) -> str:
             _fail(release, f"{name} is not listed in the manifest; take it out before publishing")
     for name, facts in listed.items():
         _check_hash(release, name, facts)
+    more = set(listed) - expected - set(REPORTS)
+    if more:
+        _fail(
+            release, f"{min(more)} is listed in the manifest and no file of a release; take it out"
+        )
     return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
+
+
+def expected_files(release: Release) -> set[str]:
+    """Return the names of the files that a release has, but for its reports."""
+    plan = release.plan
+    if plan.one_table is not None:
+        names = {GEOGRAPHY, f"{one_table.FOLDER}/{plan.one_table.level}.parquet"}
+        return names | ({PREVIOUS} if plan.one_table.previous is not None else set())
+    names = measured_files(plan) | set(plan.public_files)
+    return names | set(names_of_estimates(plan) if "estimates" in release.manifest else ())
+
+
+def measured_files(plan: Plan) -> set[str]:
+    """Return the names of the files that the door writes: places, measurements and invariants."""
+    names = {f"{FOLDER}/{level}.parquet" for level in plan.measured_levels}
+    names |= {f"{INVARIANTS}/{item.level}.parquet" for item in plan.invariants}
+    return names | {GEOGRAPHY}
 
 
 def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
@@ -119,7 +157,7 @@ def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
         _fail(release, f"{name} is listed in the manifest and not there")
     if ".." in name.split("/") or "\\" in name:
         _fail(release, f"{name!r} is no name of a file in the release")
-    if storage.sha256(path) != stated["sha256"]:
+    if storage.sha256(path) != stated["sha256"] or path.stat().st_size != stated["bytes"]:
         _fail(release, f"{name} changed since it was released; its hash differs")
 
 
@@ -144,16 +182,21 @@ def _check_guarantee(release: Release) -> str:
 
 def _check_table(release: Release) -> str:
     """Check that the table lists every unit, and agrees with what is public."""
+    wanted, geography = release.plan.one_table, release.geography
+    if wanted is None:
+        raise InputError("holds measurements, no table drawn beside public information")
+    name = f"{one_table.FOLDER}/{wanted.level}.parquet"
+    refuse_swollen(release.folder, name, 8 * geography.units(wanted.level))
     table, mechanism = release.table, release.mechanism
-    if table.num_rows != len(table["geocode"].unique()) or table["geocode"].to_pylist() != (
-        release.geography.geocodes(release.manifest["table"]["level"]).to_pylist()
-    ):
+    if table["geocode"].combine_chunks() != geography.geocodes(wanted.level):
         _fail(release, "the table lists other units than the crosswalk")
     if mechanism.prior is not None and table["previous"].to_pylist() != list(
         mechanism.prior.previous
     ):
         _fail(release, "the previous counts of the table are not those of its public file")
-    if math.isinf(mechanism.log_weight(release.counts, np.zeros_like(release.counts))):
+    if np.abs(release.counts).max(initial=0) > _LARGEST_COUNT or math.isinf(
+        mechanism.log_weight(release.counts, np.zeros_like(release.counts))
+    ):
         _fail(release, "the table breaks a public total, or has a count that cannot be")
     return f"the counts of {table.num_rows:,} units agree with what is public"
 
@@ -167,6 +210,8 @@ def _stated_facts(release: Release) -> dict[str, Any]:
         )
     if release.publishable != stated["randomness"].startswith("secure:"):
         _fail(release, f"randomness is stated as {stated['randomness']!r}")
+    if release.publishable and stated["release"].startswith(SIMULATION):
+        _fail(release, "its identifier is that of a simulation, whose noise came from a seed")
     return {
         "units": {item["level"]: item["units"] for item in stated["levels"]},
         "release": stated["release"],
@@ -178,72 +223,87 @@ def _stated_facts(release: Release) -> dict[str, Any]:
 
 def _refuse_otherwise_stated(release: Release, again: dict[str, Any]) -> None:
     for key, value in again.items():
-        if key != "versions" and not _same(release.manifest[key], value):
+        if key != "versions" and not _same(release.manifest.get(key), value):
             _fail(release, f"{key} is not stated as the plan gives it")
 
 
 def _check_layout(release: Release) -> str:
+    """Check that the measurements are of every unit of the crosswalk, in its order, and laid out so."""
     units = {item["level"]: item["units"] for item in release.manifest["levels"]}
+    geography = release.geography
     values = 0
     for level in release.plan.levels:
-        if not release.plan.at(level):
-            continue
-        name = f"measurements/{level}.parquet"
-        with pq.ParquetFile(path_of(release.folder, level)) as file:
-            if not file.schema_arrow.equals(LAYOUT):
-                _fail(release, f"{name} has other columns than the measurement layout")
-            if file.metadata.num_rows != units[level] * len(release.plan.at(level)):
-                _fail(release, f"{name} has a number of rows other than units times queries")
-            cells = sum(item.query.cells for item in release.plan.at(level))
-            _refuse_swollen(release, name, file.metadata, units[level] * cells)
-        seen = 0
-        for batch in release.measurements.stream(level):
-            geocodes = [item.geocodes for item in batch.values()]
-            if any(not codes.equals(geocodes[0]) for codes in geocodes):
-                _fail(release, f"{name}: its queries list different units")
-            seen += len(geocodes[0])
-            values += sum(item.values.size for item in batch.values())
-        if seen != units[level]:
-            _fail(release, f"{name} has {seen} units, and the manifest {units[level]}")
-    return f"{values:,} measurements lie in the noisy-measurement layout"
+        queries = [item.query for item in release.plan.at(level)]
+        if queries:
+            values += _check_level(release, level, queries, units[level], geography)
+    return f"{values:,} measurements of the crosswalk's units lie in the noisy-measurement layout"
 
 
-def _refuse_swollen(release: Release, name: str, facts: pq.FileMetaData, values: int) -> None:
-    """Refuse a file that unpacks to more than its plan can fill, before it does."""
-    groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
-    for number in range(facts.num_columns):
-        parts = [group.column(number) for group in groups]
-        size = sum(part.total_uncompressed_size for part in parts)
-        if sum(part.num_values for part in parts) > values or size > _ROOM + _BYTES * values:
-            _fail(release, f"{name} unpacks to more than its plan can fill")
+def _check_level(
+    release: Release, level: str, queries: list[Query], units: int, geography: Geography
+) -> int:
+    name = f"{FOLDER}/{level}.parquet"
+    with pq.ParquetFile(path_of(release.folder, level)) as file:
+        if not file.schema_arrow.equals(LAYOUT):
+            _fail(release, f"{name} has other columns than the measurement layout")
+        if file.metadata.num_rows != units * len(queries):
+            _fail(release, f"{name} has a number of rows other than units times queries")
+        refuse_swollen(release.folder, name, units * sum(query.cells for query in queries))
+    seen = values = 0
+    for batch in release.measurements.stream(level):
+        for item in batch.values():
+            stop = seen + len(item.geocodes)
+            if item.geocodes != geography.geocodes(level, seen, stop):
+                _fail(release, f"{name} lists other units than the crosswalk, or in another order")
+            values += item.values.size
+        seen = stop
+    return values
 
 
-def _check_estimates(release: Release) -> str:
-    """Check that the tables add up, agree with what is public, and were certified."""
+def _check_invariants(release: Release) -> str:
+    values = refuse_other_invariants(release.folder, release.plan, release.geography)
+    return f"{values:,} invariant counts cover the crosswalk's units and add up"
+
+
+def _check_estimates(release: Release) -> Iterator[str]:
+    """Check that estimates add up, agree with what is public, were certified, and gave the tables."""
     plan = release.plan
     if plan.method != "none" and "estimates" not in release.manifest:
         _fail(release, "the estimates are missing; finish with `countveil postprocess`")
-    stated = {item.level: item for item in release.certificate}
+    stated = release.manifest["estimates"]
+    facts = {"method": plan.method, "tables": [table.name for table in plan.tables]}
+    for key, value in {**facts, "microdata": plan.microdata}.items():
+        if stated.get(key, value) != value:
+            _fail(release, f"estimates.{key} is not stated as the plan gives it")
     limit = max(plan.passes[level].residual for level in plan.measured_levels)
-    if tuple(stated) != plan.measured_levels or not all(
-        item.within(limit) for item in stated.values()
+    certified = {item.level: item for item in release.certificate}
+    if tuple(certified) != plan.measured_levels or not all(
+        item.within(limit) for item in certified.values()
     ):
         _fail(release, "the certificate of the estimates is not complete, or does not hold")
-    for item in release.manifest["levels"]:
-        name = f"estimates/{item['level']}.parquet"
-        if name in release.manifest["files"]:
-            facts = pq.read_metadata(release.folder / name)
-            _refuse_swollen(release, name, facts, item["units"] * plan.schema.cells)
+    units = {item["level"]: item["units"] for item in release.manifest["levels"]}
+    for level in estimated_levels(plan):
+        name = f"{ESTIMATES}/{level}.parquet"
+        refuse_swollen(release.folder, name, units[level] * plan.schema.cells)
+        refuse_impossible_errors(release.folder / name, plan.schema, stated.get("errors"))
     estimates = release.estimates
     if estimates.consistency_gap() != 0:
         _fail(release, "the estimates of some unit are not the sum of its parts")
     broken = broken_facts(estimates, release.measurements)
     if broken:
         _fail(release, f"the estimates break a public fact: {broken}")
-    return (
+    yield (
         f"the estimates of {len(estimates.levels)} levels are whole numbers that add up and agree "
         f"with what is public; they were solved to within {limit:.0e}"
     )
+    if plan.tables or plan.microdata:
+        for name in names_of_estimates(plan):
+            if name.endswith(".parquet") and not name.startswith(ESTIMATES):
+                rows = sum(units.values()) if name != MICRODATA else estimates.people
+                refuse_swollen(release.folder, name, 8 * rows)
+        refuse_other_tables(estimates, release.folder)
+        files = len(names_of_estimates(plan)) - len(estimates.levels)
+        yield f"{files} files of tables and microdata match the estimates, made again from them"
 
 
 def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | BesidePublic) -> str:

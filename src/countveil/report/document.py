@@ -15,7 +15,7 @@ from countveil.assess.summary import summarise
 from countveil.errors import InputError, MissingExtra
 from countveil.privacy.ledger import Ledger
 from countveil.release import Release
-from countveil.release.attachment import REPORTS
+from countveil.release.verification import REPORTS
 from countveil.report import lenses, page
 from countveil.report.decision_sheet import DecisionSheet, decision_sheet
 from countveil.report.internal_lenses import internal_sections

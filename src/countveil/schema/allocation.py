@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,6 +14,8 @@ from countveil.schema.plan_file import PlanFile
 from countveil.schema.workload import Neighbors, Query, Schema
 
 _LARGEST_BUDGET = 10_000
+_SMALLEST_DELTA = Fraction(1, 10**300)  # what a float can hold
+_MOST_DIGITS = 1_000  # of a common denominator
 _LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 
 
@@ -39,6 +42,11 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
     if not 0 < delta < 1:
         raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
+    if delta < _SMALLEST_DELTA:
+        raise PlanError(
+            "budget.delta: below 1e-300 a delta is no chance of anything; choose a larger one, such as "
+            '"1e-10"'
+        )
     if budget.rho is not None:
         return ZCDP(amount), delta
     if budget.delta is not None:
@@ -92,7 +100,22 @@ def allocate(
                     f"{_LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
                 )
             allocations.append(Allocation(level, query, part, sensitivity))
+    costs = [item.cost for item in allocations]
+    amounts = [cost.epsilon if isinstance(cost, PureDP) else cost.rho for cost in costs]
+    _refuse_denominators(amounts, "budget")
     return tuple(allocations)
+
+
+def _refuse_denominators(values: Iterable[Fraction], where: str) -> None:
+    """Refuse fractions whose exact sum has more digits than can be added up in a moment."""
+    common = 1
+    for value in values:
+        common = math.lcm(common, value.denominator)
+        if common.bit_length() > _MOST_DIGITS * math.log2(10):
+            raise PlanError(
+                f"{where}: the shares have no common denominator of at most {_MOST_DIGITS:,} digits; "
+                f"write them with the same one, such as 1/100"
+            )
 
 
 def _noise_variance(cost: Cost, sensitivity: Sensitivity) -> Fraction:
@@ -110,6 +133,7 @@ def _check_shares(
             raise PlanError(f"{where}.{name}: no level {name!r}; choose from {listed(known)}")
         if share < 0:
             raise PlanError(f"{where}.{name}: {share} is not allowed; a share is 0 or more")
+    _refuse_denominators(shares.values(), where)
     together = sum(shares.values(), Fraction(0))
     if together != 1:
         raise PlanError(f"{where}: the shares sum to {together}, and must sum to 1")

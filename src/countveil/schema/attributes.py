@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from countveil.errors import PlanError
 
+LONGEST_LABEL = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
@@ -46,7 +48,8 @@ class Recode:
                         f"into one group or into omit"
                     )
                 numbers[member] = number
-        unknown = [member for member in numbers if member not in attribute.categories]
+        known = frozenset(attribute.categories)
+        unknown = [member for member in numbers if member not in known]
         if unknown:
             raise PlanError(
                 f"{where}: {attribute.name} has no category {unknown[0]!r}; choose from "
@@ -83,6 +86,11 @@ def _check_name(name: str, where: str) -> None:
 
 def _check_labels(labels: Iterable[str], where: str, what: str) -> None:
     counted = Counter(labels)
+    long = next((label for label in counted if len(label) > LONGEST_LABEL), None)
+    if long is not None:
+        raise PlanError(
+            f"{where}: {long[:40]!r}… has {len(long):,} characters; a label has at most {LONGEST_LABEL}"
+        )
     if not counted:
         raise PlanError(f"{where}: no {what}; list at least one")
     label, times = counted.most_common(1)[0]

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 _LONGEST_HEADER = 1_000_000
 _DELIMITERS = ",;\t|"
 # What a spreadsheet may begin a formula with, and what it may skip before one (OWASP, CSV injection).
-_AT_BEGIN = r"^([=+\-@\t\r\n＝＋－＠])"
+_SPACE = "[ \u00a0]*"  # which some skip as well
+_AT_BEGIN = rf"^({_SPACE}[=+\-@\t\r\n＝＋－＠])"
 # One whose delimiter is none of ours cuts a text there, quoted or not, and the rest begins a cell.
-_WITHIN = r"([;|\t])([=+\-@＝＋－＠])"
+_WITHIN = rf"([;|\t]{_SPACE})([=+\-@＝＋－＠])"
 FORMULA = f"{_AT_BEGIN}|{_WITHIN}"
 
 

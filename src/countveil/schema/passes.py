@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.errors import PlanError
+from countveil.numerics import IntArray
 from countveil.schema.allocation import query_named
 from countveil.schema.attributes import listed
 from countveil.schema.plan_file import LevelPassesSection, PlanFile
@@ -45,6 +46,9 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
 def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: float) -> Passes:
     where = f"postprocess.levels.{level}.passes"
     queries = tuple(query_named(schema, name, where) for name in section.passes)
+    for query in queries:
+        if not query.complete:
+            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
     for coarse, fine in pairwise(queries):
         if not coarsens(coarse, fine):
             raise PlanError(
@@ -56,14 +60,31 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
             f"postprocess.levels.{level}.look_below: serves a pass over TOTAL, and passes names none; "
             f'write passes = ["TOTAL"]'
         )
-    for query in queries:
-        if not query.complete:
-            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
     return Passes(queries, section.rounding, section.look_below, residual)
 
 
+def cells_within(coarse: Query, fine: Query) -> IntArray:
+    """Return the cell of `coarse` that each cell of `fine` lies in, for one that coarsens it."""
+    cell = np.zeros([len(categories) for _, categories in fine.labels], np.int64)
+    axes = [factor.axis for factor in fine.factors]
+    for factor, (_, categories) in zip(coarse.factors, coarse.labels, strict=True):
+        cell *= len(categories)
+        if factor.axis not in axes:
+            cell += factor.group[0]  # it has but one group, or it would not be coarser
+            continue
+        number = axes.index(factor.axis)
+        of_group = np.zeros(cell.shape[number], np.int64)
+        of_group[fine.factors[number].group] = factor.group
+        cell += of_group.reshape([-1 if axis == number else 1 for axis in range(cell.ndim)])
+    return cell.reshape(-1)
+
+
 def coarsens(coarse: Query, fine: Query) -> bool:
-    """Whether each cell of `fine` lies in one cell of `coarse`."""
-    of = np.full(fine.cells + 1, -2, np.int64)
-    of[fine.cell_of] = coarse.cell_of
-    return bool((of[fine.cell_of] == coarse.cell_of).all())
+    """Whether each cell of `fine` lies in one cell of `coarse`; both count everyone."""
+    finer = {factor.axis: factor.group for factor in fine.factors}
+    for factor in coarse.factors:
+        within = finer.get(factor.axis, np.zeros_like(factor.group))
+        pairs = np.unique(np.stack([within, factor.group]), axis=1)
+        if pairs.shape[1] != len(np.unique(within)):
+            return False
+    return True

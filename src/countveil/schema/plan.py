@@ -29,6 +29,7 @@ from countveil.schema.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.schema.public_facts import (
     Constraint,
     Invariant,
+    StructuralZeros,
     beside_plan,
     read_constraints,
     read_invariants,
@@ -40,6 +41,8 @@ from countveil.schema.workload import Neighbors, Schema
 GEOGRAPHY = "geography.parquet"
 CONSTRAINTS = "constraints"
 LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
+MOST_QUERIES = 10_000
+MOST_CELLS_OF_QUERIES = 2_000_000_000  # queries times cells: 40 of the largest histogram
 _TAKEN = ("geocode", "estimate", "standard_error", "lower", "upper")  # columns of estimates
 
 _PUBLIC_RECORD_KEYS = (
@@ -67,7 +70,7 @@ class Plan:
     allocations: tuple[Allocation, ...]
     invariants: tuple[Invariant, ...]
     constraints: tuple[Constraint, ...]
-    possible: NDArray[np.bool_]
+    structural_zeros: StructuralZeros
     method: Literal["none", "top-down", "congenial"]
     one_table: OneTable | None
     passes: Mapping[str, Passes]
@@ -109,6 +112,11 @@ class Plan:
                 f"with --lens public tells what it guarantees"
             )
         return total([allocation.cost for allocation in self.allocations])
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Which cells of the full histogram may hold people."""
+        return self.structural_zeros.possible
 
     @property
     def chosen_from_records(self) -> bool:
@@ -274,10 +282,10 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
     allocations: tuple[Allocation, ...] = ()
     if one_table is None:
         allocations = allocate(checked, schema, levels, cost, neighbors, rows)
-    possible = read_structural_zeros(checked, schema)
-    if checked.postprocess.method == "top-down" and possible.sum() > LARGEST_TOP_DOWN:
+    zeros = read_structural_zeros(checked, schema)
+    if checked.postprocess.method == "top-down" and zeros.cells_left > LARGEST_TOP_DOWN:
         raise PlanError(
-            f"postprocess.method: top-down solves {possible.sum():,} cells at once, and "
+            f"postprocess.method: top-down solves {zeros.cells_left:,} cells at once, and "
             f"{LARGEST_TOP_DOWN:,} is the limit; drop attributes, declare structural zeros, or "
             f'choose "none"'
         )
@@ -297,7 +305,7 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         if amount is not None and exact(amount) <= 0:
             raise PlanError(f"ledger.{key}: {amount} is not allowed; it must be above 0")
     path = checked.geography.path
-    return Plan(
+    plan = Plan(
         name=name,
         folder=folder,
         document=document,
@@ -309,7 +317,7 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         allocations=allocations,
         invariants=invariants,
         constraints=read_constraints(checked, schema, levels, folder),
-        possible=possible,
+        structural_zeros=zeros,
         method=checked.postprocess.method,
         one_table=one_table,
         passes=read_passes(checked, schema, levels),
@@ -323,6 +331,25 @@ def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile)
         intruder=section,
         ledger_path=folder / checked.ledger.path,
     )
+    _refuse_many_queries(plan)
+    return plan
+
+
+def _refuse_many_queries(plan: Plan) -> None:
+    """Refuse a plan whose queries take too long to go through, as each of them sees every cell."""
+    named, cells = plan.schema.queries_named, plan.schema.cells
+    if named > MOST_QUERIES or len(plan.allocations) > MOST_QUERIES:
+        raise PlanError(
+            f"budget.queries: the plan names {named:,} queries and measures "
+            f"{len(plan.allocations):,} over all levels; the limit is {MOST_QUERIES:,} of each: drop "
+            f"some"
+        )
+    if named * cells > MOST_CELLS_OF_QUERIES:
+        raise PlanError(
+            f"budget.queries: the plan names {named:,} queries of a histogram of {cells:,} cells, "
+            f"{named * cells:,} together; the limit is {MOST_CELLS_OF_QUERIES:,}: drop queries, or "
+            f"merge categories"
+        )
 
 
 def _rows_per_person(checked: PlanFile, schema: Schema) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import tomllib
 from fractions import Fraction
 from importlib import resources
@@ -17,6 +18,11 @@ from countveil.schema.plan_nesting import refuse_deep_nesting
 
 PRESETS = ("pl94-2020", "pl94-2020-housing", "census-1940")
 _LARGEST_FILE = 5_000_000
+MOST_VALUES = 500_000  # of a whole plan: its categories, members of groups, shares and names
+_DEEPEST = 16
+_MOST_SHOWN = 20  # mistakes in one message
+_SHORT = reprlib.Repr()  # of what came, however long it is
+_SHORT.maxstring = _SHORT.maxother = 60
 
 
 def _fraction(value: Any) -> Fraction:
@@ -34,7 +40,7 @@ ExactNumber = Annotated[
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Sql = Annotated[str, Field(min_length=1, max_length=100_000)]
-Shares = dict[str, ExactNumber]
+Shares = Annotated[dict[str, ExactNumber], Field(max_length=10_000)]
 
 
 class _Section(BaseModel):
@@ -167,6 +173,7 @@ class LevelPassesSection(_Section):
 
     passes: list[str] = Field(
         default_factory=list,
+        max_length=1000,
         description="Queries estimated, rounded and then held, before all the rest; each nests in "
         "the next.",
     )
@@ -195,6 +202,7 @@ class PostprocessSection(_Section):
     )
     tables: list[str] = Field(
         default_factory=list,
+        max_length=1000,
         description="Tables to write: queries, and P1 to P5 or H1 where the schema has them.",
     )
     confidence: Annotated[float, Field(ge=0, le=1 - 1e-9)] = Field(
@@ -246,7 +254,9 @@ class CongenialSection(_Section):
 class IntruderSection(_Section):
     """Whom the plan is judged against."""
 
-    priors: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.5, 0.2, 0.1, 0.02], min_length=1)
+    priors: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        [0.5, 0.2, 0.1, 0.02], min_length=1, max_length=100
+    )
     limit: Annotated[float, Field(gt=1)] | None = Field(
         None, description="Exit status 1 when the plan's marginal risk passes it."
     )
@@ -277,11 +287,11 @@ class PlanFile(_Section):
     records: RecordsSection | None = None
     geography: GeographySection
     attributes: dict[str, list[str]]
-    recodes: dict[str, RecodeSection] = Field(default_factory=dict)
+    recodes: dict[str, RecodeSection] = Field(default_factory=dict, max_length=10_000)
     budget: BudgetSection
-    invariants: list[InvariantSection] = Field(default_factory=list)
-    constraints: list[ConstraintSection] = Field(default_factory=list)
-    structural_zeros: list[StructuralZeroSection] = Field(default_factory=list)
+    invariants: list[InvariantSection] = Field(default_factory=list, max_length=1000)
+    constraints: list[ConstraintSection] = Field(default_factory=list, max_length=1000)
+    structural_zeros: list[StructuralZeroSection] = Field(default_factory=list, max_length=1000)
     postprocess: PostprocessSection = PostprocessSection()
     congenial: CongenialSection | None = None
     intruder: IntruderSection = IntruderSection()
@@ -318,10 +328,35 @@ def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
 
 def check(document: dict[str, Any], name: str = "plan") -> PlanFile:
     """Check a document that was laid over its preset."""
+    _refuse_bulk(document, name)
     try:
         return PlanFile.model_validate(document)
     except ValidationError as error:
-        raise PlanError("\n".join(_explain(item, name) for item in error.errors())) from error
+        lines = [_explain(item, name) for item in error.errors()[:_MOST_SHOWN]]
+        if error.error_count() > _MOST_SHOWN:
+            lines.append(f"{name}: and {error.error_count() - _MOST_SHOWN:,} more mistakes")
+        raise PlanError("\n".join(lines)) from error
+
+
+def _refuse_bulk(document: dict[str, Any], name: str) -> None:
+    """Refuse a document of more values, or deeper, than any plan: checking it takes memory for each."""
+    layer: list[Any] = [document]
+    values = 0
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict | list):
+                values += len(item)
+                if values > MOST_VALUES:
+                    raise PlanError(
+                        f"{name}: has more than {MOST_VALUES:,} values, the limit of a plan; merge "
+                        f"categories, or drop recodes and queries"
+                    )
+                below.extend(item.values() if isinstance(item, dict) else item)
+        layer = below
+        if not layer:
+            return
+    raise PlanError(f"{name}: nests more than {_DEEPEST} deep; a plan has tables three deep")
 
 
 def json_schema() -> dict[str, Any]:
@@ -380,20 +415,19 @@ def _keep_levels(preset: dict[str, Any], geography: Any) -> None:
 
 def _explain(error: Any, name: str) -> str:
     """Say where, what came, and what is allowed."""
-    where = ".".join(str(part) for part in error["loc"])
-    came, kind = error["input"], error["type"]
+    where = ".".join(str(part)[:100] for part in error["loc"])
+    came, kind = _SHORT.repr(error["input"]), error["type"]
     if kind == "extra_forbidden":
         parent, key = error["loc"][:-1], error["loc"][-1]
         allowed = listed(_keys_at(parent), most=20)
-        return f"{name}: {where}: no key {key!r} here; choose from {allowed}"
+        return f"{name}: {where}: no key {_SHORT.repr(key)} here; choose from {allowed}"
     if kind == "missing":
         return f"{name}: {where}: is needed and not there"
     if kind == "value_error":
         return f"{name}: {where}: {error['ctx']['error']}"
     if kind == "literal_error":
-        return f"{name}: {where}: {came!r} is not known; choose from {error['ctx']['expected']}"
-    shown = repr(came)
-    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        return f"{name}: {where}: {came} is not known; choose from {error['ctx']['expected']}"
+    shown = came if len(came) <= 60 else came[:57] + "…"
     rule = (
         error["msg"]
         .replace("Input should", "it should")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,7 @@ from countveil.schema.attributes import listed
 from countveil.schema.plan_file import PlanFile
 from countveil.schema.workload import Neighbors, Query, Schema
 
+MOST_ZEROS = 200_000_000  # cells that structural zeros name, one after another
 BOUNDS = ("at_least", "at_most", "exactly")
 
 
@@ -37,11 +41,42 @@ class Constraint:
     reason: str
 
 
+@dataclass(frozen=True)
+class StructuralZeros:
+    """Blocks of cells of the full histogram where nobody can be.
+
+    A block has the numbers of its categories along each axis, None where it has all of them.
+    """
+
+    shape: tuple[int, ...]
+    blocks: tuple[tuple[tuple[int, ...] | None, ...], ...]
+
+    @cached_property
+    def possible(self) -> NDArray[np.bool_]:
+        """Which cells of the full histogram may hold people."""
+        possible = np.ones(self.shape, bool)
+        for block in self.blocks:
+            index: list[Any] = [slice(None)] * len(block)  # of whole axes, which is faster
+            chosen = {axis: numbers for axis, numbers in enumerate(block) if numbers is not None}
+            for axis, numbers in zip(chosen, np.ix_(*chosen.values()), strict=True):
+                index[axis] = numbers
+            possible[tuple(index)] = False
+        flat = possible.reshape(-1)
+        flat.setflags(write=False)
+        return flat
+
+    @property
+    def cells_left(self) -> int:
+        """How many cells may hold people."""
+        return int(self.possible.sum()) if self.blocks else math.prod(self.shape)
+
+
 def read_invariants(
     checked: PlanFile, schema: Schema, levels: tuple[str, ...], neighbors: Neighbors
 ) -> tuple[Invariant, ...]:
     """Resolve the invariants of a plan."""
     invariants: list[Invariant] = []
+    taken: set[tuple[str, str]] = set()
     for number, item in enumerate(checked.invariants):
         where = f"invariants.{number}"
         if item.level not in levels:
@@ -54,8 +89,9 @@ def read_invariants(
                 f'and the guarantee would be empty: choose neighbors = "change-one", or drop the '
                 f"invariant"
             )
-        if any(other.level == item.level and other.query is query for other in invariants):
+        if (item.level, query.name) in taken:
             raise PlanError(f"{where}: {item.query} of {item.level} is listed twice; list it once")
+        taken.add((item.level, query.name))
         invariants.append(Invariant(item.level, query, item.reason))
     return tuple(invariants)
 
@@ -104,30 +140,41 @@ def beside_plan(folder: Path, name: str, where: str) -> Path:
     return path
 
 
-def read_structural_zeros(checked: PlanFile, schema: Schema) -> NDArray[np.bool_]:
-    """Return which cells of the full histogram may hold people."""
-    possible = np.ones(schema.shape, bool)
-    known = {item.name: item.categories for item in schema.attributes}
+def read_structural_zeros(checked: PlanFile, schema: Schema) -> StructuralZeros:
+    """Resolve the structural zeros of a plan; refuse more than can be marked in a moment."""
+    known = {
+        item.name: {category: number for number, category in enumerate(item.categories)}
+        for item in schema.attributes
+    }
+    blocks: list[tuple[tuple[int, ...] | None, ...]] = []
+    named = 0
     for number, zero in enumerate(checked.structural_zeros):
         where = f"structural_zeros.{number}.cells"
         if not zero.cells:
             raise PlanError(f"{where}: names no attribute; name categories of one or more")
-        chosen = []
-        for attribute in schema.attributes:
-            categories = zero.cells.get(attribute.name, attribute.categories)
-            for category in categories:
-                if category not in attribute.categories:
-                    raise PlanError(
-                        f"{where}.{attribute.name}: no category {category!r}; choose from "
-                        f"{listed(attribute.categories)}"
-                    )
-            chosen.append([attribute.categories.index(category) for category in categories])
-        for name in zero.cells:
+        for name, categories in zero.cells.items():
             if name not in known:
                 raise PlanError(f"{where}.{name}: no such attribute; choose from {listed(known)}")
-        possible[np.ix_(*chosen)] = False
-    if not possible.any():
+            unknown = next((item for item in categories if item not in known[name]), None)
+            if unknown is not None:
+                raise PlanError(
+                    f"{where}.{name}: no category {unknown!r}; choose from {listed(known[name])}"
+                )
+        block = tuple(
+            tuple(sorted({numbers[category] for category in zero.cells[name]}))
+            if name in zero.cells
+            else None
+            for name, numbers in known.items()
+        )
+        sizes = zip(schema.shape, block, strict=True)
+        named += math.prod(size if some is None else len(some) for size, some in sizes)
+        if named > MOST_ZEROS:
+            raise PlanError(
+                f"{where}: structural zeros name more than {MOST_ZEROS:,} cells together, counting "
+                f"each as often as it is named; merge them, or drop attributes"
+            )
+        blocks.append(block)
+    zeros = StructuralZeros(schema.shape, tuple(blocks))
+    if not zeros.cells_left:
         raise PlanError("structural_zeros: no cell is left; take some of them out")
-    flat = possible.reshape(-1)
-    flat.setflags(write=False)
-    return flat
+    return zeros

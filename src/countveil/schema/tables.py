@@ -15,6 +15,8 @@ from countveil.schema.plan_file import PlanFile
 from countveil.schema.workload import TOTAL, Query, Schema
 
 MOST_LINES = 10_000
+MOST_LINES_TOGETHER = 100_000
+_MOST_TEXT = 10_000_000  # characters of the labels of a table
 
 Kept = Mapping[str, tuple[str, ...]]  # per attribute, the categories that a line counts
 _Line = tuple[int, str, Kept]  # indent, label, who is counted
@@ -177,14 +179,25 @@ _OFFICIAL = {
 
 def read_tables(checked: PlanFile, schema: Schema) -> tuple[Table, ...]:
     """Resolve the tables of a plan."""
-    try:
-        tables = tuple(table_named(schema, name) for name in checked.postprocess.tables)
-    except PlanError as error:
-        raise PlanError(f"postprocess.tables: {error}") from error
+    tables: list[Table] = []
+    lines = text = 0
+    for name in checked.postprocess.tables:
+        try:
+            tables.append(table_named(schema, name))
+        except PlanError as error:
+            raise PlanError(f"postprocess.tables: {error}") from error
+        lines += len(tables[-1].variables)
+        text += sum(len(item.label) for item in tables[-1].variables)
+        if lines > MOST_LINES_TOGETHER or text > 5 * _MOST_TEXT:
+            raise PlanError(
+                f"postprocess.tables: together they have more than {MOST_LINES_TOGETHER:,} columns, or "
+                f"labels of more than {5 * _MOST_TEXT:,} characters, the limits; drop some: the "
+                f"estimates hold every cell"
+            )
     for name, times in Counter(table.name for table in tables).items():
         if times > 1:
             raise PlanError(f"postprocess.tables: {name!r} is listed {times} times; list it once")
-    return tables
+    return tuple(tables)
 
 
 def table_named(schema: Schema, name: str) -> Table:
@@ -233,6 +246,12 @@ def _of_query(query: Query) -> Table:
         raise PlanError(
             f"query {query.name!r} has {query.cells:,} cells, and a table at most {MOST_LINES:,} "
             f"columns; name a smaller one: the estimates hold every cell"
+        )
+    longest = sum(max(map(len, categories)) for _, categories in query.labels)
+    if query.cells * longest > _MOST_TEXT:
+        raise PlanError(
+            f"query {query.name!r} has {query.cells:,} cells with labels of up to {longest:,} "
+            f"characters, and {_MOST_TEXT:,} together are the limit; shorten its categories"
         )
     stem = query.name.replace("*", "_")
     width = max(4, len(str(query.cells)))

@@ -15,6 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from countveil.errors import InputError
+from countveil.schema.parquet_footer import (
+    DELTA_BYTE_ARRAY,
+    ColumnChunk,
+    RowGroup,
+    read_footer,
+)
+
+Footer = tuple[RowGroup, ...]
 
 MOST_ROWS = 50_000_000
 MOST_BYTES = 1 << 30  # of one column
@@ -40,13 +48,13 @@ def refuse_bomb(
     path: Path, columns: Collection[str], what: str, error: type[InputError] = InputError
 ) -> None:
     """Refuse a small file that unpacks to more than any file of its kind has; `what` says that."""
-    layout, facts = pq.read_schema(path), pq.read_metadata(path)
+    layout, facts, footer = pq.read_schema(path), pq.read_metadata(path), read_footer(path)
     for column in columns:
-        unfit = _unfit(layout, facts, column)
+        unfit = _unfit(layout, facts, footer, column)
         if unfit is not None:
             raise error(f"{path}: column {column!r} {unfit}")
         try:
-            _refuse_metadata(facts, column)
+            _refuse_metadata(facts.num_rows, footer, column)
             if _is_text(layout.field(column).type):
                 _refuse_values(path, facts, column)
         except _TooMuch as found:
@@ -61,7 +69,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(of(plain) for of in _TEXTS)
 
 
-def _unfit(layout: pa.Schema, facts: pq.FileMetaData, column: str) -> str | None:
+def _unfit(layout: pa.Schema, facts: pq.FileMetaData, footer: Footer, column: str) -> str | None:
     """Say what is wrong with a column that holds anything but single texts or numbers."""
     if layout.names.count(column) != 1:
         return "is there more than once; keep one"
@@ -71,7 +79,7 @@ def _unfit(layout: pa.Schema, facts: pq.FileMetaData, column: str) -> str | None
     number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     if len(single) != 1 or not (number or _is_text(kind)):
         return f"holds {kind}, and each row needs a single text or number; store the column so"
-    if any("DELTA_BYTE_ARRAY" in part.encodings for part in _parts(facts, column)):
+    if any(DELTA_BYTE_ARRAY in part.encodings for part in _parts(footer, column)):
         # Each value may share all of the one before it, however long that is.
         return (
             "is in the encoding DELTA_BYTE_ARRAY, which does not say how much it unpacks to; write it "
@@ -80,17 +88,17 @@ def _unfit(layout: pa.Schema, facts: pq.FileMetaData, column: str) -> str | None
     return None
 
 
-def _refuse_metadata(facts: pq.FileMetaData, column: str) -> None:
+def _refuse_metadata(rows: int, footer: Footer, column: str) -> None:
     """Refuse what the file says of itself, without reading a value."""
-    parts = _parts(facts, column)
-    rows = max(facts.num_rows, sum(part.num_values for part in parts))
-    size = sum(part.total_uncompressed_size for part in parts)
+    parts = _parts(footer, column)
+    rows = max(rows, sum(part.values for part in parts))
+    size = sum(part.unpacked for part in parts)
     if rows > MOST_ROWS or size > MOST_BYTES:
         raise _TooMuch(f"{rows:,} rows and {size:,} bytes")
     for part in parts:
-        together = part.total_uncompressed_size
-        if together > min(_MOST_TOGETHER, _SLACK + part.num_values * _LONGEST):
-            raise _TooMuch(f"{together:,} bytes in {part.num_values:,} rows at once")
+        together = part.unpacked
+        if together > min(_MOST_TOGETHER, _SLACK + part.values * _LONGEST):
+            raise _TooMuch(f"{together:,} bytes in {part.values:,} rows at once")
 
 
 def _refuse_values(path: Path, facts: pq.FileMetaData, column: str) -> None:
@@ -129,10 +137,5 @@ def _longest(lengths: pa.Array) -> int:
     return longest
 
 
-def _parts(facts: pq.FileMetaData, column: str) -> list[pq.ColumnChunkMetaData]:
-    return [
-        part
-        for group in range(facts.num_row_groups)
-        for part in map(facts.row_group(group).column, range(facts.num_columns))
-        if part.path_in_schema == column
-    ]
+def _parts(footer: Footer, column: str) -> list[ColumnChunk]:
+    return [part for group in footer for part in group.columns if part.path == column]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.errors import PlanError
-from countveil.numerics import IntArray
+from countveil.numerics import Array, IntArray
 from countveil.privacy.costs import Sensitivity
 from countveil.schema.attributes import Attribute, Recode, listed
 
@@ -21,18 +22,37 @@ Neighbors = Literal["change-one", "add-remove"]
 LARGEST_HISTOGRAM = 50_000_000
 MOST_ATTRIBUTES = 32
 TOTAL = "TOTAL"
+_SMALL = 5_000  # cells of a histogram whose maps are kept: looking up is faster than dividing
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Factor:
+    """One attribute as a query sees it: `group[k]` is the group of category k, -1 where omitted.
+
+    Categories of the attribute are `stride` cells apart in the full histogram.
+    """
+
+    axis: int
+    stride: int
+    group: IntArray
+
+    @property
+    def complete(self) -> bool:
+        """Whether every category is in a group."""
+        return bool((self.group >= 0).all())
+
+
+@dataclass(frozen=True, eq=False)
 class Query:
     """One table: the counts of the named attributes or recodes, for every unit of a level.
 
-    `cell_of` maps each cell of the full histogram to a cell of the query, -1 where omitted.
+    `shape` is that of the full histogram, and `factors` go with `labels`.
     """
 
     name: str
     labels: tuple[tuple[str, tuple[str, ...]], ...]
-    cell_of: IntArray
+    shape: tuple[int, ...]
+    factors: tuple[Factor, ...]
 
     @property
     def cells(self) -> int:
@@ -42,11 +62,67 @@ class Query:
     @property
     def complete(self) -> bool:
         """Whether everyone is counted somewhere in it."""
-        return bool((self.cell_of >= 0).all())
+        return all(factor.complete for factor in self.factors)
+
+    @property
+    def cell_of(self) -> IntArray:
+        """The cell of the query for each cell of the full histogram, -1 where omitted.
+
+        It is as long as the histogram; `cells_at` answers for some cells without making it.
+        """
+        return self._every if self._small else self._computed(np.arange(math.prod(self.shape)))
+
+    def cells_at(self, cells: Array | int) -> IntArray:
+        """Return the cell of the query for some cells of the full histogram, -1 where omitted."""
+        if self._small:
+            return np.asarray(self._every[cells])
+        return self._computed(np.asarray(cells, np.int64))
+
+    @property
+    def _small(self) -> bool:
+        return math.prod(self.shape) <= _SMALL
+
+    @cached_property
+    def _every(self) -> IntArray:
+        every = self._computed(np.arange(math.prod(self.shape)))
+        every.setflags(write=False)
+        return every
+
+    def _computed(self, cells: IntArray) -> IntArray:
+        result = np.zeros(cells.shape, np.int64)
+        omitted = np.zeros(cells.shape, bool)
+        for factor, (_, categories) in zip(self.factors, self.labels, strict=True):
+            number = factor.group[cells // factor.stride % len(factor.group)]
+            result = result * len(categories) + number
+            if not factor.complete:
+                omitted |= number < 0
+        return np.where(omitted, -1, result)
+
+    @property
+    def largest_cell(self) -> int:
+        """How many cells of the full histogram its largest cell sums; 1 where it counts nobody."""
+        sizes = {factor.axis: _largest_group(factor.group) for factor in self.factors}
+        return max(math.prod(sizes.get(axis, size) for axis, size in enumerate(self.shape)), 1)
+
+    def tells(self, axis: int) -> bool:
+        """Whether it tells categories of an attribute apart."""
+        return all(
+            (factor.group >= 0).any() for factor in self.factors if factor.axis != axis
+        ) and any(
+            factor.axis == axis and len(np.unique(factor.group)) > 1 for factor in self.factors
+        )
 
     def cell_labels(self) -> list[tuple[str, ...]]:
         """Return the categories of each cell, in order."""
         return list(product(*(categories for _, categories in self.labels)))
+
+    def labels_of(self, cell: int) -> tuple[str, ...]:
+        """Return the categories of one cell."""
+        found = []
+        for _, categories in reversed(self.labels):
+            cell, number = divmod(cell, len(categories))
+            found.append(categories[number])
+        return tuple(reversed(found))
 
     def sensitivity(
         self, neighbors: Neighbors, rows: int = 1, units: int | None = None
@@ -74,19 +150,11 @@ class Schema:
     recodes: tuple[Recode, ...] = ()
 
     def __post_init__(self) -> None:
-        names = self._names()
-        for name in names:
-            if names.count(name) > 1:
+        for name, times in Counter(self._names()).items():
+            if times > 1:
                 raise PlanError(
                     f"recodes.{name}: the name is taken by an attribute; choose another"
                 )
-        known = [attribute.name for attribute in self.attributes]
-        for recode in self.recodes:
-            if recode.of not in known:
-                raise PlanError(
-                    f"recodes.{recode.name}.of: no attribute {recode.of!r}; choose from {listed(known)}"
-                )
-            recode.group_of(self._attribute(recode.of))
         if len(self.attributes) > MOST_ATTRIBUTES:
             raise PlanError(f"attributes: more than {MOST_ATTRIBUTES}; merge some of them")
         if self.cells > LARGEST_HISTOGRAM:
@@ -94,6 +162,13 @@ class Schema:
                 f"attributes: their cross-classification has {self.cells:,} cells, above the limit of "
                 f"{LARGEST_HISTOGRAM:,}; drop attributes or merge categories"
             )
+        known = [attribute.name for attribute in self.attributes]
+        for recode in self.recodes:
+            if recode.of not in known:
+                raise PlanError(
+                    f"recodes.{recode.name}.of: no attribute {recode.of!r}; choose from {listed(known)}"
+                )
+            recode.group_of(self.attributes[known.index(recode.of)])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,6 +184,11 @@ class Schema:
     def _queries(self) -> dict[str, Query]:
         return {}
 
+    @property
+    def queries_named(self) -> int:
+        """How many different queries were asked for so far."""
+        return len(self._queries)
+
     def query(self, name: str) -> Query:
         """Return the query `name`: TOTAL, or names of attributes and recodes joined by `*`."""
         if name not in self._queries:
@@ -116,45 +196,45 @@ class Schema:
         return self._queries[name]
 
     def _build(self, name: str) -> Query:
-        factors = [] if name == TOTAL else [part.strip() for part in name.split("*")]
-        grid = np.indices(self.shape, dtype=np.int32, sparse=True)
-        cell = np.zeros(self.shape, np.int64)
-        omitted = np.zeros(self.shape, bool)
+        factors: dict[str, Factor] = {}
         labels: list[tuple[str, tuple[str, ...]]] = []
-        used: dict[str, str] = {}
-        for factor in factors:
-            attribute, categories, group = self._factor(factor, name)
-            if attribute in used:
+        used: dict[int, str] = {}
+        for part in [] if name == TOTAL else name.split("*"):
+            word = part.strip()
+            if word not in self._factors:
                 raise PlanError(
-                    f"query {name!r}: {factor} and {used[attribute]} are both views of {attribute}; "
-                    f"name each attribute once"
+                    f"query {name!r}: no attribute or recode {word!r}; choose from TOTAL, "
+                    f"{listed(self._names())}"
                 )
-            used[attribute] = factor
-            axis = [item.name for item in self.attributes].index(attribute)
-            number = np.asarray(group)[grid[axis]]
-            cell = cell * len(categories) + number
-            omitted |= number < 0
-            labels.append((factor, categories))
-        cell[omitted] = -1
-        flat = cell.reshape(-1)
-        flat.setflags(write=False)
-        return Query(name, tuple(labels), flat)
+            factor, categories = self._factors[word]
+            if factor.axis in used:
+                raise PlanError(
+                    f"query {name!r}: {word} and {used[factor.axis]} are both views of "
+                    f"{self.attributes[factor.axis].name}; name each attribute once"
+                )
+            used[factor.axis] = word
+            factors[word] = factor
+            labels.append((word, categories))
+        return Query(name, tuple(labels), self.shape, tuple(factors.values()))
 
-    def _factor(self, factor: str, query: str) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
-        for attribute in self.attributes:
-            if attribute.name == factor:
-                return factor, attribute.categories, tuple(range(len(attribute.categories)))
+    @cached_property
+    def _factors(self) -> dict[str, tuple[Factor, tuple[str, ...]]]:
+        """How a query sees each attribute and each recode, with the labels of its groups."""
+        found = {}
+        for axis, attribute in enumerate(self.attributes):
+            size = len(attribute.categories)
+            stride = math.prod(self.shape[axis + 1 :])
+            found[attribute.name] = (Factor(axis, stride, np.arange(size)), attribute.categories)
         for recode in self.recodes:
-            if recode.name == factor:
-                labels = tuple(label for label, _ in recode.groups)
-                return recode.of, labels, recode.group_of(self._attribute(recode.of))
-        raise PlanError(
-            f"query {query!r}: no attribute or recode {factor!r}; choose from TOTAL, "
-            f"{listed(self._names())}"
-        )
+            base, _ = found[recode.of]
+            group = np.array(recode.group_of(self.attributes[base.axis]), np.int64)
+            labels = tuple(label for label, _ in recode.groups)
+            found[recode.name] = (Factor(base.axis, base.stride, group), labels)
+        return found
 
     def _names(self) -> list[str]:
         return [item.name for item in self.attributes] + [item.name for item in self.recodes]
 
-    def _attribute(self, name: str) -> Attribute:
-        return next(attribute for attribute in self.attributes if attribute.name == name)
+
+def _largest_group(group: IntArray) -> int:
+    return int(np.bincount(group[group >= 0]).max(initial=0))

@@ -47,5 +47,5 @@ def sweep() -> None:
             with (folder / _LOCK).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
-        except (FileNotFoundError, BlockingIOError):  # just made, just gone, or in use
+        except OSError:  # just made, just gone, in use, or something else by that name
             continue

@@ -15,6 +15,7 @@ from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 from countveil.numerics import Array
 
 _TAIL = 40.0
+_MOST_POINTS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ def bias(
     found = whole_residuals(residuals)
     truth = geometric(found).value
     law = DiscreteLaplace(Fraction(1 / truth))
+    if _TAIL / truth > _MOST_POINTS:
+        raise InputError(
+            f"residuals: noise of their size takes more than {_MOST_POINTS:,} numbers, which is the "
+            f"limit; check the columns of exact and released counts"
+        )
     reach = int(np.ceil(_TAIL / truth)) + 1
     k = np.arange(-reach, reach + 1)
     p = np.exp(law.log_pmf(k))

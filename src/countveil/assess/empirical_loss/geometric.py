@@ -9,7 +9,10 @@ from scipy.special import ndtri
 
 from countveil.assess.empirical_loss.residuals import Residuals, whole_residuals
 from countveil.assess.empirical_loss.tail_ratio import checked_confidence
+from countveil.errors import InputError
 from countveil.numerics import Array
+
+_LARGEST_MEAN = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,11 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
     found = whole_residuals(residuals)
     z = float(ndtri((1 + checked_confidence(confidence)) / 2))
     mean = float(abs(found.values) @ found.counts) / found.total
+    if not 0 < mean < _LARGEST_MEAN:
+        raise InputError(
+            f"residuals: their mean distance from 0 is {mean:g}; geometric noise has one above 0 and "
+            f"below {_LARGEST_MEAN:g}: check the columns of exact and released counts"
+        )
     a = mean / (math.sqrt(1 + mean * mean) + 1)
     epsilon = -math.log(a)
     variance = 2 * a / (1 - a) ** 2 - (2 * a / (1 - a * a)) ** 2

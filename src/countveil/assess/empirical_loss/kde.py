@@ -27,7 +27,7 @@ _UNDERFLOW = 38.6  # bandwidths after which a kernel is 0 in a double
 _SHORT = 4_000  # points of a kernel that is summed rather than transformed
 _PRECISE = 1e-9  # of the largest density: below it a transform has too few digits
 _BINS = 200  # of a bandwidth, where residuals are binned
-_MOST_POINTS = 1 << 25
+_MOST_POINTS = 1 << 23
 _AT_ONCE = 4_000_000
 
 
