@@ -303,8 +303,8 @@ GARBLED = [
     ("UPDATE identity SET value = x'ff' WHERE name = 'unit'", "identity"),
     ("DELETE FROM identity WHERE name = 'total'", "identity"),
     ("DELETE FROM identity WHERE name = 'period'", "identity"),
-    ("ALTER TABLE charges RENAME COLUMN amount TO other", "not usable as a ledger"),
-    ("DROP TABLE identity", "not usable as a ledger"),
+    ("ALTER TABLE charges RENAME COLUMN amount TO other", "is not a ledger"),
+    ("DROP TABLE identity", "is not a ledger"),
 ]
 
 
