@@ -384,6 +384,7 @@ GARBLED = [
     ("versions", {"countveil": 1}),
     ("estimates", {"certificate": [{"level": "area"}]}),
     ("estimates", []),
+    ("estimates", None),
     ("cost", None),
     ("rows_per_person", "1"),
 ]

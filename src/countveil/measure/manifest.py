@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
@@ -178,6 +178,13 @@ class _Manifest(_Stated):
     guarantee: dict[str, Any] | None = None
     table: _Table | None = None
     estimates: _Estimates | None = None
+
+    @field_validator("estimates")
+    @classmethod
+    def _there_or_not(cls, value: _Estimates | None) -> _Estimates | None:
+        if value is None:
+            raise ValueError("it may be missing, and not null")
+        return value
 
 
 def read(folder: str | Path) -> dict[str, Any]:

@@ -51,6 +51,12 @@ def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> i
         queries = [item.query for item in plan.invariants if item.level == level]
         if not queries:
             continue
+        about = [item for item in sums if level in (item.coarse.level, item.fine.level)]
+        above = {
+            item.coarse.level: geography.ancestors(level, item.coarse.level)
+            for item in about
+            if item.fine.level == level
+        }
         start = 0
         for parts in _groups(folder, level, queries, geography):
             stop = start + len(next(iter(parts.values())))
@@ -58,8 +64,9 @@ def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> i
                 values += part.size
                 if part.min(initial=0) < 0:
                     _fail(level, f"{name} has a count below 0")
-            for item in sums:
-                _compare(item, level, parts, start, stop, geography)
+            for item in about:
+                holders = above.get(item.coarse.level)
+                _compare(item, level, parts, start, stop, holders)
             start = stop
     return values
 
@@ -98,7 +105,7 @@ def _sum(coarse: Invariant, fine: Invariant, geography: Geography) -> _Sum:
 
 
 def _compare(
-    item: _Sum, level: str, parts: _Values, start: int, stop: int, geography: Geography
+    item: _Sum, level: str, parts: _Values, start: int, stop: int, holders: IntArray | None
 ) -> None:
     """Add up the units of a level, or compare their sums, if the two are about that level."""
     coarse, fine = item.coarse, item.fine
@@ -107,10 +114,10 @@ def _compare(
         part = parts[fine.query.name].astype(np.int64)
         cells = np.zeros((stop - start, coarse.query.cells), np.int64)
         np.add.at(cells.T, item.cell, part.T)
-        if item.together is None:
+        if item.together is None or holders is None:
             together = cells
         else:
-            np.add.at(item.together, geography.ancestors(level, coarse.level)[start:stop], cells)
+            np.add.at(item.together, holders[start:stop], cells)
     elif coarse.level == level and item.together is not None:
         together = item.together[start:stop]
     if together is not None and not np.array_equal(together, parts[coarse.query.name]):

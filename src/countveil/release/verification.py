@@ -24,6 +24,7 @@ from countveil.postprocess.publication import FOLDER as ESTIMATES
 from countveil.postprocess.publication import (
     estimated_levels,
     names_of_estimates,
+    read_estimates,
     refuse_impossible_errors,
 )
 from countveil.privacy.beside_public import BesidePublic
@@ -103,11 +104,13 @@ def _checks(
             yield _check_ledger(release, ledger, one_table.cost_of(release.guarantee))
         return
     yield _check_costs(release)
-    yield _check_layout(release)
+    geography = release.geography  # read once: of a nation it is large
+    yield _check_layout(release, geography)
     if release.plan.invariants:
-        yield _check_invariants(release)
+        values = refuse_other_invariants(release.folder, release.plan, geography)
+        yield f"{values:,} invariant counts cover the crosswalk's units and add up"
     if "estimates" in release.manifest or release.plan.method != "none":
-        yield from _check_estimates(release)
+        yield from _check_estimates(release, geography)
     if ledger is not None:
         yield _check_ledger(release, ledger, release.plan.cost)
 
@@ -227,22 +230,17 @@ def _refuse_otherwise_stated(release: Release, again: dict[str, Any]) -> None:
             _fail(release, f"{key} is not stated as the plan gives it")
 
 
-def _check_layout(release: Release) -> str:
-    """Check that the measurements are of every unit of the crosswalk, in its order, and laid out so."""
-    units = {item["level"]: item["units"] for item in release.manifest["levels"]}
-    geography = release.geography
+def _check_layout(release: Release, geography: Geography) -> str:
+    """Check that measurements cover the crosswalk's units, in its order and in the right layout."""
     values = 0
-    for level in release.plan.levels:
+    for level in release.plan.measured_levels:
         queries = [item.query for item in release.plan.at(level)]
-        if queries:
-            values += _check_level(release, level, queries, units[level], geography)
+        values += _check_level(release, level, queries, geography)
     return f"{values:,} measurements of the crosswalk's units lie in the noisy-measurement layout"
 
 
-def _check_level(
-    release: Release, level: str, queries: list[Query], units: int, geography: Geography
-) -> int:
-    name = f"{FOLDER}/{level}.parquet"
+def _check_level(release: Release, level: str, queries: list[Query], geography: Geography) -> int:
+    name, units = f"{FOLDER}/{level}.parquet", geography.units(level)
     with pq.ParquetFile(path_of(release.folder, level)) as file:
         if not file.schema_arrow.equals(LAYOUT):
             _fail(release, f"{name} has other columns than the measurement layout")
@@ -260,12 +258,7 @@ def _check_level(
     return values
 
 
-def _check_invariants(release: Release) -> str:
-    values = refuse_other_invariants(release.folder, release.plan, release.geography)
-    return f"{values:,} invariant counts cover the crosswalk's units and add up"
-
-
-def _check_estimates(release: Release) -> Iterator[str]:
+def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
     """Check that estimates add up, agree with what is public, were certified, and gave the tables."""
     plan = release.plan
     if plan.method != "none" and "estimates" not in release.manifest:
@@ -281,12 +274,11 @@ def _check_estimates(release: Release) -> Iterator[str]:
         item.within(limit) for item in certified.values()
     ):
         _fail(release, "the certificate of the estimates is not complete, or does not hold")
-    units = {item["level"]: item["units"] for item in release.manifest["levels"]}
     for level in estimated_levels(plan):
         name = f"{ESTIMATES}/{level}.parquet"
-        refuse_swollen(release.folder, name, units[level] * plan.schema.cells)
+        refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
         refuse_impossible_errors(release.folder / name, plan.schema, stated.get("errors"))
-    estimates = release.estimates
+    estimates = read_estimates(release.folder, plan, geography, release.certificate)
     if estimates.consistency_gap() != 0:
         _fail(release, "the estimates of some unit are not the sum of its parts")
     broken = broken_facts(estimates, release.measurements)
@@ -299,7 +291,8 @@ def _check_estimates(release: Release) -> Iterator[str]:
     if plan.tables or plan.microdata:
         for name in names_of_estimates(plan):
             if name.endswith(".parquet") and not name.startswith(ESTIMATES):
-                rows = sum(units.values()) if name != MICRODATA else estimates.people
+                units = sum(map(geography.units, estimates.levels))
+                rows = estimates.people if name == MICRODATA else units
                 refuse_swollen(release.folder, name, 8 * rows)
         refuse_other_tables(estimates, release.folder)
         files = len(names_of_estimates(plan)) - len(estimates.levels)
