@@ -506,7 +506,7 @@ def _run(words: tuple[str, ...], folder: Path, seconds: int | None) -> str | Non
 
 
 @cache
-def _command() -> click.Command:
+def _command() -> Any:
     """Return the command line, made once: making it takes longer than most commands."""
     return typer.main.get_command(application.app)
 

@@ -235,8 +235,13 @@ def _csv(data: bytes, rng: random.Random) -> bytes:
             row.append(rng.choice(ODD_TEXTS))
     text = io.StringIO()
     delimiter = rng.choice(",,,,,;\t|")
-    quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerows(rows)
+    every = rng.random() < 1 / 3
+    csv.writer(
+        text,
+        delimiter=delimiter,
+        lineterminator="\n",
+        quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL,
+    ).writerows(rows)
     encoding = rng.choice(["utf-8"] * 9 + ["utf-8-sig", "utf-16", "latin-1"])
     return text.getvalue().encode(encoding, "replace")
 
@@ -274,7 +279,7 @@ def _parquet(data: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.1:
         options["store_schema"] = False
     pq.write_table(table, sink, **options)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _changed_table(table: pa.Table, rng: random.Random) -> pa.Table:
@@ -365,7 +370,7 @@ def _change_database(connection: sqlite3.Connection, table: str, rng: random.Ran
     column = rng.choice(columns or ["gone"])
     way = rng.randrange(10)
     odd = _odd(rng)
-    value = odd if isinstance(odd, str | float | int | None) else json.dumps(odd)
+    value: object = odd if isinstance(odd, str | float | int | None) else json.dumps(odd)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         value = str(value)
     if rng.random() < 0.3:
