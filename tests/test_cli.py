@@ -29,7 +29,7 @@ def test_from_init_to_package(tmp_path):
     assert "measuring block" in ran.err, "progress goes to stderr"
     ran = run("verify", out, "--ledger", ledger, "--json")
     assert ran.status == 0
-    assert len(ran.document()["verified"]) == 5
+    assert len(ran.document()["verified"]) == 7
     ran = run("package", out)
     assert (ran.status, ran.out) == (0, f"{out}.zip\n")
 
