@@ -31,7 +31,7 @@ def test_from_init_to_package(tmp_path):
     assert "warning" not in ran.err
     ran = run("verify", out, "--ledger", ledger, "--json")
     assert ran.status == 0
-    assert len(ran.document()["verified"]) == 5
+    assert len(ran.document()["verified"]) == 7
     ran = run("package", out)
     assert (ran.status, ran.out) == (0, f"{out}.zip\n")
 

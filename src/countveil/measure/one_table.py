@@ -30,6 +30,7 @@ from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
 from countveil.schema.geography import Geography, write_crosswalk
 from countveil.schema.one_table import PREVIOUS, OneTable
+from countveil.schema.parquet_footer import UNREADABLE
 from countveil.schema.plan import GEOGRAPHY, Plan
 from countveil.tabulate.counts import Counts
 
@@ -232,7 +233,7 @@ def read_columns(folder: Path, wanted: OneTable) -> pa.Table:
     path = path_of(folder, wanted.level)
     try:
         table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
         ) from error

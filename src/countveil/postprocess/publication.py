@@ -23,6 +23,7 @@ from countveil.postprocess.error_columns import COLUMNS, Errors, without_errors
 from countveil.postprocess.estimates import Estimates
 from countveil.schema.attributes import Attribute, listed
 from countveil.schema.geography import Geography
+from countveil.schema.parquet_footer import UNREADABLE
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Schema
 
@@ -188,7 +189,7 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
                     )
                 last = int(key[-1])
                 yield unit, cell, count
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise VerificationError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
         ) from error

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from countveil.errors import InputError
 from countveil.postprocess import microdata, table_files
 from countveil.postprocess.estimates import Estimates
+from countveil.schema.parquet_footer import UNREADABLE
 from countveil.schema.tables import Table
 
 _BLOCK = 1 << 24  # bytes of a CSV file at a time
@@ -157,7 +158,7 @@ def _csv_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, 
                 _fail(path)
             for batch in reader:
                 yield pa.record_batch(batch.columns, schema=layout)
-    except (pa.ArrowException, UnicodeDecodeError):
+    except UNREADABLE:
         _fail(path)
 
 

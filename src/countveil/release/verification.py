@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil import storage
@@ -35,6 +34,7 @@ from countveil.release.remaking import refuse_other_tables
 from countveil.release.unpacked_size import refuse_swollen
 from countveil.schema.geography import Geography
 from countveil.schema.one_table import PREVIOUS
+from countveil.schema.parquet_footer import UNREADABLE
 from countveil.schema.plan import CONSTRAINTS, GEOGRAPHY, Plan
 from countveil.schema.workload import Query
 
@@ -83,7 +83,7 @@ def _translated(release: Release) -> Iterator[None]:
         raise
     except InputError as error:
         raise VerificationError(f"{release.folder}: {error}") from error
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise VerificationError(f"{release.folder}: cannot be read ({error})") from error
 
 

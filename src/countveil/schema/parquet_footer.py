@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 _LARGEST = 256 << 20  # bytes of a footer
 _DEEPEST = 16
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
@@ -19,6 +21,8 @@ _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
 )
 _WHOLE = (4, 5, 6)  # of 16, 32 and 64 bits, all written alike
 DELTA_BYTE_ARRAY = 7
+# What Arrow raises for a damaged file; names and texts in it may be no UTF-8.
+UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
