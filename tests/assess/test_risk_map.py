@@ -25,7 +25,7 @@ def released(request, tiny, monkeypatch):
     monkeypatch.setattr(boundary, "_VALUES", 15)  # several row groups
     tiny.write_text(request.param)
     people = [*TINY_PEOPLE, *[("A5", "old", "f")] * 2]  # cells of 1, 2 and 4
-    rows = [",".join((*row, str(number % 4))) + "\n" for number, row in enumerate(people)]
+    rows = [",".join((*row, str(number % 4 + 1))) + "\n" for number, row in enumerate(people)]
     (tiny.parent / "people.csv").write_text("area,AGE,SEX,id\n" + "".join(rows))
     plan = Plan.load(tiny)
     pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(4))

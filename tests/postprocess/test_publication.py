@@ -406,7 +406,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     more = '[postprocess]\nmethod = "top-down"\ntables = ["AGE"]\n'
-    monkeypatch.setattr(table_files, "_rows", stopped)
+    monkeypatch.setattr(table_files, "rows_of", stopped)
     with pytest.raises(KeyboardInterrupt):
         publish(small(tmp_path, ENTRIES, more), tmp_path / "out")
     assert list((tmp_path / "out" / "tables").iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -146,7 +147,7 @@ def check(
     from countveil.schema.plan import Plan
 
     loaded = Plan.load(plan)
-    with showing.levels(as_json) as progress:
+    with showing.levels(as_json or not sys.stderr.isatty()) as progress:
         pipeline.check(loaded, engine=engine, show_values=show_values, progress=progress)
     pipeline.refuse_risk_above_limit(loaded)
     cost = showing.cost_of(loaded)
