@@ -39,7 +39,10 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
     seen = []
 
     def look(stage, level, done, units):
-        seen.append((stage, level, done, standing_of(out)))
+        if stage == "rehearsing":
+            assert not out.exists(), "the rehearsal comes before anything is written"
+        else:
+            seen.append((stage, level, done, standing_of(out)))
 
     with pytest.raises(InputError, match="no release was begun there; while records are counted"):
         standing_of(out)
