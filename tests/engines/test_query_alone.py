@@ -17,11 +17,25 @@ from countveil.errors import PlanError, RecordsError
 from countveil.report.decision_sheet import decision_sheet
 from countveil.schema.plan import Plan
 
-P = "read_csv('people.csv', all_varchar = true)"
+
+def csv(files: str, columns: str = "area AGE SEX") -> str:
+    """Return the SQL that reads CSV files with nothing left to guess."""
+    types = ", ".join(f"'{name}': 'VARCHAR'" for name in columns.split())
+    return f"read_csv({files}, auto_detect = false, header = true, columns = {{{types}}})"
+
+
+P = csv("'people.csv'")
+MORE = csv("'more.csv'")
+BOTH = csv("['people.csv', 'more.csv']")
+DOTTED = csv("'./people.csv'")
+LINKED = csv("'linked.csv'")
+SECOND = csv("'second.csv'")
+PATTERN = csv("'people*.csv'")
+TWICE = csv("['people.csv', './people.csv']")
 CODES = "read_csv('codes.csv', all_varchar = true)"
-TABLE = "read_csv('table.csv', all_varchar = true)"
-WIDE = "read_csv('wide.csv', all_varchar = true)"
-VISITS = "read_csv('visits.csv', all_varchar = true)"
+TABLE = csv("'table.csv'", "area AGE SEX n")
+WIDE = csv("'wide.csv'", "area SEX young old")
+VISITS = csv("'visits.csv'", "id area AGE SEX")
 ONE = "one_row_per_person = true"
 ALONE = f"{ONE}\neach_person_alone = true"
 PUBLIC = f'{ONE}\npublic_tables = ["codes.csv", "twice.csv"]'
@@ -43,6 +57,8 @@ def folder(tiny):
     }
     for name, text in files.items():
         (tiny.parent / name).write_text(text)
+    (tiny.parent / "linked.csv").symlink_to("people.csv")
+    (tiny.parent / "second.csv").hardlink_to(tiny.parent / "people.csv")
     return tiny
 
 
@@ -72,7 +88,10 @@ TOGETHER = {
         f"SELECT area, SEX, CASE WHEN count(*) OVER () > 7 THEN 'old' ELSE 'young' END AS AGE FROM {P}",
         "the window function count",
     ),
-    "qualify": (f"FROM {P} QUALIFY row_number() OVER (ORDER BY area) < 3", "QUALIFY"),
+    "qualify": (
+        f"FROM {P} QUALIFY row_number() OVER (ORDER BY area) < 3",
+        "the window function row_number",
+    ),
     "sample": (f"FROM {P} USING SAMPLE 3 ROWS (reservoir, 1)", "SAMPLE"),
     "table sample": (f"FROM {P} TABLESAMPLE 50%", "SAMPLE"),
     "distinct": (f"SELECT DISTINCT * FROM {P}", "DISTINCT"),
@@ -97,19 +116,22 @@ TOGETHER = {
     "recursive": (f"WITH RECURSIVE r AS (FROM {P} UNION FROM r) FROM r", "a recursive query"),
     "pivot": (f"FROM {P} PIVOT (count(*) FOR SEX IN ('f', 'm'))", "PIVOT"),
     "a function of records": (f"FROM unnest((SELECT list(p) FROM {P} p))", "a sub-query over"),
-    "types guessed": ("FROM 'people.csv'", "the type of a column, guessed from the rows of"),
-    "types guessed again": ("FROM read_csv('people.csv')", "the type of a column, guessed from"),
+    "types guessed": ("FROM 'people.csv'", "the layout of 'people.csv', guessed from its rows"),
+    "types guessed again": (
+        "FROM read_csv('people.csv')",
+        "the layout of 'people.csv', guessed from",
+    ),
     "dates guessed": (
         "FROM read_csv('people.csv', columns = {'area': 'VARCHAR', 'AGE': 'DATE', 'SEX': 'VARCHAR'})",
-        "the type of a column, guessed from",
+        "the layout of 'people.csv', guessed from",
     ),
     "folders guessed": ("FROM 'years/*/people.parquet'", "guessed from the names of folders"),
     "lines left out": (
-        "FROM read_csv('people.csv', all_varchar = true, ignore_errors = true)",
+        f"FROM {P[:-1]}, ignore_errors = true)",
         "the option ignore_errors of read_csv",
     ),
     "lines skipped": (
-        "FROM read_csv('people.csv', all_varchar = true, skip = 3)",
+        f"FROM {P.replace('header = true', 'skip = 3')}",
         "the option skip of read_csv",
     ),
     "rows numbered": (
@@ -119,6 +141,48 @@ TOGETHER = {
     "rows by their place": (
         "FROM read_parquet('people.parquet') WHERE file_row_number < 5",
         "the column file_row_number, the place of a row among others,",
+    ),
+    "qualify alone": (f"FROM {P} QUALIFY AGE = 'old'", "QUALIFY"),
+    "a collation": (
+        f"SELECT p.* FROM {P} p JOIN (VALUES ('f'), ('F')) v(s) ON p.SEX COLLATE nocase = v.s",
+        "COLLATE",
+    ),
+    "a collation below": (
+        f"SELECT p.* FROM (SELECT area, AGE, SEX COLLATE NOCASE AS SEX FROM {P}) p "
+        "JOIN (VALUES ('f'), ('F')) v(s) ON p.SEX = v.s",
+        "COLLATE",
+    ),
+    "a window in UNPIVOT": (
+        f"UNPIVOT (SELECT area, SEX, AGE AS g FROM {P}) ON (CASE WHEN count(g) OVER () > 3 THEN 'old' "
+        "ELSE 'young' END) AS z INTO NAME t VALUE AGE",
+        "the window function count",
+    ),
+    "an expression in UNPIVOT": (
+        f"UNPIVOT (SELECT area, SEX, AGE AS g FROM {P}) ON (upper(g)) AS z INTO NAME t VALUE AGE",
+        "UNPIVOT of something other than columns",
+    ),
+    "dates read by others": (
+        "FROM read_csv('people.csv', all_varchar = true, types = {'AGE': 'DATE'})",
+        "the layout of 'people.csv', guessed from its rows",
+    ),
+    "lines that others end": (
+        "FROM read_csv('people.csv', all_varchar = true, header = false, "
+        "names = ['area', 'AGE', 'SEX'])",
+        "the layout of 'people.csv', guessed from its rows",
+    ),
+    "rows by a joined place": (
+        "SELECT p.* FROM 'people.parquet' p SEMI JOIN range(5) r(file_row_number) "
+        "USING (file_row_number)",
+        "the column file_row_number",
+    ),
+    "a random look-up": (
+        f"FROM {P} SEMI JOIN (FROM (VALUES ('f'), ('m')) v(SEX) USING SAMPLE 1 ROWS) USING (SEX)",
+        "SAMPLE",
+    ),
+    "columns by a pattern": (f"SELECT COLUMNS('.*') FROM {P}", "COLUMNS(…)"),
+    "a natural join": (
+        f"FROM {P} NATURAL JOIN (VALUES ('f')) v(SEX)",
+        "NATURAL JOIN, whose columns are not stated (write USING)",
     ),
     "ordinality": (f"FROM {P} WITH ORDINALITY WHERE ordinality < 5", "WITH ORDINALITY"),
 }
@@ -186,17 +250,13 @@ FINE = {
     "a condition": (f"FROM {P} WHERE AGE = 'old' ORDER BY area", ONE, 5),
     "parquet": ("FROM 'people.parquet'", ONE, 8),
     "stated types": (
-        "FROM read_csv('people.csv', columns = "
+        "FROM read_csv('people.csv', auto_detect = false, header = true, columns = "
         "{'area': 'VARCHAR', 'AGE': 'VARCHAR', 'SEX': 'VARCHAR'})",
         ONE,
         8,
     ),
-    "several files": (
-        f"FROM {P} UNION ALL BY NAME FROM read_csv('more.csv', all_varchar = true)",
-        ONE,
-        9,
-    ),
-    "a list of files": ("FROM read_csv(['people.csv', 'more.csv'], all_varchar = true)", ONE, 9),
+    "several files": (f"FROM {P} UNION ALL BY NAME FROM {MORE}", ONE, 9),
+    "a list of files": (f"FROM {BOTH}", ONE, 9),
     "rows that are the same for all": (f"FROM {P} UNION ALL SELECT 'A1', 'old', 'f'", ONE, 9),
     "a look-up": (f"SELECT area, AGE, label AS SEX FROM {P} JOIN {CODES} USING (SEX)", PUBLIC, 8),
     "a look-up by name": (
@@ -241,7 +301,7 @@ FINE = {
         3,
     ),
     "counts and a look-up": (
-        f"SELECT area, AGE, label AS SEX, n FROM {TABLE} JOIN {CODES} USING (SEX)",
+        f"SELECT area, AGE, label AS SEX, n FROM {TABLE} t JOIN {CODES} c USING (SEX)",
         f'{COUNTS}\npublic_tables = ["codes.csv"]',
         7,
     ),
@@ -280,15 +340,15 @@ def test_row_by_row_needs_no_attestation(folder, name):
 ROWS = {
     "twice in a union": (f"FROM {P} UNION ALL FROM {P}", "UNION ALL of the same records"),
     "by another path": (
-        f"FROM {P} UNION ALL FROM read_csv('./people.csv', all_varchar = true)",
+        f"FROM {P} UNION ALL FROM {DOTTED}",
         "UNION ALL of the same records",
     ),
     "by a pattern": (
-        f"FROM {P} UNION ALL FROM read_csv('people*.csv', all_varchar = true)",
+        f"FROM {P} UNION ALL FROM {PATTERN}",
         "UNION ALL of the same records",
     ),
     "twice in a list": (
-        "FROM read_csv(['people.csv', './people.csv'], all_varchar = true)",
+        f"FROM {TWICE}",
         "reading a file twice",
     ),
     "unpivot": (
@@ -296,11 +356,22 @@ ROWS = {
         "UNPIVOT",
     ),
     "unnest": (f"SELECT area, AGE, unnest([SEX, 'f']) AS SEX FROM {P}", "unnest"),
+    "unnest in REPLACE": (
+        f"SELECT * REPLACE (unnest([SEX, 'f', 'm']) AS SEX) FROM {P}",
+        "unnest",
+    ),
+    "unnest in ORDER BY": (f"FROM {P} ORDER BY unnest(range(100))", "unnest"),
+    "by a link": (f"FROM {P} UNION ALL FROM {LINKED}", "UNION ALL of the same records"),
+    "by a second name": (f"FROM {P} UNION ALL FROM {SECOND}", "UNION ALL of the same records"),
+    "a condition in WHERE": (
+        "SELECT p.* FROM {0} p, 'codes.csv' c WHERE p.SEX = c.SEX",
+        "a join without ON or USING (a condition in WHERE is not looked at)",
+    ),
     "unnest in FROM": (
         f"SELECT p.* FROM {P} p, unnest([p.SEX, 'f'])",
-        "a join without a condition",
+        "a join without ON or USING",
     ),
-    "numbers": (f"SELECT p.* FROM {P} p, range(3)", "a join without a condition"),
+    "numbers": (f"SELECT p.* FROM {P} p, range(3)", "a join without ON or USING"),
     "keys that repeat": (
         "SELECT p.* FROM {0} p JOIN 'twice.csv' c ON p.SEX = c.SEX",
         "a join to a public table that may match several of its rows",
@@ -310,10 +381,6 @@ ROWS = {
         "a join to a public table that may match several of its rows",
     ),
     "no key": ("SELECT p.* FROM {0} p JOIN 'codes.csv' c ON p.SEX > c.SEX", "a join to a public"),
-    "a collation": (
-        "SELECT p.* FROM {0} p JOIN (VALUES ('f'), ('F')) v(s) ON p.SEX COLLATE nocase = v.s",
-        "a join to a public table",
-    ),
 }
 
 
@@ -351,12 +418,77 @@ AMOUNTS = {
         f"UNPIVOT (FROM {WIDE} WHERE old = '1') ON COLUMNS(* EXCLUDE (area, SEX)) "
         "INTO NAME AGE VALUE n"
     ),
+    "out of a struct": f"SELECT area, AGE, SEX, s.n AS n FROM (SELECT *, {{'n': 700}} AS s FROM {P})",
+    "all of a struct": f"SELECT area, AGE, SEX, s.* FROM (SELECT *, {{'n': 700}} AS s FROM {P})",
+    "by a name made up": f'SELECT area, AGE, SEX, "(7 * 100)" AS n FROM (SELECT *, 7 * 100 FROM {P})',
+    "by the second of two names": (
+        f"SELECT area, AGE, SEX, n_1 AS n FROM (SELECT *, 700 AS n FROM {TABLE})"
+    ),
+    "by a pattern": f"SELECT area, AGE, SEX, COLUMNS('nn') AS n FROM (SELECT *, 700 AS nn FROM {P})",
+    "a condition on a struct": (
+        f"SELECT area, AGE, SEX, s.k AS n FROM (SELECT area, AGE, SEX, {{'k': n}} AS s FROM {TABLE}) "
+        "WHERE s::VARCHAR LIKE '%3%'"
+    ),
+    "lost when large": (
+        "SELECT area, AGE, SEX, coalesce(TRY_CAST(n AS TINYINT), 0) AS n "
+        f"FROM (SELECT area, AGE, SEX, count(*) AS n FROM {P} GROUP BY ALL)"
+    ),
+    "added up, lost when large": (
+        f"SELECT area, AGE, SEX, sum(TRY_CAST(n AS TINYINT)) AS n FROM {TABLE} GROUP BY ALL"
+    ),
+    "by its number": f"SELECT area, AGE, SEX, n FROM {TABLE} WHERE #4 = '3'",
+    "in a row without a name": (
+        f"FROM (SELECT area, AGE, SEX, count(*) AS n FROM {P} GROUP BY ALL) "
+        "WHERE unnamed_subquery::VARCHAR LIKE '%2%'"
+    ),
+    "in a row of a file": "FROM 'table.parquet' WHERE \"table\"::VARCHAR LIKE '%3%'",
+    "a natural condition": f"FROM {TABLE} NATURAL SEMI JOIN (VALUES ('3'), ('9')) v(n)",
+    "a hundred each": f"UNPIVOT {WIDE} ON (young::INT * 100) AS young INTO NAME AGE VALUE n",
+    "a hundred each, all columns": (
+        f"UNPIVOT {WIDE} ON COLUMNS(* EXCLUDE (area, SEX))::INT * 100 INTO NAME AGE VALUE n"
+    ),
+    "everyone twice": (
+        f"UNPIVOT (SELECT area, SEX, young, young AS old FROM {WIDE}) ON young, old "
+        "INTO NAME AGE VALUE n"
+    ),
+    "one each in two columns": (
+        f"UNPIVOT (SELECT area, SEX, 1 AS young, 1 AS old FROM {P}) ON young, old "
+        "INTO NAME AGE VALUE n"
+    ),
+    "unnamed": f"SELECT area, AGE, SEX, n, 1 + 1 FROM {TABLE}",
     "other places in a union": f"SELECT area, AGE, SEX, n FROM {TABLE} UNION ALL FROM {TABLE}",
 }
 
 
+MANY_COUNTS = {
+    "unnest": (
+        f"SELECT area, AGE, unnest(['f', 'm', 'x']) AS SEX, count(*) AS n FROM {P} GROUP BY area, AGE"
+    ),
+    "unnest in ORDER BY": (
+        f"SELECT area, AGE, SEX, count(*) AS n FROM {P} GROUP BY ALL ORDER BY unnest([1, 2])"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY_COUNTS)
+def test_nobody_is_counted_several_times(folder, name):
+    assert SEVERAL in refusal(plan_of(folder, MANY_COUNTS[name], COUNTS))
+
+
+def test_a_column_of_counts_is_not_an_attribute(folder):
+    """One more person would move everyone of a cell to another category."""
+    for records in ('path = "table.csv"', f"query = {json.dumps(f'FROM {TABLE}')}"):
+        for columns in ('AGE = "n"', 'area = "n"'):
+            text = f"{records}\n{COUNTS}\ncolumns = {{ {columns} }}"
+            folder.write_text(TINY_PLAN.replace(f'path = "people.csv"\n{ONE}', text))
+            with pytest.raises(PlanError, match="records.counts: .* is the column of counts"):
+                open_engine("local").tabulate(Plan.load(folder))
+
+
 @pytest.mark.parametrize("name", AMOUNTS)
 def test_nothing_but_the_count_depends_on_a_count(folder, name):
+    table = pa.csv.read_csv(folder.parent / "table.csv")
+    pq.write_table(table, folder.parent / "table.parquet")
     assert DEPENDS in refusal(plan_of(folder, AMOUNTS[name], COUNTS))
 
 

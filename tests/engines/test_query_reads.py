@@ -22,7 +22,10 @@ from countveil.engines.query.tree import parse
 from countveil.errors import RecordsError
 from countveil.schema.plan import Plan
 
-PEOPLE = "read_csv('people.csv', all_varchar = true)"
+PEOPLE = (
+    "read_csv('people.csv', auto_detect = false, header = true, columns = "
+    "{'area': 'VARCHAR', 'AGE': 'VARCHAR', 'SEX': 'VARCHAR'})"
+)
 ATTESTED = "\neach_person_alone = true"  # no attestation lets a query do more than read
 
 
@@ -110,11 +113,11 @@ ATTACKS = {
     ),
     "a file elsewhere": (
         "FROM read_csv('https://example.org/x.csv', all_varchar = true)",
-        "read_csv reads files of this machine; copy the file here first",
+        "read_csv reads files of this machine by their plain paths; copy the file here",
     ),
     "a table elsewhere": (
         "FROM 'https://example.org/x.csv'",
-        "reads a file that is not on this machine",
+        "reads files of this machine by their plain paths",
     ),
     "rejected lines as tables": (
         "FROM read_csv('people.csv', all_varchar = true, store_rejects = true)",
@@ -160,7 +163,7 @@ def test_every_table_and_pragma_function_outside_the_list_is_refused(tiny):
     every = names("'table', 'table_macro', 'pragma'")
     assert {"enable_profiling", "enable_logging", "query", "read_csv"} <= set(every)
     with duckdb.connect() as connection:
-        catalog = Catalog.of(connection, tiny.parent)
+        catalog = Catalog.of(connection, tiny.parent, "query")
     for name in set(every) - TABLE_FUNCTIONS:
         for text in (f'FROM "{name}"()', f"SELECT 1 FROM x, main.\"{name}\"('x', y = 1)"):
             with pytest.raises(RecordsError, match=f"the table function {name} is not allowed"):
@@ -179,7 +182,7 @@ def test_every_other_function_outside_the_lists_is_refused(tiny):
     outside = [name for name in every if name.lower() not in ROW_FUNCTIONS | AGGREGATES]
     assert {"random", "getvariable", "write_log", "row_number"} <= set(outside)
     with duckdb.connect() as connection:
-        catalog = Catalog.of(connection, tiny.parent)
+        catalog = Catalog.of(connection, tiny.parent, "query")
     for name in outside:
         tree = parse(f'SELECT "{name}"(AGE) AS x FROM t', "query")[1]
         with pytest.raises(RecordsError, match=f"the function {re.escape(name.lower())} is not"):
@@ -229,8 +232,8 @@ def test_views_and_macros_of_a_database_are_looked_into(tiny):
         "CREATE VIEW again AS SELECT * FROM fine",
         "CREATE VIEW evil AS SELECT p.* FROM p, (FROM enable_profiling('json'))",
         "CREATE VIEW deeper AS FROM evil",
-        "CREATE MACRO upper(x) AS 'f'",
-        "CREATE MACRO read_csv(x) AS TABLE SELECT 1 AS x",
+        "CREATE MACRO louder(x) AS 'f'",
+        "CREATE MACRO read_all(x) AS TABLE SELECT 1 AS x",
     )
     for view in ("fine", "again", 'main."again"'):
         counts = open_engine("local").tabulate(query(tiny, f"FROM {view}", database=line))
@@ -238,10 +241,50 @@ def test_views_and_macros_of_a_database_are_looked_into(tiny):
     for view in ("evil", "deeper", "fine WHERE AGE IN (SELECT AGE FROM deeper)"):
         said = refusal(query(tiny, f"FROM {view}", ATTESTED, line))
         assert "the table function enable_profiling is not allowed" in said
-    said = refusal(query(tiny, "SELECT area, AGE, upper(SEX) AS SEX FROM p", ATTESTED, line))
-    assert "the function upper is a macro of the database; write out what it does" in said
-    said = refusal(query(tiny, "FROM read_csv('x')", ATTESTED, line))
-    assert "the table function read_csv is a macro of the database" in said
+    said = refusal(query(tiny, "SELECT area, AGE, louder(SEX) AS SEX FROM p", ATTESTED, line))
+    assert "the function louder is a macro of the database; write out what it does" in said
+    said = refusal(query(tiny, "FROM read_all('x')", ATTESTED, line))
+    assert "the table function read_all is a macro of the database" in said
+
+
+@pytest.mark.parametrize(
+    "macro",
+    [
+        "duckdb_views() AS TABLE SELECT 'z' AS view_name, '' AS sql, true AS internal "
+        "FROM enable_logging('QueryLog', storage = 'file', storage_path = '{folder}/logs')",
+        "duckdb_tables() AS TABLE SELECT 'z' AS table_name, '' AS sql, true AS internal "
+        "FROM enable_profiling(save_location = '{folder}/profile.txt')",
+        "regexp_full_match(a, b) AS false",
+        "enum_code(x) AS 1",
+        "main.enum_code(x) AS 1",
+    ],
+)
+def test_no_macro_of_a_database_runs_in_place_of_our_functions(tiny, macro):
+    line = database(tiny, f"CREATE MACRO {macro.format(folder=tiny.parent)}")
+    plan = query(tiny, "FROM p", ATTESTED, line)
+    before = {path.name for path in tiny.parent.iterdir()}
+    assert "which would replace DuckDB's function of that name" in refusal(plan)
+    assert {path.name for path in tiny.parent.iterdir()} == before, "nothing is written"
+
+
+def test_tables_of_the_same_name_in_several_schemas_are_refused(tiny):
+    """What is judged must be what is read."""
+    line = database(
+        tiny,
+        "CREATE SCHEMA a",
+        "CREATE TABLE a.people AS FROM p",
+        "CREATE VIEW people AS SELECT 1 AS x",
+    )
+    said = refusal(query(tiny, "FROM a.people LIMIT 5", "", line))
+    assert "several schemas of the database have a table or view people" in said
+
+
+@pytest.mark.parametrize("name", ["memory", "temp", "d'q", "a b"])
+def test_a_database_may_have_any_name(tiny, name):
+    database(tiny)
+    (tiny.parent / "d.duckdb").rename(tiny.parent / f"{name}.duckdb")
+    plan = query(tiny, "FROM p", database=f'database = "{name}.duckdb"\n')
+    assert open_engine("local").tabulate(plan).entries("area", 0, 5)[2].sum() == 8
 
 
 def test_a_query_of_a_database_reaches_no_file(tiny):

@@ -141,7 +141,10 @@ def refuse_reserved(label: str, names: Sequence[str]) -> None:
 
 
 def refuse_unknown_renames(plan: Plan) -> None:
-    """Refuse a mapping of column names for something that is not read."""
+    """Refuse column names for something that is not read, and counts that are read as something else.
+
+    If the category or place of a row were its count, one person more would move everyone in the row.
+    """
     assert plan.records is not None
     known = [plan.levels[-1], *(item.name for item in plan.schema.attributes)]
     for name in plan.records.columns:
@@ -149,6 +152,13 @@ def refuse_unknown_renames(plan: Plan) -> None:
             raise PlanError(
                 f"{plan.name}: records.columns.{name}: no level or attribute of that name is read; "
                 f"choose from {listed(known)}"
+            )
+    columns = {name: plan.records.columns.get(name, name) for name in known}
+    for name, column in columns.items():
+        if plan.records.counts is not None and column.lower() == plan.records.counts.lower():
+            raise PlanError(
+                f"{plan.name}: records.counts: {column!r} is the column of counts, and {name} would be "
+                f"read from it too; read {name} from another column"
             )
 
 

@@ -189,14 +189,25 @@ def _connect(
         "python_enable_replacements": False,  # a query names tables, not Python's variables
     }
     try:
-        if database is None:
-            return duckdb.connect(config=config)
-        return duckdb.connect(str(database), read_only=True, config=config)
+        connection = duckdb.connect(config=config)
+        if database is not None:
+            # Attached, and not used yet: until its macros are known, none of them may run.
+            name = identifier(_catalog_name(database))
+            connection.execute(
+                f"ATTACH {literal(str(database))} AS {name} (READ_ONLY, TYPE duckdb)"
+            )
+        return connection
     except duckdb.Error as error:
         raise RecordsError(
             f"{database}: cannot be opened as a DuckDB database; export the table to Parquet and "
             f"name that under records.path"
         ) from error
+
+
+def _catalog_name(database: Path) -> str:
+    """Return the name that queries may give a database: that of its file, as DuckDB does."""
+    taken = database.stem.lower() in ("", "main", "memory", "system", "temp")
+    return f"{rules.RESERVED}database" if taken else database.stem
 
 
 def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, label: str) -> str:
@@ -206,6 +217,8 @@ def _relation(plan: Plan, kind: str, connection: duckdb.DuckDBPyConnection, labe
     if kind == "query":
 
         def lock(reads_files: bool) -> None:
+            if records.database is not None:
+                connection.execute(f"USE {identifier(_catalog_name(Path(records.database)))}")
             if not reads_files:
                 connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")

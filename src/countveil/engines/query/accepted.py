@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from countveil.engines import rules
-from countveil.engines.query.alone import Columns, Judge, Scope, Together
+from countveil.engines.query.alone import Judge, Together
 from countveil.engines.query.catalog import Catalog
 from countveil.engines.query.reads import refuse_all_but_reading
 from countveil.engines.query.tree import bracketed, parse, too_deep
@@ -24,12 +24,12 @@ def accept(
 ) -> str:
     """Return the SQL of a query that only reads, and whose rows stand alone or are attested to.
 
-    `lock` is called before any part of the query is prepared, with whether it reads files: it closes
-    the settings of the connection for good.
+    `lock` is called before any part of the query is prepared, with whether it reads files: it selects
+    the database and closes the settings of the connection for good.
     """
     try:
         text, tree = parse(records.query or "", label)
-        catalog = Catalog.of(connection, folder)
+        catalog = Catalog.of(connection, folder, label)
         lock(refuse_all_but_reading(tree, catalog, label))
         if records.each_person_alone:
             return bracketed(text)
@@ -40,7 +40,7 @@ def accept(
             lambda sql: connection.execute(sql).fetchall(),
         )
         counts = () if records.counts is None else (records.counts.lower(),)
-        rows = judge.judge(tree, Scope(), Columns(frozenset(counts)))
+        rows = judge.whole(tree, frozenset(counts))
     except Together as error:
         raise rules.depends_on_others(label, str(error)) from None
     except RecursionError:

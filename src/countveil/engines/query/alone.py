@@ -6,7 +6,9 @@ and conditions of one row, UNPIVOT, UNION ALL, joins to public tables, and the p
 table of counts. Anything else is refused unless the plan attests it.
 
 In a table of counts a row stands for many people. There, nothing but the count itself may depend on
-the count: `amounts` are the columns that hold it, and they may only be passed on.
+the count. `amounts` are the columns that hold it, and they may only be passed on: from one column of
+the records to one column of the result. So that no other name leads to a count, every column of such
+a query must be one that DuckDB describes, called by its name alone or after the name of its table.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import duckdb
 from countveil.engines.query.catalog import (
     Catalog,
     files_of,
+    identities,
     is_file,
     options_of,
     table_name,
 )
-from countveil.engines.query.functions import AGGREGATES, POSITIONS, READERS, words
+from countveil.engines.query.functions import AGGREGATES, POSITIONS, READERS, UNNESTING, words
 from countveil.engines.query.tree import (
     Tree,
     arguments,
@@ -36,22 +39,23 @@ from countveil.engines.query.tree import (
     select,
 )
 
-_INTEGERS = words("BIGINT HUGEINT INTEGER SMALLINT TINYINT")
+_INTEGERS = words("BIGINT HUGEINT INTEGER SMALLINT TINYINT")  # as DuckDB describes types
 _NUMBERS = words(
     """
-    BIGINT DOUBLE HUGEINT INTEGER SMALLINT TINYINT UBIGINT UHUGEINT UINTEGER USMALLINT UTINYINT VARCHAR
+    BIGINT DOUBLE HUGEINT INT INT2 INT4 INT8 INTEGER LONG SMALLINT TEXT TINYINT UBIGINT UHUGEINT
+    UINTEGER USMALLINT UTINYINT VARCHAR
     """
 )
-# Options of readers that settle a record by its own text. Others may guess from records before it,
-# or leave some out.
+# What must be stated of a text file, so that no record is read in the light of others.
+_STATED = {"csv": ("auto_detect", "columns"), "json": ("auto_detect", "columns", "format")}
+# Options of readers that settle a record by its own text. Others guess, or leave records out.
 _FIXED_OPTIONS = words(
     """
-    all_varchar allow_quoted_nulls auto_detect buffer_size column_names column_types columns comment
-    compression convert_strings_to_integers date_format dateformat decimal_separator delim delimiter
-    dtypes encoding escape filename files_to_sniff force_not_null format header hive_partitioning
-    hive_types hive_types_autocast max_line_size maximum_line_size maximum_object_size names new_line
-    normalize_names null nullstr null_padding parallel quote records sample_size schema sep thousands
-    timestamp_format timestampformat types union_by_name
+    all_varchar auto_detect buffer_size columns compression convert_strings_to_integers date_format
+    dateformat decimal_separator delim delimiter encoding escape filename force_not_null format header
+    hive_partitioning hive_types hive_types_autocast max_line_size maximum_line_size
+    maximum_object_size new_line null nullstr parallel quote records sep thousands timestamp_format
+    timestampformat union_by_name
     """
 )
 _SELECT_KEYS = words(
@@ -78,21 +82,8 @@ class Together(Exception):
     """A part of a query by which rows depend on several people; its text names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A set of column names; with `but`, all columns except those."""
-
-    names: frozenset[str] = frozenset()
-    but: bool = False
-
-    def __contains__(self, name: str) -> bool:
-        return (name in self.names) != self.but
-
-    def __bool__(self) -> bool:
-        return self.but or bool(self.names)
-
-
-NONE = Columns()
+Columns = frozenset[str]  # names of columns, in lower case
+NONE: Columns = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +131,16 @@ class Judge:
     _rows: dict[tuple[Any, ...], Rows] = field(default_factory=dict)
     uses_public: bool = False
 
+    def whole(self, tree: Tree, amounts: Columns) -> Rows:
+        """Return what the query of a plan yields; `amounts` are its columns of counts."""
+        _refuse_anywhere(tree)
+        if self.catalog.collations:
+            raise Together("a table with COLLATE, which takes different texts for the same,")
+        rows = self.judge(tree, Scope(), amounts)
+        if rows.sources and _unnests(tree, *self._views.values()):
+            return Rows(rows.sources, rows.several or "unnest")
+        return rows
+
     def judge(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
         """Return what a query yields; raise `Together` where people's rows depend on each other."""
         key = (id(node), amounts, *map(id, scope.entries))  # a name may stand in many places
@@ -182,7 +183,7 @@ class Judge:
                 files = files_of(function) or []
                 if all(self._declared(file) for file in files):
                     return frozenset()
-                return frozenset(self.catalog.files(files))
+                return frozenset(identities(files, self.ask))
         if isinstance(tree.get("cte_map"), dict):
             scope = scope.within(tree)  # and its expressions are read where they are used
             tree = {key: part for key, part in tree.items() if key != "cte_map"}
@@ -200,16 +201,15 @@ class Judge:
         if name in self.catalog.views:
             return self.sources(self._view(name), Scope())
         if name not in self.catalog.tables and is_file(path):
-            return frozenset(self.catalog.files([path[0]]))
+            return frozenset(identities([path[0]], self.ask))
         return frozenset({f"table {name}"})
 
     def _declared(self, name: str) -> bool:
         """Whether the plan declares a table or file public, by the name that the query uses."""
         folder = self.catalog.folder
-        public = name in self.public or name.lower() in {item.lower() for item in self.public}
-        public |= any(
-            (folder / name).resolve() == (folder / item).resolve() for item in self.public
-        )
+        public = any((folder / name).resolve() == (folder / item).resolve() for item in self.public)
+        if not is_file((name,)):
+            public |= name.lower() in {item.lower() for item in self.public}
         self.uses_public |= public
         return public
 
@@ -218,6 +218,7 @@ class Judge:
             view = self.catalog.views[name]
             assert view is not None  # refused before
             self._views[name] = parse(view.query, self.label)[1]
+            _refuse_anywhere(self._views[name])
         return self._views[name]
 
     def _union(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
@@ -240,30 +241,27 @@ class Judge:
 
     def _select(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
         _known(node, _SELECT_KEYS)
-        for key in ("having", "qualify", "sample"):
+        for key in ("having", "qualify"):
             if node.get(key) is not None:
                 raise Together(key.upper())
         grouped = (
             bool(node["group_expressions"]) or node["aggregate_handling"] != "STANDARD_HANDLING"
         )
         grouped |= any(_has_aggregate(item) for item in node["select_list"])
+        table = node["from_table"]
+        columns = self._counted_columns(table, scope) if amounts else NONE
         passing = _grouping if grouped else _projection
-        inner, expressions, several = passing(node, amounts)
+        inner, expressions = passing(node, amounts, columns)
         expressions += [node["where_clause"], *node["group_expressions"]]
-        names = _table_names(node["from_table"]) if inner or amounts else frozenset()
+        own = {name for item in node["select_list"] if (name := _output(item)) not in columns}
         for expression in expressions:
-            self._row_wise(expression, scope, (amounts, inner), names)
-        rows = self._table(node["from_table"], scope, inner)
-        return Rows(rows.sources, rows.several or several)
+            self._row_wise(expression, scope)
+            if amounts:
+                _refuse_amounts(expression, amounts | inner, columns | own, _table_names(table))
+        return self._table(table, scope, inner)
 
-    def _row_wise(
-        self,
-        expression: Any,
-        scope: Scope,
-        amounts: tuple[Columns, ...],
-        tables: frozenset[str],
-    ) -> None:
-        """Refuse an expression that looks beyond its row, or at the count of a row."""
+    def _row_wise(self, expression: Any, scope: Scope) -> None:
+        """Refuse an expression that looks beyond its row."""
         for part in nodes(expression):
             kind = part.get("class")
             if kind == "SUBQUERY":
@@ -271,17 +269,17 @@ class Judge:
                     raise Together("a sub-query over records")
                 if _has_aggregate(part["subquery"]):
                     raise Together("an aggregate in a sub-query")  # it may be of the outer rows
-            elif kind == "WINDOW":
-                raise Together(f"the window function {part['function_name']}")
             elif kind == "FUNCTION" and part["function_name"].lower() in AGGREGATES:
                 raise Together(f"the aggregate {part['function_name']}")
-            elif kind == "COLUMN_REF":
-                parts = [str(name).lower() for name in part["column_names"]]
-                if parts[-1] in POSITIONS:
-                    raise Together(f"the column {parts[-1]}, the place of a row among others,")
-                _refuse_amounts(part, amounts, tables)
-            elif kind == "STAR" and any(amounts):
-                raise Together("an expression over all columns, the counts among them,")
+
+    def _counted_columns(self, table: Tree, scope: Scope) -> Columns:
+        """Return the columns of a FROM over counts; each must have a name of its own."""
+        columns = self._columns(table, scope)
+        if columns is None:
+            raise Together("a lateral join, or tables without names of their own (AS), over counts")
+        if len(set(columns)) < len(columns):
+            raise Together("columns with the same name in a table of counts")
+        return frozenset(columns)
 
     def _table(self, table: Tree, scope: Scope, amounts: Columns) -> Rows:
         """Return what a part of FROM yields."""
@@ -291,8 +289,6 @@ class Judge:
                 raise Together("a count that is not from the records")
             return Rows(sources)
         kind = table["type"]
-        if table.get("sample") is not None:
-            raise Together("SAMPLE")
         known = _TABLE_KEYS[kind].split() if kind in _TABLE_KEYS else []
         _known(table, frozenset((*_ANY_TABLE, *known)))
         if table.get("column_name_alias") and amounts:
@@ -324,7 +320,7 @@ class Judge:
             return self.judge(self._view(name), Scope(), amounts)
         if name not in self.catalog.tables and is_file(path):
             if ".parquet" not in name:
-                raise Together(_guessed(path[0]))
+                raise Together(_guessed(path[0], "csv"))
             return self._of_files(sources, [path[0]], {})
         return Rows(sources)
 
@@ -336,8 +332,9 @@ class Judge:
         if name not in READERS:
             raise Together("a sub-query over records")
         files = files_of(function) or []
-        if "parquet" not in name and "objects" not in name and not _is_typed(options):
-            raise Together(_guessed(files[0]))
+        kind = "csv" if "csv" in name else "json"
+        if "parquet" not in name and not _is_stated(options, kind):
+            raise Together(_guessed(files[0], kind))
         for option in options:
             skips = option == "skip" and _is_true(options.get("header"))
             if option not in _FIXED_OPTIONS and not skips:
@@ -355,29 +352,25 @@ class Judge:
                 "the type of a column, guessed from the names of folders (add "
                 "hive_types_autocast = false),"
             )
-        twice = len(self.catalog.files(files)) > len(sources)
+        twice = len(identities(files, self.ask)) > len(sources)
         return Rows(sources, "reading a file twice" if twice else None)
 
     def _unpivot(self, table: Tree, scope: Scope, amounts: Columns) -> Rows:
         pivots = table["pivots"]
         if table["aggregates"] or table["groups"] or len(pivots) != 1:
             raise Together("PIVOT")
-        columns = [entry["star_expr"] for entry in pivots[0]["entries"] if entry.get("star_expr")]
-        if len(columns) != len(pivots[0]["entries"]):
-            raise Together("UNPIVOT of something else than columns")
-        values = [str(name).lower() for name in table["unpivot_names"]]
-        names = [name_of(item) for item in columns if item["class"] == "COLUMN_REF"]
-        counts = len(values) == 1 and bool(amounts) and amounts == Columns(frozenset(values))
-        once = len(set(names)) == len(names) and (len(names) == len(columns) or len(columns) == 1)
-        if counts and once:
+        columns = [entry.get("star_expr") for entry in pivots[0]["entries"]]
+        stars = [item for item in columns if item and item["class"] == "STAR"]
+        names = [name_of(item) for item in columns if item and item["class"] == "COLUMN_REF"]
+        if len(stars) + len(names) < len(columns) or (stars and len(columns) > 1):
+            raise Together("UNPIVOT of something other than columns")
+        if stars:
+            left_out = {str(name).lower() for name in stars[0].get("exclude_list", [])}
+            names = sorted(self._counted_columns(table["source"], scope) - left_out)
+        values = {str(name).lower() for name in table["unpivot_names"]}
+        if len(values) == 1 and amounts == values and len(set(names)) == len(names):
             # Each number of a wide table goes to a row of its own: nobody is counted twice.
-            below = Columns(frozenset(names))
-            if not names:
-                (star,) = columns
-                left_out = frozenset(str(name).lower() for name in star.get("exclude_list", []))
-                plain = star["class"] == "STAR" and not star.get("expr")
-                below = Columns(left_out if plain else frozenset(), but=True)
-            return self._table(table["source"], scope, below)
+            return self._table(table["source"], scope, frozenset(names))
         rows = self._table(table["source"], scope, amounts)
         return Rows(rows.sources, rows.several or "UNPIVOT")
 
@@ -390,28 +383,30 @@ class Judge:
             raise Together("a join of records with records")
         own, other = ("left", "right") if left else ("right", "left")
         kinds = ("INNER", "LEFT", "SEMI", "ANTI") if left else ("INNER", "RIGHT")
-        if table["ref_type"] not in ("REGULAR", "CROSS", "NATURAL"):
+        if table["ref_type"] == "NATURAL":
+            raise Together("NATURAL JOIN, whose columns are not stated (write USING),")
+        if table["ref_type"] not in ("REGULAR", "CROSS"):
             raise Together(f"{table['ref_type']} JOIN")
         if table["join_type"] not in kinds:
             raise Together(f"{table['join_type']} JOIN, which keeps rows of the public table,")
-        names = _table_names(table) if amounts else frozenset()
-        for part in nodes(table[other]) if amounts else ():
-            _refuse_amounts(part, (amounts,), names)  # it may be lateral
-        self._row_wise(table.get("condition"), scope, (amounts,), names)
+        self._row_wise(table.get("condition"), scope)
+        if amounts:
+            columns = frozenset(self._columns(table[own], scope) or ())
+            public = frozenset(self._columns(table[other], scope) or ())
+            _refuse_amounts(table.get("condition"), amounts, columns | public, _table_names(table))
         if any(str(name).lower() in amounts for name in table.get("using_columns", [])):
             raise Together("a join on a column of counts")
         rows = self._table(table[own], scope, amounts)
         if table["join_type"] in ("SEMI", "ANTI"):
             return rows
+        found = self._columns(table[other], scope)
+        if amounts and (found is None or amounts.intersection(found)):
+            raise Together("a count that may come from a public table")
         several = None
-        if amounts or table["ref_type"] == "REGULAR":
-            columns = self._columns(table[other], scope)
-            if columns is None or any(name in amounts for name in columns):
-                raise Together("a count that may come from a public table")
-            if not self._matches_once(table, own, other, scope, columns):
-                several = "a join to a public table that may match several of its rows"
-        else:
-            several = "a join without a condition"
+        if table["ref_type"] != "REGULAR":
+            several = "a join without ON or USING (a condition in WHERE is not looked at)"
+        elif found is None or not self._matches_once(table, own, other, scope, found):
+            several = "a join to a public table that may match several of its rows"
         return Rows(rows.sources, rows.several or several)
 
     def _columns(self, table: Tree, scope: Scope) -> list[str] | None:
@@ -455,14 +450,57 @@ class Judge:
         return not self.ask(twice)
 
 
-def _refuse_amounts(part: Tree, amounts: tuple[Columns, ...], tables: frozenset[str]) -> None:
-    """Refuse a reference to a count, or to a whole row that holds one."""
-    if part.get("class") != "COLUMN_REF":
-        return
-    parts = [str(name).lower() for name in part["column_names"]]
-    whole = any(amounts) and parts[-1] in tables
-    if whole or any(name in columns for columns in amounts for name in parts):
-        raise Together("an expression or a condition on a column of counts")
+def _refuse_anywhere(tree: Tree) -> None:
+    """Refuse what looks beyond a row, or makes one of many, wherever in a query it stands."""
+    unpivoted = {
+        id(entry.get("star_expr"))
+        for part in nodes(tree)
+        for pivot in (part.get("pivots") or [])
+        for entry in pivot["entries"]
+    }
+    for part in nodes(tree):
+        kind = part.get("class")
+        if part.get("sample") not in _EMPTY:
+            raise Together("SAMPLE")
+        if kind == "WINDOW":
+            raise Together(f"the window function {part['function_name']}")
+        if kind == "POSITIONAL_REFERENCE":
+            raise Together("a column by its number (write its name)")
+        if kind == "COLLATE":
+            raise Together("COLLATE, which takes different texts for the same,")
+        plain = id(part) in unpivoted and part.get("expr") in _EMPTY
+        if kind == "STAR" and part.get("columns") and not plain:
+            raise Together("COLUMNS(…)")
+        names = [str(name) for name in part.get("using_columns") or []]
+        names += [str(name) for name in (part.get("column_names") or [])[-1:]]
+        for name in names:
+            if name.lower() in POSITIONS:
+                raise Together(f"the column {name.lower()}, the place of a row among others,")
+
+
+def _unnests(*trees: Tree) -> bool:
+    return any(
+        str(part.get("function_name", "")).lower() in UNNESTING
+        for tree in trees
+        for part in nodes(tree)
+    )
+
+
+def _refuse_amounts(
+    expression: Any, amounts: Columns, columns: Columns, tables: frozenset[str]
+) -> None:
+    """Refuse an expression over counts that uses a count, or anything that may hold one."""
+    for part in nodes(expression):
+        kind = part.get("class")
+        if kind in ("LAMBDA", "STAR", "SUBQUERY"):
+            raise Together(f"{kind} in an expression over a table of counts")
+        if kind != "COLUMN_REF":
+            continue
+        *table, name = (str(name).lower() for name in part["column_names"])
+        if name in amounts:
+            raise Together("an expression or a condition on a column of counts")
+        if name not in columns or (table and (len(table) > 1 or table[0] not in tables)):
+            raise Together(f"{'.'.join([*table, name])}, which may hold a count,")
 
 
 def _known(node: Tree, keys: frozenset[str]) -> None:
@@ -478,46 +516,60 @@ def _query_of(expression: Tree) -> Tree:
     return query
 
 
-def _projection(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
-    """Return where the amounts come from, the other expressions, and what makes several rows."""
-    names, star, expressions, several = set[str](), False, list[Any](), None
-
-    def output(name: str, expression: Tree) -> None:
+def _projection(node: Tree, amounts: Columns, columns: Columns) -> tuple[Columns, list[Any]]:
+    """Return where the amounts come from, and the other expressions."""
+    if not amounts:
+        return NONE, list(node["select_list"])
+    outputs = _outputs(node, columns)
+    names = [name for name, _ in outputs]
+    if "" in names or len(set(names)) < len(names):
+        raise Together("a column without a name of its own in a table of counts (name it by AS)")
+    tables = _table_names(node["from_table"])
+    origins, expressions = list[str](), list[Any]()
+    for name, expression in outputs:
         if name not in amounts:
             expressions.append(expression)
-            return
-        origin = _amount(expression)
+            continue
+        origin = _amount(expression, columns, tables)
         if origin is None:
             raise Together("an expression on a column of counts")
-        names.update({origin} - {""})
+        origins.append(origin)
+    if not amounts.issubset(names):
+        raise Together("a count that is not named in the query")
+    if len(set(origins)) < len(origins) or (len(origins) > 1 and "" in origins):
+        raise Together("the same count in several columns")
+    return frozenset(origins) - {""}, expressions
 
+
+def _outputs(node: Tree, columns: Columns) -> list[tuple[str, Tree]]:
+    """Return the columns that a SELECT over counts yields, with * written out."""
+    outputs = list[tuple[str, Tree]]()
+    tables = _table_names(node["from_table"])
     for item in node["select_list"]:
-        if item["class"] == "STAR":
-            star = True
-            for entry in item.get("replace_list", []):
-                output(str(entry["key"]).lower(), entry["value"])
-            renamed = str(item.get("rename_list") or "").lower()
-            if renamed and amounts:
-                raise Together("RENAME in a table of counts")
+        if item["class"] != "STAR":
+            outputs.append((_output(item), item))
             continue
-        if any(part.get("function_name", "").lower() == "unnest" for part in nodes(item)):
-            several = "unnest"
-        output(_output(item), item)
-    below = Columns(frozenset(names))
-    if star:
-        below = Columns(
-            amounts.names - names if amounts.but else amounts.names | names, amounts.but
-        )
-    return below, expressions, several
+        relation = str(item.get("relation_name") or "").lower()
+        if item.get("rename_list") not in _EMPTY:
+            raise Together("RENAME in a table of counts")
+        if relation and (relation not in tables or len(tables) > 1):
+            raise Together(f"{relation}.* in a table of counts (list its columns)")
+        left_out = {str(name).lower() for name in item.get("exclude_list") or []}
+        replaced = {
+            str(entry["key"]).lower(): entry["value"] for entry in item.get("replace_list") or []
+        }
+        outputs += [(name, replaced.get(name, column(name))) for name in sorted(columns - left_out)]
+    return outputs
 
 
-def _grouping(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | None]:
+def _grouping(node: Tree, amounts: Columns, columns: Columns) -> tuple[Columns, list[Any]]:
     """Return the same for a GROUP BY; it must be the plain one that makes the column of counts."""
-    if not amounts or amounts.but:
+    if not amounts:
         plain = any(_has_aggregate(item) for item in node["select_list"])
         raise Together("an aggregate" if plain and not node["group_expressions"] else "GROUP BY")
     if len(node["group_sets"]) > 1:
         raise Together("GROUPING SETS")
+    tables = _table_names(node["from_table"])
     origins, expressions = list[str](), list[Any]()
     for item in node["select_list"]:
         if item["class"] == "STAR":
@@ -527,16 +579,18 @@ def _grouping(node: Tree, amounts: Columns) -> tuple[Columns, list[Any], str | N
                 raise Together("a count that GROUP BY does not add up")
             expressions.append(item)
             continue
-        origin = _added_up(item, expressions)
+        origin = _added_up(item, expressions, columns, tables)
         if origin is None or _output(item) not in amounts:
             raise Together("an aggregate other than count(*) or sum(n) for records.counts")
         origins.append(origin)
-    if len(origins) != 1:
+    if len(origins) != 1 or len(amounts) != 1:
         raise Together("GROUP BY without exactly one count")
-    return Columns(frozenset(origins) - {""}), expressions, None
+    return frozenset(origins) - {""}, expressions
 
 
-def _added_up(item: Tree, expressions: list[Any]) -> str | None:
+def _added_up(
+    item: Tree, expressions: list[Any], columns: Columns, tables: frozenset[str]
+) -> str | None:
     """Return the column that a count adds up, "" where it counts rows; None for other aggregates."""
     item = _unwrapped(item)
     name = str(item.get("function_name", "")).lower()
@@ -548,23 +602,29 @@ def _added_up(item: Tree, expressions: list[Any]) -> str | None:
         expressions.extend(arguments(item))
         return ""
     if name == "sum" and len(arguments(item)) == 1:
-        return _amount(arguments(item)[0])
+        return _amount(arguments(item)[0], columns, tables)
     return None
 
 
-def _amount(expression: Tree) -> str | None:
+def _amount(expression: Tree, columns: Columns, tables: frozenset[str]) -> str | None:
     """Return the column that a count is passed on from, "" for 0 or 1, None where it is changed."""
     expression = _unwrapped(expression)
     if expression["class"] == "COLUMN_REF":
-        return None if name_of(expression) in POSITIONS else name_of(expression)
+        *table, name = (str(name).lower() for name in expression["column_names"])
+        known = name in columns and (not table or (len(table) == 1 and table[0] in tables))
+        return name if known else None
     return "" if constant(expression) in ("0", "1") else None
 
 
 def _unwrapped(expression: Tree) -> Tree:
-    """Return what is inside conversions to a number and replacements of NULL by 0."""
+    """Return what is inside conversions to a number and replacements of NULL by 0.
+
+    A conversion that fails must stop the query: one that yields NULL would drop a large count.
+    """
     while True:
         if expression["class"] == "CAST":
-            if expression["type_expr"].get("type_name") not in _NUMBERS:
+            kind = str(expression["type_expr"].get("type_name")).upper()
+            if expression.get("try_cast") or kind not in _NUMBERS:
                 return expression
             expression = expression["child"]
         elif expression["type"] == "OPERATOR_COALESCE":
@@ -589,14 +649,14 @@ def _same_place(children: list[Tree], child: Tree, amounts: Columns) -> Columns:
         return amounts
     for node in (first, child):
         stars = [item["class"] == "STAR" for item in node.get("select_list", [{"class": "STAR"}])]
-        if amounts.but or any(stars):
+        if any(stars):
             raise Together("UNION ALL over counts by place (list the columns, or add BY NAME)")
     names = [_output(item) for item in child["select_list"]]
     pairs = zip(first["select_list"], names, strict=False)
     found = [name for item, name in pairs if _output(item) in amounts]
-    if not all(found):
+    if not all(found) or len(set(found)) < len(amounts):
         raise Together("UNION ALL over counts without a name for each count")
-    return Columns(frozenset(found))
+    return frozenset(found)
 
 
 def _has_aggregate(tree: Any) -> bool:
@@ -655,19 +715,18 @@ def _none_of(expression: Tree, tables: frozenset[str], columns: list[str]) -> bo
     )
 
 
-def _is_typed(options: dict[str, Tree]) -> bool:
-    """Whether the types of a text file are stated, and no format of dates is left to guess."""
-    if _is_true(options.get("all_varchar")):
-        return True
-    if "columns" not in options:
-        return False
-    types = [str(constant(part)).upper() for part in nodes(options["columns"])]
-    dated = any("DATE" in kind or "TIME" in kind for kind in types)
-    return not dated or _is_false(options.get("auto_detect"))
+def _is_stated(options: dict[str, Tree], kind: str) -> bool:
+    """Return whether the layout and the types of a text file are stated, and nothing is guessed."""
+    stated = all(option in options for option in _STATED[kind])
+    return stated and _is_false(options["auto_detect"])
 
 
-def _guessed(file: str) -> str:
-    return f"the type of a column, guessed from the rows of {file!r} (add all_varchar = true),"
+def _guessed(file: str, kind: str) -> str:
+    more = ", header = true" if kind == "csv" else ", format = 'newline_delimited'"
+    return (
+        f"the layout of {file!r}, guessed from its rows (state it: read_{kind}('…', auto_detect = "
+        f"false{more}, columns = {{'area': 'VARCHAR', …}}); or name the file under records.path),"
+    )
 
 
 def _is_true(option: Tree | None) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import glob
+import os
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from countveil.engines.query.tree import Tree, arguments, constant, name_of
+from countveil.errors import RecordsError
 
 _SUFFIX = re.compile(r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.(gz|zst))?\Z", re.IGNORECASE)
 _NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_]*)'
@@ -36,40 +40,64 @@ class Catalog:
     views: dict[str, View | None]
     macros: frozenset[str]
     system: frozenset[str]
-    collations: bool  # columns that compare texts otherwise than letter by letter
+    ambiguous: frozenset[str]  # tables and views that several schemas have
+    collations: bool  # columns that do not compare texts letter by letter
     folder: Path
 
     @classmethod
-    def of(cls, connection: duckdb.DuckDBPyConnection, folder: Path) -> Catalog:
-        """Read the names that a connection knows; no table is read."""
+    def of(cls, connection: duckdb.DuckDBPyConnection, folder: Path, label: str) -> Catalog:
+        """Read the names of the databases that a connection has attached; read no table.
 
-        def names(query: str) -> frozenset[str]:
-            return frozenset(str(row[0]).lower() for row in connection.execute(query).fetchall())
+        The connection must not use any of them yet: a macro of a database it uses would run in place
+        of DuckDB's own function. Databases with such macros are refused.
+        """
+
+        def names(query: str) -> list[str]:
+            return [str(row[0]).lower() for row in connection.execute(query).fetchall()]
 
         views: dict[str, View | None] = {}
         for name, sql in connection.execute(
             "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
         ).fetchall():
-            key, match = name.lower(), _VIEW.match(sql)
+            match = _VIEW.match(sql)
             view = None if match is None else View(match["query"], match["columns"] is not None)
-            views[key] = None if key in views else view  # two schemas: which is meant is unclear
+            views[name.lower()] = view
+        macros = frozenset(names("SELECT function_name FROM duckdb_functions() WHERE NOT internal"))
+        built_in = names("SELECT function_name FROM duckdb_functions() WHERE internal")
+        for name in sorted(macros.intersection(built_in)):
+            raise RecordsError(
+                f"{label}: the database has a macro {name}, which would replace DuckDB's function of "
+                f"that name; drop the macro, or copy the tables to a database without it"
+            )
+        tables = names("SELECT table_name FROM duckdb_tables() WHERE NOT internal")
+        seen = Counter(tables + names("SELECT view_name FROM duckdb_views() WHERE NOT internal"))
         return cls(
-            names("SELECT table_name FROM duckdb_tables() WHERE NOT internal"),
+            frozenset(tables),
             views,
-            names("SELECT function_name FROM duckdb_functions() WHERE NOT internal"),
-            names("SELECT view_name FROM duckdb_views() WHERE internal")
-            | names("SELECT table_name FROM duckdb_tables() WHERE internal"),
+            macros,
+            frozenset(
+                names("SELECT view_name FROM duckdb_views() WHERE internal")
+                + names("SELECT table_name FROM duckdb_tables() WHERE internal")
+            ),
+            frozenset(name for name, number in seen.items() if number > 1),
             bool(names("SELECT 1 FROM duckdb_tables() WHERE contains(lower(sql), 'collate')")),
             folder,
         )
 
-    def files(self, patterns: list[str]) -> list[str]:
-        """Return the files that patterns name, each in full; a pattern without files as it is."""
-        found: list[str] = []
-        for pattern in patterns:
-            matches = glob.glob(str(self.folder / pattern), recursive=True)
-            found += [str(Path(match).resolve()) for match in matches] or [pattern]
-        return found
+
+def identities(files: list[str], ask: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
+    """Return what tells the files behind patterns apart, whatever paths or links lead to them."""
+    found: list[str] = []
+    for pattern in files:
+        quoted = pattern.replace("'", "''")
+        for (name,) in ask(f"SELECT file FROM glob('{quoted}')") or [(pattern,)]:
+            try:
+                status = os.stat(name)
+            except OSError:
+                found.append(f"file {name}")  # reading it will fail
+            else:
+                found.append(f"file {status.st_dev}:{status.st_ino}")
+    return found
 
 
 def table_name(table: Tree) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ READERS = words(
     read_json_objects_auto read_ndjson read_ndjson_auto read_ndjson_objects read_parquet
     """
 )
+# They make several rows of one.
+UNNESTING = words("unnest unpivot_list")
 GENERATORS = words("generate_series json_each json_tree range unnest")
 TABLE_FUNCTIONS = READERS | GENERATORS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from countveil.engines.query.catalog import Catalog, files_of, is_file, options_of, table_name
 from countveil.engines.query.functions import (
     AGGREGATES,
@@ -127,12 +129,17 @@ def _refused_table_function(function: Tree, catalog: Catalog) -> str | None:
     files, options = files_of(function), options_of(function)
     if files is None or any(_computed(value) for value in options.values()):
         return f"{name} must name its files and options as constants"
-    if any("://" in file for file in files):
-        return f"{name} reads files of this machine; copy the file here first"
+    if any(_is_remote(file) for file in files):
+        return f"{name} reads files of this machine by their plain paths; copy the file here first"
     for option in _WRITING_OPTIONS:
         if option in options:
             return f"{option} makes {name} write tables; remove it"
     return None
+
+
+def _is_remote(file: str) -> bool:
+    """Return whether a file is named by something other than a path: a URL, or somebody's home."""
+    return file.startswith("~") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", file) is not None
 
 
 def _computed(option: Tree) -> bool:
@@ -142,12 +149,16 @@ def _computed(option: Tree) -> bool:
 def _refused_table(table: Tree, catalog: Catalog, own: frozenset[str]) -> str | None:
     path = table_name(table)
     name = path[-1].lower()
-    if name in catalog.tables or name in catalog.views or (len(path) == 1 and name in own):
+    if len(path) == 1 and name in own:
+        return None
+    if name in catalog.ambiguous:
+        return f"several schemas of the database have a table or view {name}; rename all but one"
+    if name in catalog.tables or name in catalog.views:
         return None
     if name in catalog.system:
         return f"{name} is a table of DuckDB's own, which holds no records"
-    if "://" in name:
-        return "reads a file that is not on this machine; copy the file here first"
+    if is_file(path) and _is_remote(path[0]):
+        return "reads files of this machine by their plain paths; copy the file here first"
     if len(path) == 1 and ("." in name or "/" in name) and not is_file(path):
         return (
             f"{path[0]!r} is neither a table nor a file named as CSV, TSV, JSON or Parquet; read it "
