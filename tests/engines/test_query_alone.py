@@ -255,6 +255,12 @@ FINE = {
         ONE,
         8,
     ),
+    "text": ("FROM read_csv('people.csv', all_varchar = true) WHERE AGE = 'old'", ONE, 5),
+    "text with a comment": (
+        "WITH t AS (FROM read_csv('people.csv', header = true, all_varchar = true)) -- all\nFROM t",
+        ONE,
+        8,
+    ),
     "several files": (f"FROM {P} UNION ALL BY NAME FROM {MORE}", ONE, 9),
     "a list of files": (f"FROM {BOTH}", ONE, 9),
     "rows that are the same for all": (f"FROM {P} UNION ALL SELECT 'A1', 'old', 'f'", ONE, 9),
@@ -458,6 +464,20 @@ AMOUNTS = {
     "unnamed": f"SELECT area, AGE, SEX, n, 1 + 1 FROM {TABLE}",
     "other places in a union": f"SELECT area, AGE, SEX, n FROM {TABLE} UNION ALL FROM {TABLE}",
 }
+
+
+def test_text_is_read_without_a_guess(folder):
+    """DuckDB's own guess drops every row above one with a comma too many; ours refuses that row."""
+    people = folder.parent / "people.csv"
+    text = "FROM read_csv('people.csv', all_varchar = true)"
+    assert total(plan_of(folder, text)) == 8
+    people.write_text(people.read_text() + "A3,old,x,a,b\n")
+    assert "no column 'area'" in refusal(plan_of(folder, text, ALONE))
+    assert "cannot be run at line 10" in refusal(plan_of(folder, text))
+    people.write_text("")
+    assert "people.csv: line 1 is empty" in refusal(plan_of(folder, text))
+    people.unlink()
+    assert "people.csv: No such file" in refusal(plan_of(folder, text))
 
 
 MANY_COUNTS = {

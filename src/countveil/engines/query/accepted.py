@@ -11,7 +11,8 @@ from countveil.engines import rules
 from countveil.engines.query.alone import Judge, Together
 from countveil.engines.query.catalog import Catalog
 from countveil.engines.query.reads import refuse_all_but_reading
-from countveil.engines.query.tree import bracketed, parse, too_deep
+from countveil.engines.query.stated_layout import state_layouts
+from countveil.engines.query.tree import bracketed, parse, too_deep, written
 from countveil.schema.plan_file import RecordsSection
 
 
@@ -33,6 +34,8 @@ def accept(
         lock(refuse_all_but_reading(tree, catalog, label))
         if records.each_person_alone:
             return bracketed(text)
+        if state_layouts(tree, folder, label):
+            text, tree = parse(written(tree), label)  # what is judged is what is run
         judge = Judge(
             catalog,
             frozenset(records.public_tables),

@@ -722,11 +722,10 @@ def _is_stated(options: dict[str, Tree], kind: str) -> bool:
 
 
 def _guessed(file: str, kind: str) -> str:
-    more = ", header = true" if kind == "csv" else ", format = 'newline_delimited'"
-    return (
-        f"the layout of {file!r}, guessed from its rows (state it: read_{kind}('…', auto_detect = "
-        f"false{more}, columns = {{'area': 'VARCHAR', …}}); or name the file under records.path),"
-    )
+    state = "read_json('…', auto_detect = false, format = 'newline_delimited', columns = {…})"
+    if kind == "csv":
+        state = "read_csv('…', all_varchar = true) reads one file as text"
+    return f"the layout of {file!r}, guessed from its rows ({state}),"
 
 
 def _is_true(option: Tree | None) -> bool:

@@ -50,7 +50,13 @@ def select(expressions: list[Tree] | None, source: Tree, common: list[Tree], lab
                 {**item, "alias": f"c{number}"} for number, item in enumerate(expressions)
             ]
         node["from_table"], node["cte_map"] = source, {"map": common}
-        document = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
+    return written(node)
+
+
+def written(tree: Tree) -> str:
+    """Return the SQL of a tree."""
+    document = {"error": False, "statements": [{"node": tree, "named_param_map": []}]}
+    with duckdb.connect(config=_ALONE) as connection:
         ((text,),) = connection.execute(
             "SELECT json_deserialize_sql(?::JSON)", [json.dumps(document)]
         ).fetchall()
