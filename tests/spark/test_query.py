@@ -112,7 +112,8 @@ def test_a_statement_that_is_no_query_is_refused(spark_session, tiny, text):
 
 def test_such_a_command_would_run_where_it_is_not_refused(spark_session, tiny, monkeypatch):
     """What the tests above rest on: the same query makes the file when nobody looks at it."""
-    monkeypatch.setattr("countveil.engines.spark.source.refuse_programs", lambda *given: None)
+    for name in ("refuse_programs", "refuse_programs_in_views"):
+        monkeypatch.setattr(f"countveil.engines.spark.source.{name}", lambda *given: None)
     mark = tiny.parent / "mark"
     text, _ = PROGRAMS["transform"]
     open_engine("spark").tabulate(query(tiny, text.format(mark=mark)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +16,13 @@ from pyspark.sql import functions as sql
 
 from countveil.engines import rules
 from countveil.engines.query.alone import Rows, Together
-from countveil.engines.spark.query import class_of, nodes_of
+from countveil.engines.spark.leaves import PublicTables, identities_of, names_of
+from countveil.engines.spark.query import each, kind_of, operators_of, own_parts_of
+from countveil.errors import RecordsError
 from countveil.schema.plan_file import RecordsSection
 
 _WRITTEN_OUT = ("LocalRelation", "OneRowRelation", "Range", "EmptyRelation")
+_UNCONDITIONAL = "a join without a condition"
 _PASSING = (
     "PipeOperator",
     "RebalancePartitions",
@@ -31,18 +34,23 @@ _PASSING = (
 )
 _SUBQUERIES = ("Exists", "ListQuery", "ScalarSubquery", "LateralSubquery")
 _WORDS = {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Deduplicate": "DISTINCT"}
-_NUMBERS = ("bigint", "int", "smallint", "tinyint", "double", "string", "decimal(20,0)")
+# They pick rows by an order that may differ from run to run.
+_PICKING = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Deduplicate", "Window")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")  # from the narrowest to the widest
+_ROWS, _NOTHING = -1, -2  # a count that is 1 for each row, and one that is always 0
+_GROUPING = "spark_grouping_id"  # the column by which Spark tells GROUPING SETS apart
+_METADATA = "__metadata_col"  # how Spark marks a column that is not in the data
 
 
-def refuse_dependent(frame: DataFrame, records: RecordsSection, label: str) -> None:
+def refuse_dependent(frame: DataFrame, records: RecordsSection, folder: Path, label: str) -> None:
     """Refuse a query whose rows depend on several people, unless the plan attests that they do not."""
     if records.each_person_alone:
         return
     plan = frame._jdf.queryExecution().analyzed()
-    judge = _Judge(frame.sparkSession, frozenset(name.lower() for name in records.public_tables))
+    judge = _Judge(frame.sparkSession, PublicTables.of(records.public_tables, folder))
     amounts = frozenset(
         column.exprId().id()
-        for column in _each(plan.output())
+        for column in each(plan.output())
         if records.counts is not None and column.name() == records.counts
     )
     try:
@@ -51,8 +59,22 @@ def refuse_dependent(frame: DataFrame, records: RecordsSection, label: str) -> N
         raise rules.depends_on_others(label, str(error)) from None
     if not rows.sources and judge.uses_public:
         raise rules.all_public(label)
+    _refuse_picking(plan, label)
     if rows.several is not None and records.person_id is None:
         raise rules.several_rows(label, rows.several)
+
+
+def _refuse_picking(plan: JavaObject, label: str) -> None:
+    """Refuse what is left of LIMIT and the like: over public tables, where they may pick other rows."""
+    for operator in operators_of(plan):
+        kind = kind_of(operator)
+        steady = all(part.deterministic() for part in each(operator.expressions()))
+        if kind in _PICKING or not steady:
+            what = _WORDS.get(kind, kind.upper()) if kind in _PICKING else "an aggregate by order"
+            raise RecordsError(
+                f"{label}: {what} over a public table may return other rows in the next run; make a "
+                f"table of the result beforehand, and name that under records.public_tables"
+            )
 
 
 @dataclass(slots=True)
@@ -60,27 +82,32 @@ class _Judge:
     """`view` is the view that a part of the plan lies in: all in it that is written out is records."""
 
     session: SparkSession
-    public: frozenset[str]
+    public: PublicTables
     uses_public: bool = False
     _common: dict[int, JavaObject] = field(default_factory=dict)
 
     def judge(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         """Return what a plan yields; raise `Together` where people's rows depend on each other."""
-        kind = _kind(plan)
+        kind = kind_of(plan)
         if kind == "WithCTE":
             self._keep(plan)
             return self.judge(plan.plan(), amounts, view)
         sources = self.sources(plan, view)
         if not sources:
             return Rows(sources)
+        if not amounts <= {column.exprId().id() for column in each(plan.output())}:
+            raise Together("a count that is not from the records")
         if kind == "View":
-            return self.judge(plan.child(), amounts, self._name(plan))
+            return self.judge(plan.child(), amounts, names_of(plan)[0])
         if kind == "CTERelationRef":
+            if plan.cteId() not in self._common:
+                raise Together("a recursive query")
             below = self._common[plan.cteId()].child()
             return self.judge(below, _by_place(plan, below, amounts), view)
         if not plan.children().size():
             self._refuse_guesses(plan, view)
-            return Rows(sources)
+            twice = len(identities_of(plan, view)) > len(sources)
+            return Rows(sources, "a file that is read twice" if twice else None)
         if kind in _PASSING:
             return self.judge(plan.child(), amounts, view)
         steps = {
@@ -98,8 +125,8 @@ class _Judge:
         return steps[kind](plan, amounts, view)
 
     def sources(self, plan: JavaObject, view: str | None) -> frozenset[str]:
-        """Return the confidential tables that a plan reads."""
-        kind = _kind(plan)
+        """Return the confidential tables and files that a plan reads, also through views."""
+        kind = kind_of(plan)
         if kind == "WithCTE":
             self._keep(plan)
             return self.sources(plan.plan(), view)
@@ -108,54 +135,50 @@ class _Judge:
                 return frozenset({"a recursive query"})
             return self.sources(self._common[plan.cteId()].child(), view)
         if kind == "View":
-            return frozenset() if self._declared(plan) else frozenset({f"view {self._name(plan)}"})
-        children = list(_each(plan.children()))
+            if self._declared(plan):
+                return frozenset()
+            return self.sources(plan.child(), names_of(plan)[0])
+        children = list(each(plan.children()))
         if (
             not children
             and not (kind in _WRITTEN_OUT and view is None)
             and not self._declared(plan)
         ):
-            return frozenset({view or _identity(plan)})
+            return frozenset(identities_of(plan, view))
         below = [self.sources(child, view) for child in children]
         below += [
             self.sources(part.plan(), view)
-            for part in self._expressions(plan)
-            if _kind(part) in _SUBQUERIES
+            for part in own_parts_of(plan)
+            if kind_of(part) in _SUBQUERIES
         ]
         return frozenset[str]().union(*below)
 
     def _keep(self, plan: JavaObject) -> None:
-        for definition in _each(plan.cteDefs()):
+        for definition in each(plan.cteDefs()):
             self._common[definition.id()] = definition
-
-    def _name(self, view: JavaObject) -> str:
-        return str(view.desc().identifier().unquotedString()).lower()
 
     def _declared(self, plan: JavaObject) -> bool:
         """Whether a table or view is one that the plan of the release declares public."""
         current = str(self.session.catalog.currentDatabase()).lower()
-        found = False
-        for name in _names(plan):
-            parts = name.split(".")
-            short = [parts[-1]] if len(parts) == 1 or parts[-2] == current else []
-            found |= bool({name, ".".join(parts[-2:]), *short} & self.public)
-        self.uses_public |= found
-        return found
-
-    def _expressions(self, plan: JavaObject) -> Iterator[JavaObject]:
-        for expression in _each(plan.expressions()):
-            yield from self._parts(expression)
+        public = self.public.include(plan, current)
+        self.uses_public |= public
+        return public
 
     def _parts(self, expression: JavaObject) -> Iterator[JavaObject]:
         """Yield the parts of an expression, and those of its sub-queries' plans."""
-        yield from nodes_of(self.session.sparkContext._gateway, expression)
+        yield expression
+        for child in each(expression.children()):
+            yield from self._parts(child)
+        if kind_of(expression) in _SUBQUERIES:
+            for operator in operators_of(expression.plan()):
+                yield from own_parts_of(operator)
 
     def _row_wise(self, expression: JavaObject, amounts: frozenset[int], view: str | None) -> None:
         """Refuse an expression that looks beyond its row, or at the count of a row."""
         if not expression.deterministic():
             raise Together("a function that returns something else each time")
         parts = list(self._parts(expression))
-        kinds = [_kind(part) for part in parts]
+        kinds = [kind_of(part) for part in parts]
         queries = [part for part, kind in zip(parts, kinds, strict=True) if kind in _SUBQUERIES]
         if any(self.sources(query.plan(), view) for query in queries):
             raise Together("a sub-query over records")
@@ -168,34 +191,38 @@ class _Judge:
         for part, kind in zip(parts, kinds, strict=True):
             if kind != "AttributeReference":
                 continue
-            if part.name() == "_metadata":
-                raise Together("the column _metadata, the place of a row among others,")
+            if part.name() == "_metadata" or part.metadata().contains(_METADATA):
+                raise Together(f"the column {part.name()}, the place of a row among others,")
             if part.exprId().id() in amounts:
                 raise Together("an expression or a condition on a column of counts")
 
     def _project(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
-        inner, others = set[int](), []
-        for item in _each(plan.projectList()):
+        origins, others = list[int](), []
+        for item in each(plan.projectList()):
             if item.exprId().id() not in amounts:
                 others.append(item)
                 continue
             origin = _amount(item)
             if origin is None:
                 raise Together("an expression on a column of counts")
-            inner |= {origin} - {-1}
+            origins.append(origin)
+        inner = _distinct(origins)
         for item in others:
             self._row_wise(item, amounts | inner, view)
-        return self.judge(plan.child(), frozenset(inner), view)
+        return self.judge(plan.child(), inner, view)
 
     def _filter(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         for condition in _conjuncts(plan.condition()):
             if not _asks_for_a_value(condition):  # as UNPIVOT does
                 self._row_wise(condition, amounts, view)
-        return self.judge(plan.child(), amounts, view)
+        rows = self.judge(plan.child(), amounts, view)
+        if rows.several == _UNCONDITIONAL and _joins_in_where(plan):
+            return Rows(rows.sources, "a join whose condition is in WHERE (write JOIN ... ON)")
+        return rows
 
     def _union(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         rows = Rows(frozenset())
-        for child in _each(plan.children()):
+        for child in each(plan.children()):
             below = self.judge(child, _by_place(plan, child, amounts), view)
             several = rows.several or below.several
             if below.sources & rows.sources:
@@ -205,27 +232,26 @@ class _Judge:
 
     def _expand(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         """Judge UNPIVOT, which Spark makes copies of each row for."""
+        if _GROUPING in [column.name() for column in each(plan.output())]:
+            raise Together("GROUPING SETS")
         places = [
             place
-            for place, column in enumerate(_each(plan.output()))
+            for place, column in enumerate(each(plan.output()))
             if column.exprId().id() in amounts
         ]
-        inner, several = list[int](), None
-        for projection in _each(plan.projections()):
-            for place, item in enumerate(_each(projection)):
-                origin = _amount(item) if place in places else None
-                if place in places and (origin is None or origin < 0):
+        origins = list[int]()
+        for projection in each(plan.projections()):
+            for place, item in enumerate(each(projection)):
+                origin = _amount(item) if place in places else _NOTHING
+                if origin is None or origin == _ROWS:
                     raise Together("an expression on a column of counts")
-                if origin is not None:
-                    inner.append(origin)
-        held = frozenset(inner)
-        for projection in _each(plan.projections()):
-            for place, item in enumerate(_each(projection)):
+                origins.append(origin)
+        inner = _distinct(origins)
+        for projection in each(plan.projections()):
+            for place, item in enumerate(each(projection)):
                 if place not in places:
-                    self._row_wise(item, held, view)
-        if not places or len(held) < len(inner):
-            several = "UNPIVOT"
-        return _more(self.judge(plan.child(), held, view), several)
+                    self._row_wise(item, inner, view)
+        return _more(self.judge(plan.child(), inner, view), None if places else "UNPIVOT")
 
     def _generate(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         self._row_wise(plan.generator(), amounts, view)
@@ -233,53 +259,57 @@ class _Judge:
 
     def _lateral(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         self._row_wise(plan.right(), amounts, view)
-        if _kind(plan.joinType()) not in ("Inner$", "Cross$", "LeftOuter$"):
+        if kind_of(plan.joinType()) not in ("Inner$", "Cross$", "LeftOuter$"):
             raise Together("a lateral join")
         return _more(self.judge(plan.left(), amounts, view), "LATERAL")
 
     def _aggregate(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
-        inner, others, counts = set[int](), list(_each(plan.groupingExpressions())), 0
-        for item in _each(plan.aggregateExpressions()):
-            kinds = [_kind(part) for part in self._parts(item)]
+        if _GROUPING in [column.name() for column in each(plan.child().output())]:
+            raise Together("GROUPING SETS")
+        origins, others = list[int](), list(each(plan.groupingExpressions()))
+        for item in each(plan.aggregateExpressions()):
+            kinds = [kind_of(part) for part in self._parts(item)]
             if "AggregateExpression" not in kinds and item.exprId().id() not in amounts:
                 others.append(item)
                 continue
             origin = self._added_up(item, others)
             if item.exprId().id() not in amounts or origin is None:
                 raise Together("an aggregate other than count(*) or sum(n) for records.counts")
-            inner |= {origin} - {-1}
-            counts += 1
-        if counts != 1:
+            origins.append(origin)
+        if len(origins) != 1:
             raise Together("GROUP BY without exactly one count")
+        inner = _distinct(origins)
         for item in others:
             self._row_wise(item, amounts | inner, view)
-        return self.judge(plan.child(), frozenset(inner), view)
+        return self.judge(plan.child(), inner, view)
 
     def _added_up(self, item: JavaObject, others: list[JavaObject]) -> int | None:
-        """Return the column that a count adds up, -1 where it counts rows; None for the rest."""
+        """Return the column that a count adds up, `_ROWS` if it counts rows; None for the rest."""
         item = _unwrapped(item)
-        if _kind(item) != "AggregateExpression" or item.isDistinct():
+        if kind_of(item) != "AggregateExpression" or item.isDistinct():
             return None
         if item.filter().isDefined():
             others.append(item.filter().get())
         function = item.aggregateFunction()
-        if _kind(function) == "Count":
-            others += _each(function.children())
-            return -1
-        return _amount(function.child()) if _kind(function) == "Sum" else None
+        if kind_of(function) == "Count":
+            others += each(function.children())
+            return _ROWS
+        if kind_of(function) != "Sum" or _mode(function.evalContext()) == "TRY":
+            return None
+        return _amount(function.child())
 
     def _join(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         left, right = (self.sources(side, view) for side in (plan.left(), plan.right()))
         if left and right:
             raise Together("a join of records with records")
-        kind = _kind(plan.joinType())
+        kind = kind_of(plan.joinType())
         kinds = ["Inner$", "Cross$", "RightOuter$"]
         if left:
             kinds = ["Inner$", "Cross$", "LeftOuter$", "LeftSemi$", "LeftAnti$"]
         if kind not in kinds:
             raise Together(f"{kind.rstrip('$')} join, which keeps rows of the public table,")
         own, other = (plan.left(), plan.right()) if left else (plan.right(), plan.left())
-        numbers = [column.exprId().id() for column in _each(other.output())]
+        numbers = [column.exprId().id() for column in each(other.output())]
         if amounts & set(numbers):
             raise Together("a count that is not from the records")
         conditions = [] if plan.condition().isEmpty() else _conjuncts(plan.condition().get())
@@ -288,6 +318,8 @@ class _Judge:
         rows = self.judge(own, amounts, view)
         if kind in ("LeftSemi$", "LeftAnti$") or self._matches_once(other, numbers, conditions):
             return rows
+        if not conditions:
+            return _more(rows, _UNCONDITIONAL)
         return _more(rows, "a join to a public table that may match several of its rows")
 
     def _matches_once(
@@ -296,14 +328,14 @@ class _Judge:
         """Whether the keys of a public table differ, so that a record meets one of its rows at most."""
         keys: list[tuple[int, str | None]] = []
         for condition in conditions:
-            if _kind(condition) != "EqualTo":
+            if kind_of(condition) != "EqualTo":
                 continue
             sides = (condition.left(), condition.right())
             for mine, theirs in (sides, sides[::-1]):
                 own = {
                     part.exprId().id()
                     for part in self._parts(mine)
-                    if _kind(part) == "AttributeReference"
+                    if kind_of(part) == "AttributeReference"
                 }
                 key = _key(theirs)
                 if key is not None and key[0] in numbers and not own & set(numbers):
@@ -325,26 +357,20 @@ class _Judge:
 
     def _refuse_guesses(self, plan: JavaObject, view: str | None) -> None:
         """Refuse types that Spark guesses from the rows or folders of files that a query names."""
-        if view is not None or _kind(plan) != "LogicalRelation" or plan.catalogTable().isDefined():
+        if (
+            view is not None
+            or kind_of(plan) != "LogicalRelation"
+            or plan.catalogTable().isDefined()
+        ):
             return
         relation = plan.relation()
-        if _kind(relation) != "HadoopFsRelation":
+        if kind_of(relation) != "HadoopFsRelation":
             return
-        if _kind(relation.fileFormat()) in ("JsonFileFormat", "XmlFileFormat"):
+        if kind_of(relation.fileFormat()) in ("JsonFileFormat", "XmlFileFormat"):
             raise Together("the type of a column, guessed from the rows of a file,")
         key = "spark.sql.sources.partitionColumnTypeInference.enabled"
         if relation.partitionSchema().size() and self.session.conf.get(key, "true") == "true":
             raise Together(f"the type of a column, guessed from the names of folders (set {key}),")
-
-
-def _kind(node: JavaObject) -> str:
-    return class_of(node).rpartition(".")[2]
-
-
-def _each(sequence: Any) -> Iterator[JavaObject]:
-    parts = sequence.iterator()
-    while parts.hasNext():
-        yield parts.next()
 
 
 def _more(rows: Rows, several: str | None) -> Rows:
@@ -353,45 +379,68 @@ def _more(rows: Rows, several: str | None) -> Rows:
 
 def _by_place(plan: JavaObject, child: JavaObject, amounts: frozenset[int]) -> frozenset[int]:
     """Return the columns of a child that stand where a plan has its amounts."""
-    pairs = zip(_each(plan.output()), _each(child.output()), strict=True)
+    pairs = zip(each(plan.output()), each(child.output()), strict=True)
     return frozenset(below.exprId().id() for own, below in pairs if own.exprId().id() in amounts)
 
 
 def _conjuncts(condition: JavaObject) -> list[JavaObject]:
-    if _kind(condition) != "And":
+    if kind_of(condition) != "And":
         return [condition]
     return _conjuncts(condition.left()) + _conjuncts(condition.right())
 
 
 def _asks_for_a_value(condition: JavaObject) -> bool:
     """Whether a condition is that columns are not all NULL."""
-    if _kind(condition) != "IsNotNull":
+    if kind_of(condition) != "IsNotNull":
         return False
     inside = condition.child()
-    parts = _each(inside.children()) if _kind(inside) == "Coalesce" else [inside]
-    return all(_kind(part) == "AttributeReference" for part in parts)
+    parts = each(inside.children()) if kind_of(inside) == "Coalesce" else [inside]
+    return all(kind_of(part) == "AttributeReference" for part in parts)
+
+
+def _distinct(origins: list[int]) -> frozenset[int]:
+    """Return the columns that counts come from; refuse two counts of the same people."""
+    counted = [origin for origin in origins if origin != _NOTHING]
+    if len(set(counted)) < len(counted) or (_ROWS in counted and len(counted) > 1):
+        raise Together("several counts of the same people, from one column or a constant,")
+    return frozenset(counted) - {_ROWS}
+
+
+def _joins_in_where(plan: JavaObject) -> bool:
+    """Whether a condition compares the two sides of the join below it, as after FROM a, b."""
+    join = plan.child()
+    if kind_of(join) != "Join":
+        return False
+    sides = [
+        {column.exprId().id() for column in each(side.output())}
+        for side in (join.left(), join.right())
+    ]
+    return any(
+        all(side & {column.exprId().id() for column in each(part.references())} for side in sides)
+        for part in _conjuncts(plan.condition())
+    )
 
 
 def _amount(expression: JavaObject) -> int | None:
-    """Return the column that a count is passed on from, -1 for 0 or 1, None where it is changed."""
+    """Return the column that a count is passed on from, a constant's mark, None where it is changed."""
     expression = _unwrapped(expression)
-    if _kind(expression) == "AttributeReference":
+    if kind_of(expression) == "AttributeReference":
         return int(expression.exprId().id())
-    if _kind(expression) == "Literal" and str(expression.value()) in ("0", "1"):
-        return -1
+    if kind_of(expression) == "Literal":
+        return {"0": _NOTHING, "1": _ROWS}.get(str(expression.value()))
     return None
 
 
 def _unwrapped(expression: JavaObject) -> JavaObject:
-    """Return what is inside a name, conversions to a number, and replacements of NULL by 0."""
+    """Return what is inside a name, conversions to a whole number, and replacements of NULL by 0."""
     while True:
-        kind = _kind(expression)
-        if kind == "Cast" and expression.dataType().simpleString() not in _NUMBERS:
-            return expression
+        kind = kind_of(expression)
+        if kind == "Cast" and not _keeps_counts(expression):
+            raise Together("a conversion that can change a count, or lose it,")
         if kind in ("Alias", "Cast"):
             expression = expression.child()
         elif kind == "Coalesce":
-            first, *others = _each(expression.children())
+            first, *others = each(expression.children())
             if [str(other) for other in others] != ["0"]:
                 return expression
             expression = first
@@ -399,38 +448,31 @@ def _unwrapped(expression: JavaObject) -> JavaObject:
             return expression
 
 
+def _keeps_counts(cast: JavaObject) -> bool:
+    """Whether a cast fails where it cannot keep a count: to whole numbers, and by the ANSI rules."""
+    origin, target = (
+        str(kind.simpleString()) for kind in (cast.child().dataType(), cast.dataType())
+    )
+    if origin == target:
+        return True
+    if target not in _INTEGERS or _mode(cast) == "TRY":
+        return False
+    wider = origin in _INTEGERS and _INTEGERS.index(origin) < _INTEGERS.index(target)
+    return wider or _mode(cast) == "ANSI"
+
+
+def _mode(expression: JavaObject) -> str:
+    return str(expression.evalMode().toString())
+
+
 def _key(expression: JavaObject) -> tuple[int, str | None] | None:
     """Return a column, and the type that it is compared as; None for other expressions."""
-    if _kind(expression) == "AttributeReference":
+    if kind_of(expression) == "AttributeReference":
         return int(expression.exprId().id()), None
-    if _kind(expression) == "Cast" and _kind(expression.child()) == "AttributeReference":
+    if (
+        kind_of(expression) == "Cast"
+        and kind_of(expression.child()) == "AttributeReference"
+        and _mode(expression) != "TRY"
+    ):
         return int(expression.child().exprId().id()), str(expression.dataType().sql())
     return None
-
-
-def _names(plan: JavaObject) -> list[str]:
-    """Return the names by which a plan could declare a table: its own, or its files."""
-    kind = _kind(plan)
-    if kind == "View":
-        return [str(plan.desc().identifier().unquotedString()).lower()]
-    if kind == "HiveTableRelation":
-        return [str(plan.tableMeta().identifier().unquotedString()).lower()]
-    if kind == "LogicalRelation":
-        if plan.catalogTable().isDefined():
-            return [str(plan.catalogTable().get().identifier().unquotedString()).lower()]
-        return [path.lower() for path in _paths(plan)]
-    if kind == "DataSourceV2Relation":
-        return [str(plan.name()).replace("`", "").lower()]
-    return []
-
-
-def _paths(relation: JavaObject) -> list[str]:
-    if _kind(relation.relation()) != "HadoopFsRelation":
-        return []
-    return [str(path.toString()) for path in _each(relation.relation().location().rootPaths())]
-
-
-def _identity(plan: JavaObject) -> str:
-    """Return a text that is the same for two readings of one table."""
-    names = _names(plan) or [str(plan.canonicalized().toString())]
-    return f"{_kind(plan)} {', '.join(sorted(names))}"

@@ -88,3 +88,85 @@ BARE_FUNCTIONS = words(
 )
 # They ask for the time where they are given none.
 TIMED = words("to_unix_timestamp unix_timestamp")
+# What such functions, operators and sub-queries are in an analyzed plan: classes of Catalyst's package
+# `expressions`. Views have been resolved there, and their functions have no names any more.
+EXPRESSIONS = words(
+    """
+    Abs Acos Acosh Add AddMonths AggregateExpression Alias And AnyValue ApproxTopK
+    ApproxTopKAccumulate ApproxTopKCombine ApproxTopKEstimate ApproximatePercentile
+    ArrayAggregate ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists
+    ArrayFilter ArrayForAll ArrayInsert ArrayIntersect ArrayJoin ArrayMax ArrayMin ArrayPosition
+    ArrayPrepend ArrayRemove ArrayRepeat ArraySize ArraySort ArrayTransform ArrayUnion
+    ArraysOverlap ArraysZip Ascii Asin Asinh Atan Atan2 Atanh AttributeReference Average BRound
+    Base32 Base64 Between Bin BinaryPad BinaryPredicate BitAndAgg BitLength BitOrAgg BitXorAgg
+    BitmapAndAgg BitmapBitPosition BitmapBucketNumber BitmapConstructAgg BitmapCount BitmapOrAgg
+    BitwiseAnd BitwiseCount BitwiseGet BitwiseNot BitwiseOr BitwiseXor BoolAnd BoolOr CaseWhen
+    Cast Cbrt Ceil Chr Coalesce Collate Collation CollectList CollectSet CollectUnion
+    CommonExpressionDef CommonExpressionRef Concat ConcatWs Contains Conv ConvertTimezone Corr
+    Cos Cosh Cot Count CountIf CountMinSketchAgg CounterDiff CounterDiffWithStartTime
+    CovPopulation CovSample Crc32 CreateArray CreateMap CreateNamedStruct Csc CsvToStructs
+    CumeDist CurrentRow$ CurrentTimeZone DateAdd DateAddInterval DateAddYMInterval DateDiff
+    DateFormatClass DateFromUnixDate DateSub DatetimeSub DayName DayOfMonth DayOfWeek DayOfYear
+    Decode DenseRank Divide DivideDTInterval DivideInterval DivideYMInterval ElementAt Elt
+    Encode EndsWith EqualNull EqualNullSafe EqualTo EulerNumber Exists Exp Explode Expm1 Extract
+    ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes
+    ExtractANSIIntervalMonths ExtractANSIIntervalSeconds ExtractANSIIntervalYears
+    ExtractIntervalDays ExtractIntervalHours ExtractIntervalMinutes ExtractIntervalMonths
+    ExtractIntervalSeconds ExtractIntervalYears Factorial FindInSet First Flatten Floor
+    FormatNumber FormatString FromUTCTimestamp FromUnixTime Get GetArrayItem
+    GetArrayStructFields GetJsonObject GetMapValue GetStructField GreaterThan GreaterThanOrEqual
+    Greatest Grouping GroupingID Hex HistogramNumeric HllSketchAgg HllSketchEstimate HllUnionAgg
+    Hour HyperLogLogPlusPlus Hypot ILike If In InSubquery InitCap Inline IntegralDivide IsNaN
+    IsNotNull IsNull IsValidUTF8 IsValidVariant IsVariantNull JaroWinkler JsonObjectKeys
+    JsonToStructs JsonTuple KllMergeAggBigint KllMergeAggDouble KllMergeAggFloat
+    KllSketchAggBigint KllSketchAggDouble KllSketchAggFloat KllSketchGetNBigint
+    KllSketchGetNDouble KllSketchGetNFloat KllSketchToStringBigint KllSketchToStringDouble
+    KllSketchToStringFloat Kurtosis Lag LambdaFunction Last LastDay LateralSubquery Lead Least
+    Left Length LengthOfJsonArray LessThan LessThanOrEqual Levenshtein Like LikeAll LikeAny
+    ListAgg ListQuery Literal Log Log10 Log1p Log2 Logarithm Lower Luhncheck MakeDTInterval
+    MakeDate MakeInterval MakeTime MakeTimestamp MakeTimestampFromDateTime MakeTimestampNTZ
+    MakeValidUTF8 MakeYMInterval MapConcat MapContainsKey MapEntries MapFilter MapFromArrays
+    MapFromEntries MapKeys MapValues MapZipWith Mask Max MaxBy MaxMinByK Md5 Median
+    MicrosToTimestamp MillisToTimestamp Min MinBy Minute Mode Month MonthName MonthsBetween
+    Multiply MultiplyDTInterval MultiplyInterval MultiplyYMInterval Murmur3Hash NTile NaNvl
+    NamedLambdaVariable NanosToTimestamp NextDay Not NotLikeAll NotLikeAny NthValue NullIf
+    NullIfResult NullIfZero Nvl Nvl2 OctetLength Or OuterReference Overlay ParseJson ParseToDate
+    ParseToTimestamp ParseUrl PercentRank Percentile PercentileCont PercentileDisc Pi PivotFirst
+    Pmod PosExplode Pow Quarter Quote RLike Rank RegExpCount RegExpExtract RegExpExtractAll
+    RegExpInStr RegExpReplace RegExpSubStr RegrAvgX RegrAvgY RegrCount RegrIntercept RegrR2
+    RegrSXX RegrSXY RegrSYY RegrSlope Remainder ResolvedCollation Reverse Right Rint Round
+    RoundCeil RoundFloor RowNumber ScalarSubquery SchemaOfCsv SchemaOfJson SchemaOfVariant
+    SchemaOfXml Sec Second SecondWithFraction SecondsToTimestamp Sentences Sequence Sha1 Sha2
+    ShiftLeft ShiftRight ShiftRightUnsigned Signum Sin Sinh Size Skewness Slice SortArray
+    SortOrder SoundEx SpecifiedWindowFrame SplitPart Sqrt Stack StartsWith StddevPop StddevSamp
+    StringDecode StringInstr StringInstrWithOccurrence StringLPad StringLocate StringRPad
+    StringRepeat StringReplace StringSpace StringSplit StringToMap StringTranslate StringTrim
+    StringTrimBoth StringTrimLeft StringTrimRight StructsToCsv StructsToJson StructsToXml
+    Substring SubstringIndex Subtract SubtractDates SubtractTimestamps Sum Tan Tanh
+    ThetaIntersectionAgg ThetaSketchAgg ThetaSketchEstimate ThetaUnionAgg TimeBucket TimeDiff
+    TimeFromMicros TimeFromMillis TimeFromSeconds TimeToMicros TimeToMillis TimeToSeconds
+    TimeTrunc TimestampAdd TimestampAddInterval TimestampDiff ToBinary ToCharacter ToDegrees
+    ToNumber ToRadians ToTime ToUTCTimestamp ToUnixTimestamp ToVariantObject TransformKeys
+    TransformValues TruncDate TruncTimestamp TryAdd TryDivide TryElementAt TryEval
+    TryMakeInterval TryMakeTimestamp TryMakeTimestampFromDateTime TryMod TryMultiply TryParseUrl
+    TrySubtract TryToBinary TryToNumber TryUrlDecode TryValidateUTF8 TupleIntersectionAggDouble
+    TupleIntersectionAggInteger TupleSketchAggDouble TupleSketchAggInteger
+    TupleSketchEstimateDouble TupleSketchEstimateInteger TupleUnionAggDouble
+    TupleUnionAggInteger TypeOf UnBase32 UnBase64 UnaryMinus UnaryPositive UnboundedFollowing$
+    UnboundedPreceding$ Unhex UnixDate UnixMicros UnixMillis UnixNanos UnixSeconds UnixTimestamp
+    Upper UrlDecode UrlEncode ValidateUTF8 VariancePop VarianceSamp VariantArrayAppend
+    VariantDelete VariantExplode VariantGet VariantInsert VariantSet VariantStripNulls WeekDay
+    WeekOfYear WidthBucket WindowExpression WindowSpecDefinition With XPathBoolean XPathDouble
+    XPathFloat XPathInt XPathList XPathLong XPathShort XPathString XmlToStructs XxHash64 Year
+    YearOfWeek ZeroIfNull ZipWith
+    """
+)
+# Operators of an analyzed plan that only select; leaves, which read, are not among them.
+OPERATORS = words(
+    """
+    Aggregate CTERelationDef Deduplicate Distinct Except Expand Filter Generate GlobalLimit Intersect
+    Join LateralJoin LocalLimit Offset PipeOperator Project RebalancePartitions Repartition
+    RepartitionByExpression ResolvedHint Sort SubqueryAlias Tail Union UnionLoop View Window WithCTE
+    WithWindowDefinition
+    """
+)

@@ -26,7 +26,7 @@ from countveil.engines import rules
 from countveil.engines.records_file import Kind, is_parquet, locate
 from countveil.engines.spark.alone import refuse_dependent
 from countveil.engines.spark.lines import LINE, Lines
-from countveil.engines.spark.query import bracketed, refuse_programs
+from countveil.engines.spark.query import bracketed, refuse_programs, refuse_programs_in_views
 from countveil.errors import RecordsError
 from countveil.schema.delimited import read_header
 from countveil.schema.plan import Plan
@@ -81,7 +81,8 @@ def open_source(
         with _translated(label, "query", show_values):
             refuse_programs(session, query, label)
             frame = session.sql(query)
-            refuse_dependent(frame, plan.records, label)
+            refuse_programs_in_views(frame, label)
+            refuse_dependent(frame, plan.records, plan.folder, label)
         return _of(plan, frame, frame.columns, label, "query", False, show_values)
     return _of_file(plan, _reading(session), show_values)
 
