@@ -14,9 +14,9 @@ import numpy as np
 from countveil import postprocess
 from countveil.measure.measurement import Measurements
 from countveil.numerics import Array, FloatArray, IntArray
-from countveil.postprocess import Certificate, descent
+from countveil.postprocess import descent
 from countveil.postprocess import family as passing
-from countveil.postprocess.family import Family
+from countveil.postprocess.family import Family, SolvedFamily
 from countveil.postprocess.gram import Squares, multiplied_out
 from countveil.randomness import BitSource
 from countveil.schema.geography import Geography
@@ -71,9 +71,7 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
         last[0] = (squares, b, parent, totals)
         return postprocess.solve_family(squares, b, parent, totals, **others)
 
-    def caught(
-        family: Family, passes: Passes, *, rng: BitSource | None = None
-    ) -> tuple[IntArray, Certificate]:
+    def caught(family: Family, passes: Passes, *, rng: BitSource | None = None) -> SolvedFamily:
         solved = passing.solve(family, passes, rng=rng)
         above = family.name.split()[0]
         level = above if family.parent is None else level_below[above]

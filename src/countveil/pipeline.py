@@ -23,9 +23,9 @@ from countveil.errors import (
 )
 from countveil.infer import least_squares
 from countveil.measure.progress import Progress, silent, watched
-from countveil.measure.run import LOCK, internal_of, refuse_links
+from countveil.measure.run import LOCK, internal_of, refuse_links, release_of
 from countveil.measure.run_log import RunLog
-from countveil.postprocess.constraints import read_facts, refuse_impossible_units
+from countveil.postprocess.constraints import KnownCounts, read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
 from countveil.randomness import BitSource
@@ -70,9 +70,12 @@ def release(
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    if restart or not internal_of(Path(to)).exists():  # not what was charged already
+    begun = release_of(Path(to)) is not None and not restart  # charged, or about to be
+    if not begun:
         _rehearse(plan, workers=workers, progress=progress)
     counts = place.tabulate(plan)
+    if not begun:
+        refuse_contradictions(plan, measure.declared_counts(counts, plan))
 
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(Path(to)))
@@ -249,6 +252,8 @@ def check(
         counts = open_engine(engine, show_values=show_values).tabulate(plan)
     elif plan.crosswalk is not None:
         plan.geography()
+    if counts is not None and plan.one_table is None:
+        refuse_contradictions(plan, measure.declared_counts(counts, plan))
     if plan.one_table is not None:
         if counts is not None:
             measure.refuse_draw(counts, plan)
@@ -264,11 +269,16 @@ def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = si
         postprocess.rehearse(plan, plan.geography(), workers=workers, progress=progress)
 
 
-def refuse_contradictions(plan: Plan) -> None:
-    """Raise when the plan's files of public facts contradict each other, before anything is spent."""
-    if plan.constraints and plan.crosswalk is not None:
+def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
+    """Raise when public facts of a plan contradict each other, before anything is spent.
+
+    `known` are the counts that the plan declares public; without them, only its files are compared.
+    """
+    if plan.method == "none" or plan.crosswalk is None:
+        return
+    if plan.constraints or (known is not None and plan.invariants):
         geography = plan.geography()
-        refuse_impossible_units(plan, geography, read_facts(plan, geography, None))
+        refuse_impossible_units(plan, geography, read_facts(plan, geography, known))
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:

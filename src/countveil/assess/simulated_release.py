@@ -174,12 +174,12 @@ def _released(
     """Return the estimates of a cell, in the first unit and in the parent."""
     cells = np.flatnonzero(plan.possible)
     top = _family(plan, above, histograms.sum(axis=0, keepdims=True), noises[0], cells, None)
-    parent = solve(top, plan.passes[above])[0][0]
+    parent = solve(top, plan.passes[above]).counts[0]
     support = parent > 0
     if not support.any():
         return 0, 0
     bottom = _family(plan, level, histograms, noises[1], cells[support], parent[support])
-    estimates = solve(bottom, plan.passes[level])[0]
+    estimates = solve(bottom, plan.passes[level]).counts
     where = np.flatnonzero(cells[support] == cell)
     of_parent = int(parent[cells == cell].sum())
     return (int(estimates[0, where[0]]) if len(where) else 0), of_parent

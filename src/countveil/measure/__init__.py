@@ -1,6 +1,7 @@
 """THE DOOR: the only place where confidential counts become safe measurements."""
 
 from countveil.measure.boundary import take
+from countveil.measure.declared_counts import declared_counts
 from countveil.measure.measurement import Measurement, Measurements
 from countveil.measure.one_estimate import draw_estimate, read_estimate
 from countveil.measure.one_table import (
@@ -19,6 +20,7 @@ __all__ = [
     "Measurements",
     "Restart",
     "cost_of",
+    "declared_counts",
     "draw",
     "draw_estimate",
     "guarantee_of",

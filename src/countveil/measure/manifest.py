@@ -153,6 +153,7 @@ class _Certificate(_Stated):
     iterations: Work
     most_iterations: Work
     fallbacks: Work
+    moved_parents: Work = 0
 
 
 class _Estimates(_Stated):

@@ -13,7 +13,6 @@ from countveil.postprocess.rows import Row
 
 LARGEST_RESIDUAL = 1e-9  # as long as a plan does not ask for less
 LARGEST_GAP = 1e-6  # people
-_TAKEN_UP = 1e-2  # people
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,8 @@ class Certificate:
     `kkt_residual`: the largest violation of the optimality conditions, relative to the largest cell
     of the parent and to the largest term of the gradient. `consistency_gap`: the largest difference,
     in people, between sums of children and what they must be. `objective`: ½ hᵀA h − bᵀh.
+    `moved_parents`: 1 where public facts left no table that adds up to the parent, and the parent
+    follows its children instead.
     """
 
     kkt_residual: float
@@ -30,6 +31,7 @@ class Certificate:
     objective: float
     iterations: int
     fallbacks: int
+    moved_parents: int = 0
 
     @property
     def holds(self) -> bool:
@@ -53,6 +55,7 @@ class LevelCertificate:
     iterations: int
     most_iterations: int
     fallbacks: int
+    moved_parents: int = 0
 
     @property
     def holds(self) -> bool:
@@ -65,9 +68,9 @@ class LevelCertificate:
 
 
 def _within_limits(residual: float, gap: float, limit: float) -> bool:
-    # The residual holds the gap relative to the largest sum. In people it is held to full precision,
-    # or, where a plan asks for less, to what rounding takes up: the integers add up exactly.
-    people = LARGEST_GAP if limit <= LARGEST_RESIDUAL else _TAKEN_UP
+    # The residual holds the gap relative to the largest sum. In people it is held too, unless a plan
+    # asks for less than full precision: rounding makes the integers add up exactly in any case.
+    people = LARGEST_GAP if limit <= LARGEST_RESIDUAL else np.inf
     return residual <= limit and gap <= people  # NaN fails
 
 
@@ -83,6 +86,7 @@ def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:
         iterations=sum(item.iterations for item in items),
         most_iterations=max((item.most_iterations for item in items), default=0),
         fallbacks=sum(item.fallbacks for item in items),
+        moved_parents=sum(item.moved_parents for item in items),
     )
 
 
@@ -97,6 +101,7 @@ def one_family(level: str, item: Certificate) -> LevelCertificate:
         item.iterations,
         item.iterations,
         item.fallbacks,
+        item.moved_parents,
     )
 
 
@@ -109,6 +114,7 @@ def chain(passes: Iterable[Certificate]) -> Certificate:
         items[-1].objective,
         sum(item.iterations for item in items),
         sum(item.fallbacks for item in items),
+        max(item.moved_parents for item in items),
     )
 
 

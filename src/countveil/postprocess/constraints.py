@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import InfeasibleError, InputError
-from countveil.measure.measurement import Measured
 from countveil.numerics import IntArray
 from countveil.postprocess.bounds import (
     UNBOUNDED,
@@ -82,14 +82,22 @@ class LevelFacts:
         return Limits(totals, allowed, tuple(rows))
 
 
+class KnownCounts(Protocol):
+    """Where the counts that a plan declares public are read from."""
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        ...
+
+
 def read_facts(
-    plan: Plan, geography: Geography, measurements: Measured | None
+    plan: Plan, geography: Geography, known: KnownCounts | None
 ) -> dict[str, LevelFacts]:
     """Return the public facts of every measured level; refuse facts that contradict each other.
 
     Bounds of lower levels add up to bounds of the levels above, so that no parent is fixed at what
     its children cannot meet. A level that is not measured hands its bounds on to the next one below, as
-    sums over groups of siblings. Without measurements only the plan's files are read.
+    sums over groups of siblings. Without `known`, only the plan's files are read.
     """
     visited = plan.measured_levels
     facts = {level: LevelFacts() for level in visited}
@@ -101,7 +109,7 @@ def read_facts(
         summed: Bounds | None = None
         for index in range(len(plan.levels) - 1, -1, -1):
             level = plan.levels[index]
-            own = _own_bounds(plan, geography, measurements, level, query)
+            own = _own_bounds(plan, geography, known, level, query)
             bounds = _tightest(own if summed is None else [*own, summed])
             here = [group for group in groups[level] if group.query is query]
             if bounds is None and here:
@@ -157,16 +165,16 @@ def _add(
 def _own_bounds(
     plan: Plan,
     geography: Geography,
-    measurements: Measured | None,
+    known: KnownCounts | None,
     level: str,
     query: Query,
 ) -> list[Bounds]:
     """Return what invariants and constraints say of a query at a level."""
     found = []
-    if measurements is not None and any(
+    if known is not None and any(
         item.level == level and item.query is query for item in plan.invariants
     ):
-        exact = measurements.invariant(level, query.name).astype(np.int32)
+        exact = known.invariant(level, query.name).astype(np.int32)
         found.append(Bounds(query, exact, exact))
     for item in plan.constraints:
         if item.level == level and item.query is query and item.members is None:
@@ -258,7 +266,7 @@ def refuse_impossible_units(plan: Plan, geography: Geography, facts: dict[str, L
             )
 
 
-def broken_facts(estimates: Estimates, measurements: Measured) -> str:
+def broken_facts(estimates: Estimates, measurements: KnownCounts) -> str:
     """Name a public fact that estimates break; an empty text where they keep them all."""
     plan, geography = estimates.plan, estimates.geography
     facts = read_facts(plan, geography, measurements)

@@ -25,7 +25,7 @@ from countveil.numerics import IntArray
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.constraints import LevelFacts, read_facts
 from countveil.postprocess.estimates import Estimates
-from countveil.postprocess.family import Family, solve
+from countveil.postprocess.family import Above, Family, solve
 from countveil.postprocess.least_squares import Observations
 from countveil.postprocess.totals import MeasuredTotals, looks_below, measured_totals
 from countveil.postprocess.workplace import Batch, Workplace
@@ -91,14 +91,15 @@ class Job:
                 limits=task.facts.limits(first, last, support, parent),
                 label=self._label,
                 totals=None if task.totals is None else task.totals.slice(first, last),
+                above=above_family(self.plan, task.level, possible, task.facts, first, last),
             )
             rng = self._rng(task.level, name)
-            solved, certificate = solve(family, self.plan.passes[task.level], rng=rng)
-            child, cell = np.nonzero(solved)
+            solved = solve(family, self.plan.passes[task.level], rng=rng)
+            child, cell = np.nonzero(solved.counts)
             lengths[first:last] = np.bincount(child, minlength=last - first)
-            cells.append(support[cell].astype(np.int32))
-            counts.append(narrowed(solved[child, cell]))
-            certificates.append(one_family(task.level, certificate))
+            cells.append(solved.cells[cell].astype(np.int32))
+            counts.append(narrowed(solved.counts[child, cell]))
+            certificates.append(one_family(task.level, solved.certificate))
         return Batch(
             lengths,
             np.concatenate(cells),
@@ -122,6 +123,19 @@ class Job:
             return None
         source = Secure() if self.rng is None else self.rng
         return source.for_unit(level, name, "rounding")
+
+
+def above_family(
+    plan: Plan, level: str, possible: IntArray, facts: LevelFacts, first: int, last: int
+) -> Above | None:
+    """Return what a family needs if its facts leave no table that adds up to its parent."""
+    if not facts.bounds and not facts.groups:
+        return None
+    higher = plan.levels[: plan.levels.index(level)]
+    kept = [item.query for item in plan.invariants if item.level in higher]
+    kept += [item.query for item in plan.constraints if item.level in higher]
+    limits = facts.limits(first, last, possible, None)
+    return Above(possible, limits, tuple(dict.fromkeys(kept)))
 
 
 def top_down(
@@ -194,6 +208,10 @@ def descend(
             levels[level] = place.read(level)
             certificates.append(combine(level, done))
         team.rest()
+    for number, certificate in enumerate(certificates):
+        if certificate.moved_parents:  # what lies above is the sum of what lies below
+            for level in visited[:number]:
+                levels.pop(level, None)
     summed = _with_sums(levels, plan, geography, place)
     return Estimates(plan, geography, summed, tuple(certificates))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from countveil.errors import CertificateError, InfeasibleError
 from countveil.numerics import FloatArray, IntArray
-from countveil.postprocess.certificate import Certificate, chain
+from countveil.postprocess.certificate import LARGEST_GAP, Certificate, chain
 from countveil.postprocess.dependent import round_unbiased
 from countveil.postprocess.feasibility import refuse_infeasible
 from countveil.postprocess.gram import Squares
@@ -23,12 +23,12 @@ from countveil.postprocess.least_squares import (
     tells_apart,
 )
 from countveil.postprocess.nonnegative import solve_family
-from countveil.postprocess.rounding import round_family
+from countveil.postprocess.rounding import nearest_table, round_family
 from countveil.postprocess.rows import Row, largest_gap
 from countveil.postprocess.totals import MeasuredTotals, fit
 from countveil.randomness import BitSource
 from countveil.schema.passes import Passes
-from countveil.schema.workload import TOTAL
+from countveil.schema.workload import TOTAL, Query
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,6 +38,19 @@ class Limits:
     totals: IntArray | None = None
     allowed: NDArray[np.bool_] | None = None
     rows: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Above:
+    """What a family needs where its facts leave no table that adds up to its parent.
+
+    `cells` are all that may hold people, `limits` the facts of the children over them. `kept` are the
+    queries that public facts of the levels above are about: their sums stay as the parent has them.
+    """
+
+    cells: IntArray
+    limits: Limits
+    kept: tuple[Query, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,12 +72,70 @@ class Family:
     limits: Limits
     label: Callable[[IntArray], str]
     totals: MeasuredTotals | None = None
+    above: Above | None = None
 
 
-def solve(
-    family: Family, passes: Passes, *, rng: BitSource | None = None
+@dataclass(frozen=True, eq=False, slots=True)
+class SolvedFamily:
+    """The integer histograms of the children (children × cells) over some cells, certified."""
+
+    cells: IntArray
+    counts: IntArray
+    certificate: Certificate
+
+
+def solve(family: Family, passes: Passes, *, rng: BitSource | None = None) -> SolvedFamily:
+    """Return the integer histograms of the children, and how good the solutions behind them are.
+
+    They are over the family's cells, or over those of `family.above` where their facts leave no table
+    that adds up to the parent. The parent then has to follow them: `moved_parents` says so.
+    """
+    try:
+        return SolvedFamily(family.cells, *_in_passes(family, passes, rng))
+    except InfeasibleError as error:
+        if family.above is None or family.parent is None:
+            raise
+        try:
+            solved = _moving_the_parent(family, family.above, passes)
+            return SolvedFamily(family.above.cells, *solved)
+        except InfeasibleError:
+            raise error from None  # the facts themselves leave no table
+
+
+def _moving_the_parent(
+    family: Family, above: Above, passes: Passes
 ) -> tuple[IntArray, Certificate]:
-    """Return the integer histograms of the children, and how good the solutions behind them are."""
+    """Solve without the facts, then take the nearest table of integers that meets them all.
+
+    The parent's histogram was chosen before its children's facts came in, and not every histogram
+    with the right sums can be shared out so that each child meets several facts at once.
+    """
+    assert family.parent is not None
+    squares, b = _squares(family, family.parent, None)
+    h, certificate = solve_family(squares, b, family.parent)
+    _refuse_unproven(family, certificate, passes.residual)
+    where = np.searchsorted(above.cells, family.cells)
+    table, parent = np.zeros((len(h), len(above.cells))), np.zeros(len(above.cells), np.int64)
+    table[:, where], parent[where] = h, family.parent
+    rows = [*above.limits.rows]
+    everyone = np.arange(len(h))
+    for query in above.kept:
+        group = query.cells_at(above.cells)
+        sums = np.bincount(group[group >= 0], parent[group >= 0], query.cells)
+        rows += [
+            Row(everyone, np.flatnonzero(group == g), float(number), float(number), query.name)
+            for g, number in enumerate(sums)
+        ]
+    limits = replace(above.limits, rows=tuple(rows))
+    totals = None if limits.totals is None else limits.totals.astype(float)
+    counts = nearest_table(table, None, totals, limits.rows, limits.allowed)
+    _check_whole(replace(family, parent=None, limits=limits), counts)
+    return counts, replace(certificate, fallbacks=certificate.fallbacks + 1, moved_parents=1)
+
+
+def _in_passes(
+    family: Family, passes: Passes, rng: BitSource | None
+) -> tuple[IntArray, Certificate]:
     limits, certificates = family.limits, []
     try:
         for query in passes.first:
@@ -142,17 +213,16 @@ def _one_pass(
         parent_name=family.name,
         cells=len(family.cells),
     )
-    squares = Squares(family.places, family.weights)
-    b = right_sides(family.places, family.weights, family.values)
-    if not tells_apart(family.places):
-        rough = rough_totals(family.places, family.weights, family.values)
-        if limits.totals is not None:
-            rough = limits.totals.astype(float)
-        squares, b = pulled(squares, b, None if parent is None else parent.astype(float), rough)
+    squares, b = _squares(family, parent, limits.totals)
     h, certificate = solve_family(
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
     _refuse_unproven(family, certificate, passes.residual)
+    if certificate.consistency_gap > LARGEST_GAP:  # a plan may ask for less than full precision
+        above, fixed = (None if x is None else x.astype(float) for x in (parent, limits.totals))
+        counts = nearest_table(h, above, fixed, limits.rows, limits.allowed)
+        _check_whole(family, counts)
+        return counts, certificate
     if passes.rounding == "unbiased" and not limits.rows:
         if rng is None:
             raise CertificateError("unbiased rounding needs randomness; pass rng")
@@ -164,6 +234,20 @@ def _one_pass(
         )
     _check_whole(family, counts)
     return counts, certificate
+
+
+def _squares(
+    family: Family, parent: IntArray | None, totals: IntArray | None
+) -> tuple[Squares, FloatArray]:
+    """Return both sides of the least squares of a family, made to have one solution."""
+    squares = Squares(family.places, family.weights)
+    b = right_sides(family.places, family.weights, family.values)
+    if tells_apart(family.places):
+        return squares, b
+    rough = rough_totals(family.places, family.weights, family.values)
+    if totals is not None:
+        rough = totals.astype(float)
+    return pulled(squares, b, None if parent is None else parent.astype(float), rough)
 
 
 def _check_whole(family: Family, counts: IntArray) -> None:

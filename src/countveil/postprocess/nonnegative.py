@@ -48,25 +48,34 @@ def solve_family(
     each child, `allowed` is False where a child's cell must be 0, `rows` bound other sums.
     `pivots` limits the active set before the fallback; 0 forces the fallback.
     """
-    b, parent_, totals_, allowed_ = _checked(b, parent, totals, allowed)
+    sides, parent_, totals_, allowed_ = _checked(b, parent, totals, allowed)
     # Cells that the parent does not have are zero in every child.
-    kept = parent_ > 0 if len(parent_) else np.ones(b.shape[1], bool)
+    kept = parent_ > 0 if len(parent_) else np.ones(sides.shape[1], bool)
     known = 0.0
     # With a single cell every query is a total, and nothing would be left to solve for.
-    if isinstance(A, Squares) and len(totals_) and b.shape[1] > 1:
+    if isinstance(A, Squares) and len(totals_) and sides.shape[1] > 1:
         A, weight = A.without_totals()
         known = 0.5 * weight * float((totals_**2).sum())
-    gram = _gram(A, b.shape, kept)
+    if len(totals_):
+        # The same for every cell of a child changes nothing where its total is fixed. Without it, large
+        # totals that were measured well leave no digits for the cells.
+        common = sides[:, kept].mean(axis=1) if kept.any() else np.zeros(len(sides))
+        sides = sides - common[:, None]
+        known -= float(common @ totals_)
+    gram = _gram(A, sides.shape, kept)
     if not kept.all():
-        b, allowed_ = np.ascontiguousarray(b[:, kept]), np.ascontiguousarray(allowed_[:, kept])
+        sides, allowed_ = (
+            np.ascontiguousarray(sides[:, kept]),
+            np.ascontiguousarray(allowed_[:, kept]),
+        )
         parent_, rows = parent_[kept], [row.within(kept) for row in rows]
-    problem = Problem(gram, b, parent_, totals_, allowed_, rows)
+    problem = Problem(gram, sides, parent_, totals_, allowed_, rows)
     solved, certificate = _solve(problem, pivots)
     if known:
         certificate = replace(certificate, objective=certificate.objective + known)
     if kept.all():
         return solved, certificate
-    h = np.zeros((len(b), len(kept)))
+    h = np.zeros((len(sides), len(kept)))
     h[:, kept] = solved
     return h, certificate
 

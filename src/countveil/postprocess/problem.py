@@ -34,4 +34,6 @@ class Problem:
     @property
     def scale(self) -> float:
         """The largest of the sums, 1 at the least: what entries are measured against."""
-        return float(max(1.0, self.parent.max(initial=0.0), self.totals.max(initial=0.0)))
+        bounds = [bound for row in self.rows for bound in (row.lower, row.upper)]
+        sums = [self.parent.max(initial=0.0), self.totals.max(initial=0.0), *bounds]
+        return float(max(1.0, *(value for value in sums if np.isfinite(value))))

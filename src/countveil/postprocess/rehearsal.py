@@ -7,7 +7,6 @@ facts. Only the plan, its crosswalk and its files of public facts are used.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,7 @@ from countveil.measure.strategy import mechanism_for
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.bounds import UNBOUNDED, Bounds, GroupBound
 from countveil.postprocess.constraints import LevelFacts, read_facts
+from countveil.postprocess.descent import above_family
 from countveil.postprocess.family import Family, solve
 from countveil.postprocess.feasibility import refuse_infeasible
 from countveil.postprocess.gram import Squares
@@ -36,6 +36,7 @@ from countveil.workers import Workers, hired
 DRAWS = 20
 MOST_PEOPLE = 2**30  # that a plan may count
 _PER_UNIT = (1, 30, 1_000)  # people in a lowest unit, on average; and MOST_PEOPLE in all
+_SEED = 20_200_401
 _ENTRIES = 300_000  # of a family: beyond it, only the smallest population is tried
 
 
@@ -119,8 +120,7 @@ class Rehearsal:
 
     def run(self, draw: _Draw) -> str:
         """Go down one way with one population; return what failed, or an empty text."""
-        seed = hashlib.sha256(f"{self.plan.measuring_digest} {draw.number}".encode()).digest()
-        rng = np.random.default_rng(int.from_bytes(seed[:16], "big"))
+        rng = np.random.default_rng([_SEED, draw.number])  # no change of a title changes the answer
         cells = np.flatnonzero(self.plan.possible)
         shares = rng.gamma(0.1, size=len(cells)) + 1e-12
         people = rng.poisson(draw.people * shares / shares.sum()).astype(np.int64)
@@ -130,7 +130,8 @@ class Rehearsal:
             live = np.count_nonzero(people if estimate is None else estimate)
             if children * live > _ENTRIES and not draw.smallest:
                 return ""
-            truths = _split(rng, truth, children, estimate is None)
+            segregated = draw.number % 2 == 1
+            truths = _split(rng, truth, children, estimate is None, segregated)
             try:
                 truths = _made_to_fit(truths, None if estimate is None else truth, cells, step)
             except InfeasibleError:
@@ -168,6 +169,7 @@ class Rehearsal:
         )
         kept = np.arange(len(cells)) if parent is None else np.flatnonzero(parent)
         above = None if parent is None else parent[kept]
+        facts = self._facts(step, cells, truths)
         family = Family(
             name=f"{level} rehearsal",
             children=[f"simulated {number + 1}" for number in range(len(truths))],
@@ -176,15 +178,17 @@ class Rehearsal:
             places=observed.scalars_of(cells[kept]),
             weights=observed.weights,
             values=values,
-            limits=self._facts(step, cells, truths).limits(0, len(truths), cells[kept], above),
+            limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
             totals=_simulated_totals(rng, plan, level, observed, truths),
+            above=above_family(plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):
             return np.zeros(truths.shape, np.int64)
         result = np.zeros(truths.shape, np.int64)
         source = Seeded(int(rng.integers(2**31)))
-        result[:, kept], _ = solve(family, plan.passes[level], rng=source)
+        solved = solve(family, plan.passes[level], rng=source)
+        result[:, np.searchsorted(cells, solved.cells)] = solved.counts
         return result
 
     def _facts(self, step: _Step, cells: IntArray, truths: IntArray) -> LevelFacts:
@@ -215,10 +219,19 @@ def _counts(query: Query, cells: IntArray, histograms: IntArray) -> IntArray:
     return counts
 
 
-def _split(rng: np.random.Generator, truth: IntArray, children: int, alone: bool) -> IntArray:
-    """Share the people of a place out among its parts; `alone`: places side by side at the top."""
+def _split(
+    rng: np.random.Generator, truth: IntArray, children: int, alone: bool, segregated: bool
+) -> IntArray:
+    """Share the people of a place out among its parts; `alone`: places side by side at the top.
+
+    Parts have the same mix of people, or are `segregated`: most cells are in few of them.
+    """
     if children == 1:
         return truth[None, :]
+    if segregated:
+        weights = rng.gamma(0.05, size=(len(truth), children)) + 1e-9
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        return np.asarray(rng.multinomial(truth, shares).T, np.int64)
     weights = rng.gamma(0.5, size=children) + 1e-6
     if alone:  # every place at the top has people of its own
         return np.asarray(rng.poisson(np.outer(weights / weights.sum(), truth)), np.int64)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from countveil.errors import InputError
+from countveil.errors import InfeasibleError, InputError
 from countveil.numerics import FloatArray, IntArray
 from countveil.postprocess.flow import meet_totals, round_totals, round_up
 from countveil.postprocess.rows import Row, as_matrix, largest_gap, nested
@@ -50,8 +50,8 @@ def round_family(
             return base + _program(part, ups, base, fixed, rows, total_aware)
         try:
             return base + _program(part, ups, base, fixed, rows, total_aware)
-        except InputError:
-            return _nearest_table(values, above, fixed, rows, allowed)
+        except InfeasibleError:
+            return nearest_table(values, above, fixed, rows, allowed)
     up = _nearest(part) if ups is None else round_up(part, ups)
     if fixed is None and not total_aware:
         return base + up
@@ -140,7 +140,7 @@ def _program(
     up = np.zeros(children * cells, np.int64)
     if not count:
         if largest_gap(rows, base) > 0:
-            raise InputError(_NONE)
+            raise InfeasibleError(_NONE)
         return up.reshape(children, cells)
     by_child = sp.csr_array((np.ones(count), (child, number)), shape=(children, count))
     limits = _Limits(whole=bool(rows) and not nested(rows))
@@ -163,7 +163,7 @@ def _program(
     return up.reshape(children, cells)
 
 
-def _nearest_table(
+def nearest_table(
     values: FloatArray,
     parent: FloatArray | None,
     totals: FloatArray | None,
@@ -176,7 +176,7 @@ def _nearest_table(
     entries = np.arange(size)
     cell, child = entries % cells, entries // cells
     ones = np.ones(size)
-    parts = [as_matrix(rows, children, cells)]
+    parts = [as_matrix(rows, children, cells) if rows else sp.csr_array((0, size))]
     lower = [np.ceil([row.lower - _WHOLE for row in rows])]
     upper = [np.floor([row.upper + _WHOLE for row in rows])]
     for sums, where, count in ((parent, cell, cells), (totals, child, children)):
@@ -202,7 +202,9 @@ def _nearest_table(
         ),
     )
     if result.x is None:
-        raise InputError("no table of whole numbers meets all its sums and bounds; widen a bound")
+        raise InfeasibleError(
+            "no table of whole numbers meets all its sums and bounds; widen a bound"
+        )
     return np.asarray(np.rint(result.x[:size]), np.int64).reshape(children, cells)
 
 
@@ -249,7 +251,7 @@ class _Limits:
             ),
         )
         if result.x is None:
-            raise InputError(_NONE)
+            raise InfeasibleError(_NONE)
         chosen = np.rint(result.x[:count])
         if np.abs(chosen - result.x[:count]).max() > 1e-6:
             raise ArithmeticError("a nested rounding problem has a vertex that is not whole")

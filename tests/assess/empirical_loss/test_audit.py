@@ -110,7 +110,7 @@ def top_down(counts, size, rng):
             limits=Limits(),
             label=str,
         )
-        first[number] = solve(family, plan.passes["top"])[0][0, 0]
+        first[number] = solve(family, plan.passes["top"]).counts[0, 0]
     return first
 
 
