@@ -289,6 +289,8 @@ PLACEHOLDERS = [
 ]
 PLACEHOLDERS += ["-1", "-9", "-99", "999999999", "\u00a0null ", "missing", "<NA>", "—"]
 PLACEHOLDERS += ["00000000-0000-0000-0000-000000000000"]
+PLACEHOLDERS += ["N\u200bA", "nu\u00adll", "9.99999999E8", "-9.9999999E7", "1e+16", "not known"]
+BLANKS += ["\ufe0f", "\u180b", "\u2065", "\U000e0100", " \U00013439"]
 PEOPLE_IDS = [
     "1",
     "10",
@@ -301,6 +303,8 @@ PEOPLE_IDS = [
     "007",
     "-12",
     "unknown soldier",
+    "1e5",
+    "9e99x",
 ]
 
 

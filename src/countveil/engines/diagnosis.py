@@ -55,9 +55,10 @@ def check_persons(source: Source) -> None:
     """Refuse rows without a person: several people would be bounded as if they were one."""
     assert source.person is not None
     text = f"coalesce(CAST({source.person} AS VARCHAR), '')"
-    nobody = f"regexp_full_match({text}, {literal(person_ids.NOBODY)})"
+    visible = f"regexp_replace({text}, {literal(person_ids.INVISIBLE)}, '', 'g')"
+    nobody = f"regexp_full_match({visible}, {literal(person_ids.NOBODY)})"
     _refuse_if(source, nobody, source.person, rules.NOBODY)
-    placeholder = f"regexp_full_match({text}, {literal(person_ids.PLACEHOLDER)})"
+    placeholder = f"regexp_full_match({visible}, {literal(person_ids.PLACEHOLDER)})"
     if source.real_ids:
         placeholder += f" AND {text} NOT IN ({', '.join(map(literal, source.real_ids))})"
     _refuse_if(source, placeholder, source.person, rules.PLACEHOLDER)

@@ -19,7 +19,8 @@ NEGATIVE = "column of counts: a negative count; a count is 0 or more"
 NOBODY = "column of records.person_id: no person; every row belongs to someone"
 PLACEHOLDER = (
     "column of records.person_id: no person but a placeholder, such as NA, null or 0; give each row "
-    "the id of its person, or list real ids that look like this under records.real_ids"
+    "the id of its person, or list real ids that look like this, as they are written, under "
+    "records.real_ids"
 )
 
 

@@ -49,8 +49,9 @@ def check_rows(source: SparkSource) -> None:
     checks = []
     if source.max_rows is not None:
         text = sql.coalesce(sql.col(PERSON).cast("string"), sql.lit(""))
-        nobody = text.rlike(rf"\A{person_ids.NOBODY}\z")
-        placeholder = text.rlike(rf"\A(?:{person_ids.PLACEHOLDER})\z")
+        visible = sql.regexp_replace(text, person_ids.INVISIBLE, "")
+        nobody = visible.rlike(rf"\A{person_ids.NOBODY}\z")
+        placeholder = visible.rlike(rf"\A{person_ids.PLACEHOLDER}\z")
         if source.real_ids:
             placeholder &= ~text.isin(*source.real_ids)
         checks.append(_Check(nobody, PERSON, rules.NOBODY))
