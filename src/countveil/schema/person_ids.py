@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# What shows nothing: controls, spaces, separators, format characters and variation selectors, and letters
+# What shows nothing: controls, spaces, separators, format characters, variation selectors, and letters
 # and symbols that are drawn blank. Listed, so that no version of Unicode changes who is a person.
 INVISIBLE = (
     r"[\x00-\x1f\x7f-\x9f "
