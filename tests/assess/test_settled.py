@@ -255,3 +255,8 @@ def test_several_tables_leave_no_average_above_one():
     who = Intruder(prior=1 - 1e-12)
     for many in (1, 2, 7):
         assert assess.marginal_risk([noise] * many, intruder=who).posterior <= 1
+
+
+def test_what_is_public_settles_it_before_anything_is_released():
+    nothing = assess.marginal_risk([], intruder=Intruder(prior=0.2, known=0, at_least=1))
+    assert (nothing.value, nothing.posterior) == (1.0, 1.0)

@@ -57,7 +57,7 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     """
     laws = [noise] if isinstance(noise, Law) else list(noise)
     if not laws:
-        return Risk("marginal risk", 1.0, posterior=intruder.prior)
+        return Risk("marginal risk", 1.0, posterior=intruder.informed_prior)
     if not intruder.certain:
         grid = lattice(_only(laws), intruder)
         after = grid.average(sigmoid(intruder.log_odds + grid.log_odds))
