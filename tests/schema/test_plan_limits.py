@@ -96,7 +96,7 @@ SECTION = {
     ),
     "recodes": (
         "".join(f'[recodes.R{n}]\nof = "AGE"\ngroups = {{}}\n' for n in range(10_001)),
-        "at most 10000 items",
+        "recodes: it has 10,001 entries; the limit is 10,000",
     ),
     "tables": (
         f"[postprocess]\ntables = {quoted(f'T{n}' for n in range(1001))}\n",
@@ -108,7 +108,7 @@ SECTION = {
     ),
     "mistakes": (
         "".join(f'[recodes.R{n}]\nof = "AGE"\n' for n in range(50)),
-        "and 30 more mistakes",
+        "and more mistakes; correct these first",
     ),
     "zeros": (
         '[[structural_zeros]]\nreason = "x"\ncells = { AGE = ["young", "young", "old"] }\n',

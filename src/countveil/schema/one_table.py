@@ -186,6 +186,10 @@ def read_numbers(path: Path, level: str, column: str, geocodes: list[str]) -> Ar
         table = _columns(path, level, column)
     except InputError:
         raise
+    except MemoryError:
+        raise InputError(
+            f"{path}: does not fit in memory; free some, or use a machine with more"
+        ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); it is a CSV or Parquet file with "
