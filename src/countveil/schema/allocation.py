@@ -17,7 +17,7 @@ from countveil.schema.workload import Neighbors, Query, Schema
 _LARGEST_BUDGET = 10_000
 _SMALLEST_DELTA = Fraction(1, 10**300)  # what a float can hold
 _MOST_DIGITS = 1_000  # of a common denominator
-_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
+LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ def allocate(
                 else ZCDP(cost.rho * fraction)
             )
             sensitivity = query.sensitivity(neighbors, rows)
-            if _noise_variance(part, sensitivity) > _LARGEST_DEVIATION**2:
+            if _noise_variance(part, sensitivity) > LARGEST_DEVIATION**2:
                 raise PlanError(
                     f"{where}.{query.name}: its noise would have a standard deviation above "
-                    f"{_LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
+                    f"{LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
                 )
             allocations.append(Allocation(level, query, part, sensitivity))
     costs = [item.cost for item in allocations]

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from countveil.errors import InputError, PlanError
 from countveil.numerics import Array, IntArray
+from countveil.schema.allocation import LARGEST_DEVIATION
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan_file import CongenialSection, PlanFile
 from countveil.schema.public_facts import Invariant, beside_plan
 from countveil.schema.unpacking import refuse_bomb
-from countveil.schema.workload import Schema
+from countveil.schema.workload import Neighbors, Schema
 
 PREVIOUS = "previous.csv"
 
@@ -113,6 +114,8 @@ def read_one_table(
         raise PlanError("congenial.previous: a prior shares out public totals; take out base")
     if section.alpha <= 0 or section.pseudo_count < 0:
         raise PlanError("congenial: alpha is above 0, and pseudo_count 0 or more")
+    if section.base == "naive":
+        _refuse_wide_noise(section, budget.epsilon, checked.release.neighbors, rows)
     part = _part(section.part, schema) if section.part else None
     return OneTable(
         epsilon=budget.epsilon,
@@ -129,6 +132,25 @@ def read_one_table(
         pseudo_count=section.pseudo_count,
         people=section.people * rows,
     )
+
+
+def _refuse_wide_noise(
+    section: CongenialSection, epsilon: Fraction, neighbors: Neighbors, rows: int
+) -> None:
+    """Refuse noise that could take a count beyond 32 bits; nothing else bounds a naive release.
+
+    One count has the variance 2 (sigma/epsilon)², where sigma is how far people move the loss. More
+    counts have more where the loss is L2: the mechanism refuses those, once it has the counts.
+    """
+    moved = (2 if neighbors == "change-one" else 1) * (2 if section.part else 1)
+    people = section.people * rows
+    squared = (moved * people) ** 2 if section.loss == "L1" else moved * people**2
+    if 2 * squared > (LARGEST_DEVIATION * epsilon) ** 2:
+        raise PlanError(
+            f'congenial: with base = "naive", this epsilon and people = {section.people:,} the noise '
+            f"would have a standard deviation above {LARGEST_DEVIATION:,} and drown any count; raise "
+            f"budget.epsilon, or lower people"
+        )
 
 
 def _fixed_level(

@@ -302,7 +302,7 @@ class CongenialSection(_Section):
     pseudo_count: ExactNumber = Field(
         Fraction(0), description="Added to each; needed where a previous count is 0."
     )
-    people: Annotated[int, Field(ge=1)] = Field(
+    people: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         1, description="Delta_z: how many people's rows may depend on each other."
     )
 
