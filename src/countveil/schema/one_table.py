@@ -185,14 +185,15 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
                 f"congenial.part.{name}: no such attribute; choose from {listed(known)}"
             )
         attribute = schema.attributes[known[name]]
+        number_of = {category: number for number, category in enumerate(attribute.categories)}
         inside = np.zeros(len(attribute.categories), bool)
         for category in categories:
-            if category not in attribute.categories:
+            if category not in number_of:
                 raise PlanError(
                     f"congenial.part.{name}: no category {category!r}; choose from "
                     f"{listed(attribute.categories)}"
                 )
-            inside[attribute.categories.index(category)] = True
+            inside[number_of[category]] = True
         axis = known[name]
         chosen &= inside.reshape([-1 if i == axis else 1 for i in range(len(shape))])
     flat = chosen.reshape(-1)

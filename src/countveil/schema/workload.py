@@ -203,6 +203,11 @@ class Schema:
         factors: dict[str, Factor] = {}
         labels: list[tuple[str, tuple[str, ...]]] = []
         used: dict[int, str] = {}
+        if name.count("*") >= MOST_ATTRIBUTES:
+            raise PlanError(
+                f"query {name[:60]!r}…: has {name.count('*') + 1:,} parts, and a plan at most "
+                f"{MOST_ATTRIBUTES} attributes; name each once"
+            )
         for word in [] if name == TOTAL else name.split("*"):
             if word not in self._factors:
                 raise PlanError(
