@@ -14,7 +14,7 @@ from tests.conftest import TINY_PLAN
 from countveil import Release, Secure, pipeline, storage
 from countveil.errors import PlanError, VerificationError
 from countveil.measure import manifest
-from countveil.schema import passes, plan_file, public_facts, workload
+from countveil.schema import one_table, passes, plan_file, public_facts, workload
 from countveil.schema.attributes import Attribute, Recode
 from countveil.schema.passes import cells_within, coarsens
 from countveil.schema.plan import Plan
@@ -308,3 +308,31 @@ def test_a_manifest_of_too_many_entries_is_refused_unchecked(tiny, monkeypatch):
     monkeypatch.setattr(manifest, "MOST_NODES", 50)
     with pytest.raises(VerificationError, match="has more than 50 values, the limit of a manifest"):
         Release.read(tiny.parent / "out")
+
+
+def test_categories_of_a_part_are_looked_up_not_searched_for():
+    compared = []
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    size = 200
+    schema = Schema((Attribute("A", tuple(map(str, range(size)))),))
+    part = one_table._part({"A": [Counted(number) for number in range(size - 1)]}, schema)
+    assert part.sum() == size - 1
+    assert len(compared) < 5 * size
+
+
+def test_names_and_queries_that_no_plan_needs_are_shown_in_short():
+    for old, new, message in (
+        ("TOTAL", f'"{"*".join(["AGE"] * 9999)}"', "has 9,999 parts, and a plan at most 32"),
+        ("AGE = [", f"{'A' * 600} = [", "has 600 characters; a name has at most 500"),
+    ):
+        with pytest.raises(PlanError, match=message) as caught:
+            Plan.parse(TINY_PLAN.replace(old, new, 1))
+        assert len(str(caught.value)) < 300
