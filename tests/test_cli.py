@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from countveil import pipeline
+from countveil.cli import application
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, run, write_people
 
 
@@ -297,3 +299,15 @@ def test_every_command_has_help_with_an_example(command):
     ran = run(command, "--help", env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
     assert ran.status == 0
     assert f"Example: countveil {command}" in " ".join(ran.out.split())
+
+
+def test_what_does_not_fit_in_memory_is_a_message_and_no_fault(tiny, monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(pipeline, "price", full)
+    monkeypatch.setattr(sys, "argv", ["countveil", "price", str(tiny)])
+    with pytest.raises(SystemExit) as ended:
+        application.main()
+    assert ended.value.code == 2
+    assert "error: this does not fit in memory" in capsys.readouterr().err

@@ -17,6 +17,8 @@ from countveil import Plan, Release, Secure, Seeded, pipeline
 from countveil.cli.application import app
 from countveil.errors import VerificationError
 from countveil.measure.run import SIMULATION
+from countveil.release import invariant_check
+from countveil.schema.passes import coarsens
 from tests.conftest import TINY_PLACES as PLACES
 from tests.conftest import TINY_PLAN, restate, write_people
 
@@ -418,3 +420,23 @@ def test_something_else_at_the_name_of_a_private_folder_stops_nothing(
     ran = CliRunner().invoke(app, ["check", str(tiny)])
     assert ran.exit_code == 0, ran.exception
     assert other.exists()
+
+
+def test_invariants_of_many_levels_are_compared_once_a_query(monkeypatch):
+    compared = []
+
+    def counted(coarse, fine):
+        compared.append((coarse.name, fine.name))
+        return coarsens(coarse, fine)
+
+    monkeypatch.setattr(invariant_check, "coarsens", counted)
+    queries, levels = ("TOTAL", "AGE", "SEX", "AGE*SEX"), ("region", "area")
+    line = '[[invariants]]\nlevel = "{}"\nquery = "{}"\nreason = "known"\n'
+    plan = Plan.parse(TINY_PLAN + "".join(line.format(x, y) for x in levels for y in queries))
+    pairs = list(invariant_check._pairs(plan))
+    assert len(compared) == len(queries) ** 2
+    named = {(a.level, a.query.name, b.level, b.query.name) for a, b in pairs}
+    assert ("region", "TOTAL", "region", "AGE") in named
+    assert ("region", "AGE*SEX", "area", "AGE*SEX") in named
+    assert ("area", "SEX", "area", "AGE*SEX") in named
+    assert len(named) == 3 + 4 + 3

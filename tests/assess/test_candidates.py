@@ -7,11 +7,14 @@ import pytest
 from tests.assess.test_attacks import SMALL
 
 from countveil import Seeded
-from countveil.assess import attacks
+from countveil.assess import attacks, targets
 from countveil.assess.targets import targets_of
 from countveil.errors import InputError
 from countveil.measure.strategy import mechanism_for
+from countveil.schema.attributes import Attribute, Recode
 from countveil.schema.plan import Plan
+from countveil.schema.public_facts import StructuralZeros
+from countveil.schema.workload import Schema
 
 PLAN = SMALL.replace('rho = "2"', 'rho = "RHO"').replace(
     'SHARED = "1/4"\n"AGE*KIND" = "1/2"', '"AGE*KIND" = "3/4"'
@@ -101,3 +104,15 @@ def test_structural_zeros_leave_only_possible_targets():
             "AGE",
             None,
         )
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_kinds_of_cells_are_found_some_cells_at_a_time(monkeypatch, chunk):
+    recode = Recode("R", "A", (("p", ("a", "b")), ("q", ("c",))))
+    attributes = Attribute("A", ("a", "b", "c")), Attribute("B", ("x", "y"))
+    zeros = StructuralZeros((3, 2), (((0,), (0,)), ((2,), (1,))))
+    monkeypatch.setattr(targets, "_CHUNK", chunk)
+    targets._one_of_each.cache_clear()
+    assert targets._one_of_each(Schema(attributes, (recode,)), zeros) == (1, 4)
+    assert targets._one_of_each(Schema(attributes), zeros) == (1,)
+    targets._one_of_each.cache_clear()

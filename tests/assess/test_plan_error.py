@@ -255,3 +255,38 @@ def shown(priced, every_query):
     with console.capture() as captured:
         console.print(terminal.price_view(priced, every_query=every_query))
     return captured.get().split("Expected error")[1].split("Noise:")[0]
+
+
+def count_systems(monkeypatch) -> list[object]:
+    solved: list[object] = []
+    system = module._Strategy._system
+
+    def counted(self, classes):
+        solved.append(classes)
+        return system(self, classes)
+
+    monkeypatch.setattr(module._Strategy, "_system", counted)
+    return solved
+
+
+def test_levels_with_the_same_noise_are_solved_once(monkeypatch):
+    solved = count_systems(monkeypatch)
+    text = TINY_PLAN.split("[budget]")[0] + '[budget]\nrho = "1"\n[budget.levels]\n'
+    text += 'region = "1/2"\narea = "1/2"\n[budget.queries."*"]\n'
+    found = expected_error(Plan.parse(text + 'AGE = "1/2"\nSEX = "1/2"\n'))
+    assert len(solved) == 3, "TOTAL, AGE and SEX of both levels"
+    errors = {(item.level, item.query): item.standard_error for item in found}
+    assert errors["region", "SEX"] == errors["area", "SEX"]
+    # Half of the share in one order and half in the other is the whole of it.
+    whole = expected_error(Plan.parse(text + '"AGE*SEX" = "1"\n'))
+    half = expected_error(Plan.parse(text + '"AGE*SEX" = "1/2"\n"SEX*AGE" = "1/2"\n'))
+    assert half[1].standard_error == pytest.approx(whole[1].standard_error, rel=1e-6)
+
+
+def test_too_many_queries_to_combine_are_left_out_together(monkeypatch):
+    solved = count_systems(monkeypatch)
+    monkeypatch.setattr(module, "_MOST_WORK_TOGETHER", 100)
+    found = expected_error(Plan.parse(TINY_PLAN))
+    assert solved == []
+    assert all(item.standard_error is None for item in found)
+    assert any(item.standard_deviation is not None for item in found)

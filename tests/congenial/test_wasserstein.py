@@ -498,3 +498,12 @@ def test_mechanisms_are_values() -> None:
     assert "total=5" in repr(one)
     assert Flat().log_weights(0, np.arange(3)).tolist() == [0, 0, 0]
     assert dataclasses.is_dataclass(one)
+
+
+def test_euclidean_noise_is_bounded_for_the_number_of_counts():
+    mechanism = Wasserstein(loss="L2", epsilon="4e-7", base="naive", halved=False)
+    mechanism.prepared(np.zeros(10, int))
+    with pytest.raises(InputError, match="with 100 counts and 1 people the noise would have"):
+        mechanism.prepared(np.zeros(100, int))
+    with pytest.raises(InputError, match="up to 1,073,741,824 is supported"):
+        mechanism.prepared(np.array([2**30 + 1]))

@@ -540,3 +540,54 @@ def test_the_pipeline_releases_the_same_as_the_door(plan):
     loaded = Plan.load(plan)
     release = pipeline.release(loaded, to=plan.parent / "one", rng=Seeded(9))
     assert np.array_equal(release.counts, drawn(plan, "two", rng=Seeded(9)))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "more", "message"),
+    [
+        ("1e-9", "", "standard deviation above 16,777,216 and drown any count"),
+        ("1e-9", 'loss = "L2"\n', "standard deviation above 16,777,216"),
+        (
+            "1",
+            "people = 10000000\n",
+            "people = 10,000,000 the noise would have a standard deviation",
+        ),
+        ("1e-8", f"people = 1{'0' * 12}\n", "people: .*less than or equal to 10000000"),
+        ("1", f"people = 1{'0' * 400}\n", "people: .*less than or equal to 10000000"),
+    ],
+)
+def test_naive_noise_beyond_any_count_is_refused_when_the_plan_is_read(
+    plan, epsilon, more, message
+):
+    edits = ('epsilon = "1"', f'epsilon = "{epsilon}"'), ('previous = "last.csv"\n', more)
+    with pytest.raises(PlanError, match=message):
+        changed(plan, *edits, ('pseudo_count = "1/2"', 'base = "naive"'))
+    ran = run("release", plan, "--to", plan.parent / "out")
+    assert ran.status == 2
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_the_widest_naive_noise_is_drawn_and_verified(plan):
+    edits = ('epsilon = "1"', 'epsilon = "4e-7"'), ('previous = "last.csv"\n', "")
+    changed(plan, *edits, ('pseudo_count = "1/2"', 'base = "naive"'))
+    assert run("release", plan, "--to", plan.parent / "out").status == 0
+    assert run("verify", plan.parent / "out").status == 0
+
+
+def test_units_of_a_public_total_are_found_without_comparing_each_with_each():
+    compared = []
+
+    class Counted(np.ndarray):
+        def __eq__(self, other):
+            compared.append(other)
+            return super().__eq__(other)
+
+    above = np.array([0, 0, 1, 3, 3, 3]).view(Counted)
+    found = one_table._subtotals(above, np.array([5, 6, 0, 7]))
+    assert [(list(units), total) for units, total in found] == [
+        ([0, 1], 5),
+        ([2], 6),
+        ([], 0),
+        ([3, 4, 5], 7),
+    ]
+    assert compared == []

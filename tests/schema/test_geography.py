@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from countveil.errors import GeographyError
+from countveil.schema import geography
 from countveil.schema.geography import read_crosswalk
 
 LEVELS = ("state", "county", "block")
@@ -122,3 +123,30 @@ def test_unknown_levels_list_the_known_ones(tmp_path):
     geography = read_crosswalk(crosswalk(tmp_path, "state,county,block\n1,1,a\n"), LEVELS)
     with pytest.raises(GeographyError, match="no level 'blok'; choose from state, county, block"):
         geography.units("blok")
+
+
+def test_rows_are_counted_in_the_footer_before_they_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "blocks.parquet"
+    table = {"state": ["1"] * 4, "county": ["1"] * 4, "block": ["a", "b", "c", "d"]}
+    pq.write_table(pa.table(table), path)
+    assert read_crosswalk(path, LEVELS, 4).units("block") == 4
+
+    def never(*arguments, **options):
+        raise AssertionError("a column was read")
+
+    monkeypatch.setattr(geography, "_ranked", never)
+    with pytest.raises(GeographyError, match="has 4 units of block, and the manifest 5"):
+        read_crosswalk(path, LEVELS, 5)
+    monkeypatch.setattr(geography, "MOST_CODES", 11)
+    with pytest.raises(GeographyError, match="4 rows on 3 levels, 12 codes; the limit is 11"):
+        read_crosswalk(path, LEVELS)
+
+
+def test_a_crosswalk_beyond_memory_is_a_message(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(geography.np, "lexsort", full)
+    path = crosswalk(tmp_path, "state,county,block\n1,1,a\n")
+    with pytest.raises(GeographyError, match="blocks.csv: does not fit in memory"):
+        read_crosswalk(path, LEVELS)

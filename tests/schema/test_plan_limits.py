@@ -13,7 +13,8 @@ from tests.conftest import TINY_PLAN
 
 from countveil import Release, Secure, pipeline, storage
 from countveil.errors import PlanError, VerificationError
-from countveil.schema import workload
+from countveil.measure import manifest
+from countveil.schema import one_table, passes, plan_file, public_facts, workload
 from countveil.schema.attributes import Attribute, Recode
 from countveil.schema.passes import cells_within, coarsens
 from countveil.schema.plan import Plan
@@ -96,7 +97,7 @@ SECTION = {
     ),
     "recodes": (
         "".join(f'[recodes.R{n}]\nof = "AGE"\ngroups = {{}}\n' for n in range(10_001)),
-        "at most 10000 items",
+        "recodes: it has 10,001 entries; the limit is 10,000",
     ),
     "tables": (
         f"[postprocess]\ntables = {quoted(f'T{n}' for n in range(1001))}\n",
@@ -108,7 +109,7 @@ SECTION = {
     ),
     "mistakes": (
         "".join(f'[recodes.R{n}]\nof = "AGE"\n' for n in range(50)),
-        "and 30 more mistakes",
+        "and more mistakes; correct these first",
     ),
     "zeros": (
         '[[structural_zeros]]\nreason = "x"\ncells = { AGE = ["young", "young", "old"] }\n',
@@ -224,3 +225,114 @@ def test_a_manifest_of_too_many_bytes_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(storage.read_json, "__defaults__", (1_000,))
     with pytest.raises(VerificationError, match=r"not readable as JSON \(more than 1,000 bytes\)"):
         Release.read(tiny.parent / "out")
+
+
+@pytest.mark.parametrize("other", ["AGE * SEX", " AGE*SEX", "AGE*SEX\\t"])
+def test_a_query_with_other_blanks_is_the_same_query(other):
+    one, two = '"AGE*SEX" = "1/2"\n', f'"{other}" = "1/2"\n'
+    start = TINY_PLAN.split('TOTAL = "1/4"')[0]
+    with pytest.raises(PlanError, match=r"budget\.queries\.region: AGE\*SEX is listed 2 times"):
+        Plan.parse(start + one + two)
+    plan = Plan.parse(start + f'"{other}" = "1"\n')
+    assert {item.query.name for item in plan.allocations} == {"AGE*SEX"}
+    invariant = '[[invariants]]\nlevel = "area"\nreason = "known"\nquery = "{}"\n'
+    with pytest.raises(PlanError, match=r"invariants\.1: .* of area is listed twice"):
+        Plan.parse(TINY_PLAN + invariant.format("AGE*SEX") + invariant.format(other))
+    passes = f'[postprocess.levels.area]\npasses = ["AGE*SEX", "{other}"]\n'
+    with pytest.raises(PlanError, match=r"levels\.area\.passes: AGE\*SEX is listed 2 times"):
+        Plan.parse(TINY_PLAN + passes)
+
+
+def test_passes_of_all_levels_are_checked_once(monkeypatch):
+    compared = []
+
+    def counted(coarse, fine):
+        compared.append((coarse.name, fine.name))
+        return coarsens(coarse, fine)
+
+    monkeypatch.setattr(passes, "coarsens", counted)
+    plan = Plan.parse(TINY_PLAN + '[postprocess.levels."*"]\npasses = ["TOTAL", "AGE"]\n')
+    assert [len(item.first) for item in plan.passes.values()] == [2, 2]
+    assert compared == [("TOTAL", "AGE")]
+    many = f'[postprocess.levels."*"]\npasses = {quoted(["AGE"] * 33)}\n'
+    with pytest.raises(PlanError, match="at most 32 items"):
+        Plan.parse(TINY_PLAN + many)
+
+
+def test_different_invariant_queries_have_a_limit(monkeypatch):
+    monkeypatch.setattr(public_facts, "MOST_INVARIANT_QUERIES", 2)
+    line = '[[invariants]]\nlevel = "{}"\nquery = "{}"\nreason = "known"\n'
+    levels, queries = ("region", "area"), ("TOTAL", "AGE")
+    text = TINY_PLAN + "".join(line.format(x, y) for x in levels for y in queries)
+    assert len(Plan.parse(text).invariants) == 4
+    with pytest.raises(PlanError, match="3 different queries are public; the limit is 2"):
+        Plan.parse(text + line.format("area", "SEX"))
+
+
+MANY = 5_000
+MISTAKES = {
+    "categories": {"attributes": {"A": [1] * MANY}},
+    "attributes": {"attributes": {f"a{n}": [1] for n in range(MANY)}},
+    "keys": {f"a{n}": 1 for n in range(MANY)},
+    "keys of a section": {"release": {f"a{n}": 1 for n in range(MANY)}},
+    "levels": {"budget": {"queries": {f"a{n}": 1 for n in range(MANY)}}},
+    "columns": {"records": {"columns": {f"a{n}": 1 for n in range(MANY)}}},
+    "groups": {"recodes": {"R": {"of": "A", "groups": {f"a{n}": 1 for n in range(MANY)}}}},
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_no_more_mistakes_are_looked_for_than_are_shown(what):
+    with pytest.raises(PlanError) as caught:
+        plan_file.check(MISTAKES[what])
+    assert caught.value.__cause__.error_count() < 40
+    assert str(caught.value).count("\n") <= 20
+
+
+def test_a_manifest_of_too_many_entries_is_refused_unchecked(tiny, monkeypatch):
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Secure())
+    path = tiny.parent / "out" / "manifest.json"
+    document = json.loads(path.read_text())
+    many = {
+        "estimates": {"certificate": [{}] * 33},
+        "measurements": [{}] * 10_001,
+        "levels": [{}] * 33,
+        "versions": dict.fromkeys(map(str, range(101)), 1),
+    }
+    for key, value in many.items():
+        path.write_text(json.dumps(document | {key: value}))
+        with pytest.raises(VerificationError, match="at most|the limit is") as caught:
+            Release.read(tiny.parent / "out")
+        assert caught.value.__cause__.error_count() == 1
+    path.write_text(json.dumps(document))
+    monkeypatch.setattr(manifest, "MOST_NODES", 50)
+    with pytest.raises(VerificationError, match="has more than 50 values, the limit of a manifest"):
+        Release.read(tiny.parent / "out")
+
+
+def test_categories_of_a_part_are_looked_up_not_searched_for():
+    compared = []
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    size = 200
+    schema = Schema((Attribute("A", tuple(map(str, range(size)))),))
+    part = one_table._part({"A": [Counted(number) for number in range(size - 1)]}, schema)
+    assert part.sum() == size - 1
+    assert len(compared) < 5 * size
+
+
+def test_names_and_queries_that_no_plan_needs_are_shown_in_short():
+    for old, new, message in (
+        ("TOTAL", f'"{"*".join(["AGE"] * 9999)}"', "has 9,999 parts, and a plan at most 32"),
+        ("AGE = [", f"{'A' * 600} = [", "has 600 characters; a name has at most 500"),
+    ):
+        with pytest.raises(PlanError, match=message) as caught:
+            Plan.parse(TINY_PLAN.replace(old, new, 1))
+        assert len(str(caught.value)) < 300

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import TINY_PLAN
 
 from countveil.errors import PlanError
-from countveil.schema import plan_file
+from countveil.schema import plan_file, plan_nesting
 from countveil.schema.plan_nesting import LONGEST_WORD, refuse_deep_nesting
 
 MANY = 20_000
@@ -134,3 +134,20 @@ def test_the_command_refuses_it_with_little_memory(tmp_path):
         check=True,
     )
     assert int(ran.stdout) < 20_000_000
+
+
+@pytest.mark.parametrize("line", ['\\"""\n', "?'''\n'\n", '\\"', 'a = "\n'])
+def test_nothing_is_scanned_again_behind_a_quote_without_an_end(line, monkeypatch):
+    tokens = []
+
+    class Counted:
+        def finditer(self, text):
+            for token in pattern.finditer(text):
+                tokens.append(token)
+                yield token
+
+    pattern = plan_nesting._TOKEN
+    monkeypatch.setattr(plan_nesting, "_TOKEN", Counted())
+    with pytest.raises(PlanError, match="not valid TOML"):
+        plan_file.parse(line * 300, "plan.toml")
+    assert len(tokens) < 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -22,6 +22,8 @@ _POINTS = 1000  # lattice points per standard deviation that are enough
 _CONVERGED = 1e-12
 _MOST_STEPS = 100  # times the number of classes
 _MOST_WORK = 10_000_000  # kinds of cells × classes × queries, a few seconds
+_MOST_WORK_TOGETHER = 50_000_000  # the same of all queries of a plan, about half a minute
+_OVERHEAD = 50  # classes that could be gone through while a system looks at one query
 _OUTSIDE = 1e-9
 _LEAST_VARIANCE = 1e-22  # of the largest: noise that is all but certain to be 0 counts as that much
 
@@ -36,8 +38,8 @@ class ExpectedError:
     structural zero, and not that counts are never negative; what is released does, and is mostly
     closer. Where a recode has groups of unequal size cells differ: it is the largest, beside the
     smallest. None where the queries of the level do not determine the cell, or where cells are of too
-    many kinds to try them all. `as_counted`: an invariant publishes this count exactly, whatever its
-    noise.
+    many kinds, or queries too many, to try them all. `as_counted`: an invariant publishes this count
+    exactly, whatever its noise.
     """
 
     level: str
@@ -57,9 +59,8 @@ class ExpectedError:
 
 def expected_error(plan: Plan, queries: Sequence[str] | None = None) -> tuple[ExpectedError, ...]:
     """Return the error of TOTAL and of every measured query, or of those named, for every level."""
-    return tuple(
-        item for level in plan.levels if plan.at(level) for item in _at(plan, level, queries)
-    )
+    combined = _combined_errors(plan, queries)
+    return tuple(item for level in combined for item in _at(plan, level, combined[level]))
 
 
 def as_counted(plan: Plan, level: str, query: Query) -> bool:
@@ -86,16 +87,48 @@ def mean_absolute_noise(noise: Mechanism) -> float:
     return 2 * half
 
 
-def _at(plan: Plan, level: str, queries: Sequence[str] | None) -> Iterator[ExpectedError]:
+def _combined_errors(
+    plan: Plan, queries: Sequence[str] | None
+) -> dict[str, dict[Query, list[float]]]:
+    """Return the standard errors after least squares for each measured level and query.
+
+    Levels with the same queries and the same noise are solved once.
+    """
+    strategies: dict[tuple[object, ...], _Strategy] = {}
+    at_level: dict[str, tuple[object, ...]] = {}
+    for level in plan.measured_levels:
+        measured = [item.query for item in plan.at(level)]
+        variances = [mechanism_for(item).variance for item in plan.at(level)]
+        key = (*(query.name for query in measured), *variances)
+        if key not in strategies:
+            strategies[key] = _Strategy.of(plan.schema, measured, variances)
+        at_level[level] = key
+    targets = {
+        level: [
+            query
+            for query in dict.fromkeys(
+                [plan.schema.query(TOTAL), *(item.query for item in plan.at(level))]
+            )
+            if queries is None or query.name in queries
+        ]
+        for level in at_level
+    }
+    asked = {key: targets[level] for level, key in at_level.items()}
+    work = sum(strategies[key].work(query) for key in asked for query in asked[key])
+    errors = {
+        key: {
+            query: strategies[key].standard_errors(query) if work <= _MOST_WORK_TOGETHER else []
+            for query in asked[key]
+        }
+        for key in asked
+    }
+    return {level: errors[key] for level, key in at_level.items()}
+
+
+def _at(plan: Plan, level: str, combined: Mapping[Query, list[float]]) -> Iterator[ExpectedError]:
     noises = {item.query.name: mechanism_for(item) for item in plan.at(level)}
-    measured = [item.query for item in plan.at(level)]
-    variances = [noises[query.name].variance for query in measured]
-    strategy = _Strategy.of(plan.schema, measured, variances)
-    for query in dict.fromkeys([plan.schema.query(TOTAL), *measured]):
-        if queries is not None and query.name not in queries:
-            continue
+    for query, errors in combined.items():
         noise = noises.get(query.name)
-        errors = strategy.standard_errors(query)
         yield ExpectedError(
             level,
             query.name,
@@ -134,7 +167,22 @@ class _Strategy:
             }
             axes.append(_axis(attribute.name, len(attribute.categories), groups))
         floor = _LEAST_VARIANCE * (max(variances) or 1.0)
-        return cls(tuple(queries), 1 / np.maximum(variances, floor), tuple(axes))
+        # A*B and B*A have the same cells: their weights add up.
+        together: dict[frozenset[str], Query] = {}
+        weights: dict[frozenset[str], float] = {}
+        for query, variance in zip(queries, variances, strict=True):
+            views = _views(query)
+            together.setdefault(views, query)
+            weights[views] = weights.get(views, 0.0) + 1 / max(variance, floor)
+        return cls(tuple(together.values()), np.array(list(weights.values())), tuple(axes))
+
+    def work(self, query: Query) -> int:
+        """Return how long the standard errors of a query take, in classes that are gone through."""
+        kinds = [axis.kinds(axis.view(query)) for axis in self.axes]
+        classes = math.prod(max(len(kind.sizes) for kind in along) for along in kinds)
+        if math.prod(map(len, kinds)) * classes * len(self.queries) > _MOST_WORK:
+            return 0  # it is left out
+        return math.prod(map(len, kinds)) * (classes + _OVERHEAD) * len(self.queries)
 
     def standard_errors(self, query: Query) -> list[float]:
         """Return the standard error of one cell of each kind; none where they cannot be told."""
@@ -143,7 +191,8 @@ class _Strategy:
         if math.prod(map(len, kinds)) * classes * len(self.queries) > _MOST_WORK:
             return []
         # A measured query lies in the span of the rows, and TOTAL does if everyone is counted once.
-        given = query in self.queries or any(item.complete for item in self.queries)
+        measured = {_views(item) for item in self.queries}
+        given = _views(query) in measured or any(item.complete for item in self.queries)
         variances = []
         for chosen in product(*kinds):
             system = self._system(chosen)
@@ -265,6 +314,11 @@ class _System:
         sums = np.bincount(self.places.reshape(-1), (self.rows * direction).reshape(-1))
         product: FloatArray = (self.rows * sums[self.places]).sum(axis=0)
         return product
+
+
+def _views(query: Query) -> frozenset[str]:
+    """Return the attributes and recodes of a query, in whatever order."""
+    return frozenset(name for name, _ in query.labels)
 
 
 def _axis(name: str, categories: int, groups: dict[str, IntArray]) -> _Axis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from countveil.schema.workload import Query, Schema
 
 Attack = Literal["presence", "response", "honesty", "unknown attribute", "whole record"]
 
+_CHUNK = 1 << 20  # cells looked at together
 PRESENCE: tuple[Attack, ...] = ("presence", "response", "honesty")
 """Attacks on one cell (S1.2): was he counted, did he respond, did he report the truth."""
 
@@ -116,10 +118,17 @@ def _one_of_each(schema: Schema, zeros: StructuralZeros) -> tuple[int, ...]:
         begin = [np.unique(along, return_index=True)[1] for along in _kinds(schema)]
         cells = np.ravel_multi_index(np.ix_(*begin), schema.shape).ravel()
         return tuple(np.sort(cells).tolist())
-    possible = np.flatnonzero(zeros.possible)
-    kinds = _kinds_at(schema, possible)
-    first = np.unique(kinds, axis=1, return_index=True)[1]
-    return tuple(int(cell) for cell in possible[np.sort(first)])
+    sizes = [int(along.max()) + 1 for along in _kinds(schema)]
+    seen = np.zeros(math.prod(sizes), bool)
+    first: list[int] = []
+    for start in range(0, schema.cells, _CHUNK):  # all at once would be gigabytes
+        cells = start + np.flatnonzero(zeros.possible[start : start + _CHUNK])
+        kinds = np.ravel_multi_index(tuple(_kinds_at(schema, cells)), sizes)
+        fresh = np.flatnonzero(~seen[kinds])
+        new, where = np.unique(kinds[fresh], return_index=True)
+        seen[new] = True
+        first += np.sort(cells[fresh[where]]).tolist()
+    return tuple(first)
 
 
 @lru_cache(maxsize=16)

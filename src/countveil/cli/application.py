@@ -77,6 +77,8 @@ def main() -> None:
         _fail(
             error, f"{error.filename or 'a file'}: {error.strerror}; mend that and run it again", 2
         )
+    except MemoryError as error:
+        _fail(error, "this does not fit in memory; free some, or use a machine with more", 2)
     except (KeyboardInterrupt, Stopped) as error:
         _fail(error, _STOPPED, _EndedEarly.exit_status)
     except Exception as error:

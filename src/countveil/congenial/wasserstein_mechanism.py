@@ -29,6 +29,8 @@ Base = Literal["naive", "congenial", "prior"]
 
 _LARGEST_TOTAL = 10_000_000
 _MOST_PLACES = 2**18  # so that running sums of all tables fit 63 bits
+_LARGEST_COUNT = 2**30  # so that a count and its noise fit 32 bits
+_LARGEST_DEVIATION = 2**24
 _SMALLEST_EPSILON = Fraction(1, 10**9)
 _FEW_PROPOSALS, _MOST_PROPOSALS = 8, 1024
 
@@ -145,6 +147,7 @@ class Wasserstein:
     def prepared(self, counts: Array | Sequence[int]) -> Prepared:
         """Prepare to draw many simulated releases of the same counts."""
         targets = self.checked(counts)
+        self._refuse_wide_noise(targets)
         return Prepared(self, self._sampler(targets))
 
     def checked(self, counts: Array | Sequence[int]) -> IntArray:
@@ -167,6 +170,26 @@ class Wasserstein:
                     f"{group.total:,}; the total is wrong, or the counts are"
                 )
         return found
+
+    def _refuse_wide_noise(self, targets: IntArray) -> None:
+        """Refuse counts or noise beyond 32 bits, where no total bounds a release.
+
+        One of d counts has a variance of about 2/rate² under the L1 loss, and (d + 1)/rate² under L2,
+        whose distance from the counts follows a Gamma law of shape d.
+        """
+        if self.base != "naive":
+            return
+        if int(targets.max()) > _LARGEST_COUNT:
+            raise InputError(
+                f"counts: one is {int(targets.max()):,}; up to {_LARGEST_COUNT:,} is supported"
+            )
+        shape = 1 if self.loss == "L1" else targets.size
+        if shape + 1 > (_LARGEST_DEVIATION * self.rate) ** 2:
+            raise InputError(
+                f"epsilon: with {targets.size:,} counts and {self.people:,} people the noise would "
+                f"have a standard deviation above {_LARGEST_DEVIATION:,} and drown any count; "
+                f"give more epsilon, or fewer people"
+            )
 
     def groups(self, places: int) -> tuple[Group, ...]:
         """Return the places by their public sums, those in no subtotal last; none without a total."""

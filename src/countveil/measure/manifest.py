@@ -15,12 +15,17 @@ from countveil.congenial.wasserstein_mechanism import Wasserstein
 from countveil.errors import VerificationError
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
-from countveil.schema.plan import Plan
+from countveil.schema.plan import MOST_QUERIES, Plan
+from countveil.schema.plan_file import at_most
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Work = Annotated[int, Field(ge=0, lt=2**63)]
+MOST_NODES = 3_000_000  # values, lists and tables of a manifest; a plan has at most 500,000
+_MOST_LEVELS, _MOST_INVARIANTS = 32, 1_000  # of a plan
+_MOST_SUBTOTALS = 2**18  # as many as places can be drawn
+_MOST_FILES = 100_000  # 32 levels of 1,000 tables in two formats, and some more
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -134,7 +139,7 @@ class _Subtotal(_Stated):
 class _Table(_Stated):
     level: str
     total: Count | None
-    subtotals: list[_Subtotal]
+    subtotals: Annotated[list[_Subtotal], Field(max_length=_MOST_SUBTOTALS)]
 
 
 class _File(_Stated):
@@ -157,7 +162,7 @@ class _Certificate(_Stated):
 
 
 class _Estimates(_Stated):
-    certificate: list[_Certificate]
+    certificate: Annotated[list[_Certificate], Field(max_length=_MOST_LEVELS)]
 
 
 class _Manifest(_Stated):
@@ -168,13 +173,13 @@ class _Manifest(_Stated):
     unit: str
     neighbors: str
     rows_per_person: Count
-    levels: Annotated[list[_Level], Field(min_length=1)]
-    measurements: list[_Measurement]
-    invariants: list[dict[str, str]]
+    levels: Annotated[list[_Level], Field(min_length=1, max_length=_MOST_LEVELS)]
+    measurements: Annotated[list[_Measurement], Field(max_length=MOST_QUERIES)]
+    invariants: Annotated[list[dict[str, str]], Field(max_length=_MOST_INVARIANTS)]
     plan_sha256: str
     crosswalk_sha256: str
-    versions: dict[str, str]
-    files: Annotated[dict[str, _File], Field(min_length=1)]
+    versions: Annotated[dict[str, str], at_most(100)]
+    files: Annotated[dict[str, _File], Field(min_length=1), at_most(_MOST_FILES)]
     cost: dict[str, str | float] | None = None
     guarantee: dict[str, Any] | None = None
     table: _Table | None = None
@@ -206,6 +211,7 @@ def read(folder: str | Path) -> dict[str, Any]:
         raise VerificationError(f"{path}: not a manifest of format {FORMAT!r}")
     if not isinstance(document.get("plan"), dict):
         raise VerificationError(f"{path}: its plan does not check out: it is no table")
+    _refuse_bulk(document, path)
     try:
         _Manifest.model_validate(document)
     except ValidationError as error:
@@ -216,6 +222,24 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{folder}: {NAME} lacks or garbles {where!r}{what}; restore the release"
         ) from error
     return document
+
+
+def _refuse_bulk(document: dict[str, Any], path: Path) -> None:
+    """Refuse a document of more values than any manifest, before memory is taken to check them."""
+    layer: list[Any] = [document]
+    nodes = 1
+    while layer:
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict | list):
+                nodes += len(item)
+                if nodes > MOST_NODES:
+                    raise VerificationError(
+                        f"{path}: has more than {MOST_NODES:,} values, the limit of a manifest; "
+                        f"restore the release"
+                    )
+                below.extend(item.values() if isinstance(item, dict) else item)
+        layer = below
 
 
 def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:

@@ -71,12 +71,15 @@ def mechanism_of(plan: Plan, totals: IntArray | None, geography: Geography) -> W
     if wanted.fixed is None or totals is None:
         return Wasserstein(**given)
     if len(totals) > 1:
-        above = geography.ancestors(wanted.level, wanted.fixed)
-        given["subtotals"] = [
-            (np.flatnonzero(above == unit).tolist(), int(total))
-            for unit, total in enumerate(totals)
-        ]
+        given["subtotals"] = _subtotals(geography.ancestors(wanted.level, wanted.fixed), totals)
     return Wasserstein(total=int(totals.sum()), **given)
+
+
+def _subtotals(above: IntArray, totals: IntArray) -> list[tuple[range, int]]:
+    """Return the units in each unit of a level above, which are neighbours, and their public total."""
+    ends = np.searchsorted(above, np.arange(len(totals) + 1)).tolist()
+    sums = totals.tolist()
+    return [(range(*ends[unit : unit + 2]), total) for unit, total in enumerate(sums)]
 
 
 def theta_of(plan: Plan) -> Theta:

@@ -83,7 +83,8 @@ class Release:
     @property
     def geography(self) -> Geography:
         """The places, with the parent of each."""
-        places = read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels)
+        lowest = self.manifest["levels"][-1]["units"]
+        places = read_crosswalk(self.folder / GEOGRAPHY, self.plan.levels, lowest)
         for item in self.manifest["levels"]:
             if item["units"] != places.units(item["level"]):
                 raise VerificationError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -74,25 +74,33 @@ def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> i
 def _pairs(plan: Plan) -> Iterator[tuple[Invariant, Invariant]]:
     """Yield each invariant with a finer one of its own level, and with one of a level below."""
     complete = [item for item in plan.invariants if item.query.complete]
+    at = {level: {i.query.name: i for i in complete if i.level == level} for level in plan.levels}
+    finer = _finer([item.query for item in complete])
     for coarse in complete:
         first = plan.levels.index(coarse.level)
-        own = True
-        for level in plan.levels[first:]:
-            fine = next(
-                (
-                    item
-                    for item in complete
-                    if item.level == level
-                    and item is not coarse
-                    and coarsens(coarse.query, item.query)
-                ),
-                None,
-            )
-            if fine is not None:
-                yield coarse, fine
-            if fine is not None and not own:
-                break
-            own = False
+        names = finer[coarse.query.name]
+        own = at[coarse.level].keys() & (names - {coarse.query.name})
+        below = next(
+            (level for level in plan.levels[first + 1 :] if at[level].keys() & names), None
+        )
+        if own:
+            yield coarse, _first(at[coarse.level], own)
+        if below is not None:
+            yield coarse, _first(at[below], names)
+
+
+def _finer(queries: list[Query]) -> dict[str, set[str]]:
+    """Return, for each query by name, those it can be added up from; levels share queries."""
+    different = {query.name: query for query in queries}.values()
+    return {
+        coarse.name: {fine.name for fine in different if coarsens(coarse, fine)}
+        for coarse in different
+    }
+
+
+def _first(invariants: dict[str, Invariant], names: Set[str]) -> Invariant:
+    """Return the first invariant, in the order of the plan, that has one of some names."""
+    return next(item for name, item in invariants.items() if name in names)
 
 
 def _sum(coarse: Invariant, fine: Invariant, geography: Geography) -> _Sum:

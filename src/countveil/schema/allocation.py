@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from countveil.schema.workload import Neighbors, Query, Schema
 _LARGEST_BUDGET = 10_000
 _SMALLEST_DELTA = Fraction(1, 10**300)  # what a float can hold
 _MOST_DIGITS = 1_000  # of a common denominator
-_LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
+LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,10 @@ def allocate(
         if table is None:
             raise PlanError(f"budget.queries.{level}: is needed and not there")
         _check_shares(table, f"budget.queries.{level}", None)
-        for name, share in table.items():
-            query = query_named(schema, name, f"budget.queries.{level}")
+        where = f"budget.queries.{level}"
+        queries = [query_named(schema, name, where) for name in table]
+        refuse_repeats(queries, where)
+        for query, share in zip(queries, table.values(), strict=True):
             if share == 0:
                 continue
             fraction = shares[level] * share
@@ -94,10 +97,10 @@ def allocate(
                 else ZCDP(cost.rho * fraction)
             )
             sensitivity = query.sensitivity(neighbors, rows)
-            if _noise_variance(part, sensitivity) > _LARGEST_DEVIATION**2:
+            if _noise_variance(part, sensitivity) > LARGEST_DEVIATION**2:
                 raise PlanError(
-                    f"budget.queries.{level}.{name}: its noise would have a standard deviation above "
-                    f"{_LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
+                    f"{where}.{query.name}: its noise would have a standard deviation above "
+                    f"{LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
                 )
             allocations.append(Allocation(level, query, part, sensitivity))
     costs = [item.cost for item in allocations]
@@ -137,6 +140,13 @@ def _check_shares(
     together = sum(shares.values(), Fraction(0))
     if together != 1:
         raise PlanError(f"{where}: the shares sum to {together}, and must sum to 1")
+
+
+def refuse_repeats(queries: Sequence[Query], where: str) -> None:
+    """Refuse a query that a list names twice; blanks in its name make no other query of it."""
+    for name, times in Counter(query.name for query in queries).items():
+        if times > 1:
+            raise PlanError(f"{where}: {name} is listed {times} times; list it once")
 
 
 def query_named(schema: Schema, name: str, where: str) -> Query:

@@ -77,6 +77,10 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 
 def _check_name(name: str, where: str) -> None:
+    if len(name) > LONGEST_LABEL:
+        raise PlanError(
+            f"{where[:60]}…: has {len(name):,} characters; a name has at most {LONGEST_LABEL}"
+        )
     if not name.isidentifier() or name == "TOTAL":
         raise PlanError(
             f"{where}: {name!r} cannot be a name; use letters, digits and underscores, and leave "

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from countveil.errors import GeographyError
 from countveil.numerics import IntArray
 from countveil.schema.delimited import FORMULA, named_rows, read_header
+from countveil.schema.parquet_footer import read_footer
 from countveil.schema.unpacking import refuse_bomb
 
+MOST_CODES = 200_000_000  # rows times levels of a crosswalk: 20 million units on 10 levels
 _CHUNK = 1 << 20
 _LONGEST_CODE = 256
 
@@ -104,9 +106,23 @@ def write_crosswalk(path: Path, geography: Geography) -> None:
             writer.write_table(pa.table(columns, schema=layout))
 
 
-def read_crosswalk(path: Path, levels: Sequence[str]) -> Geography:
-    """Read a CSV or Parquet crosswalk; every message names the file, the rows and the rule."""
+def read_crosswalk(path: Path, levels: Sequence[str], units: int | None = None) -> Geography:
+    """Read a CSV or Parquet crosswalk; every message names the file, the rows and the rule.
+
+    `units` is how many lowest units the manifest of a release states: a Parquet file of more or
+    fewer rows is refused before it is read.
+    """
+    try:
+        return _read_crosswalk(path, levels, units)
+    except MemoryError:
+        raise GeographyError(
+            f"{path}: does not fit in memory; free some, or use a machine with more"
+        ) from None
+
+
+def _read_crosswalk(path: Path, levels: Sequence[str], units: int | None) -> Geography:
     names = _column_names(path)
+    _refuse_row_count(path, levels, units)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     for level in levels:
@@ -162,6 +178,23 @@ def _column_names(path: Path) -> list[str]:
         if _is_parquet(path):
             return list(pa.parquet.read_schema(path).names)
         return read_header(path)[0]
+
+
+def _refuse_row_count(path: Path, levels: Sequence[str], units: int | None) -> None:
+    """Refuse a Parquet file by the number of rows in its footer, before memory is taken for them."""
+    if not _is_parquet(path):
+        return
+    with _translated(path):
+        rows = sum(group.rows for group in read_footer(path))
+    if units is not None and rows != units:
+        raise GeographyError(
+            f"{path}: the crosswalk has {rows:,} units of {levels[-1]}, and the manifest {units:,}"
+        )
+    if rows * len(levels) > MOST_CODES:
+        raise GeographyError(
+            f"{path}: has {rows:,} rows on {len(levels)} levels, {rows * len(levels):,} codes; the "
+            f"limit is {MOST_CODES:,}: drop levels or units"
+        )
 
 
 def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:

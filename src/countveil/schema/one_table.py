@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from countveil.errors import InputError, PlanError
 from countveil.numerics import Array, IntArray
+from countveil.schema.allocation import LARGEST_DEVIATION
 from countveil.schema.attributes import listed
 from countveil.schema.delimited import read_header
 from countveil.schema.plan_file import CongenialSection, PlanFile
 from countveil.schema.public_facts import Invariant, beside_plan
 from countveil.schema.unpacking import refuse_bomb
-from countveil.schema.workload import Schema
+from countveil.schema.workload import Neighbors, Schema
 
 PREVIOUS = "previous.csv"
 
@@ -113,6 +114,8 @@ def read_one_table(
         raise PlanError("congenial.previous: a prior shares out public totals; take out base")
     if section.alpha <= 0 or section.pseudo_count < 0:
         raise PlanError("congenial: alpha is above 0, and pseudo_count 0 or more")
+    if section.base == "naive":
+        _refuse_wide_noise(section, budget.epsilon, checked.release.neighbors, rows)
     part = _part(section.part, schema) if section.part else None
     return OneTable(
         epsilon=budget.epsilon,
@@ -129,6 +132,25 @@ def read_one_table(
         pseudo_count=section.pseudo_count,
         people=section.people * rows,
     )
+
+
+def _refuse_wide_noise(
+    section: CongenialSection, epsilon: Fraction, neighbors: Neighbors, rows: int
+) -> None:
+    """Refuse noise that could take a count beyond 32 bits; nothing else bounds a naive release.
+
+    One count has the variance 2 (sigma/epsilon)², where sigma is how far people move the loss. More
+    counts have more where the loss is L2: the mechanism refuses those, once it has the counts.
+    """
+    moved = (2 if neighbors == "change-one" else 1) * (2 if section.part else 1)
+    people = section.people * rows
+    squared = (moved * people) ** 2 if section.loss == "L1" else moved * people**2
+    if 2 * squared > (LARGEST_DEVIATION * epsilon) ** 2:
+        raise PlanError(
+            f'congenial: with base = "naive", this epsilon and people = {section.people:,} the noise '
+            f"would have a standard deviation above {LARGEST_DEVIATION:,} and drown any count; raise "
+            f"budget.epsilon, or lower people"
+        )
 
 
 def _fixed_level(
@@ -163,14 +185,15 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
                 f"congenial.part.{name}: no such attribute; choose from {listed(known)}"
             )
         attribute = schema.attributes[known[name]]
+        number_of = {category: number for number, category in enumerate(attribute.categories)}
         inside = np.zeros(len(attribute.categories), bool)
         for category in categories:
-            if category not in attribute.categories:
+            if category not in number_of:
                 raise PlanError(
                     f"congenial.part.{name}: no category {category!r}; choose from "
                     f"{listed(attribute.categories)}"
                 )
-            inside[attribute.categories.index(category)] = True
+            inside[number_of[category]] = True
         axis = known[name]
         chosen &= inside.reshape([-1 if i == axis else 1 for i in range(len(shape))])
     flat = chosen.reshape(-1)
@@ -186,6 +209,10 @@ def read_numbers(path: Path, level: str, column: str, geocodes: list[str]) -> Ar
         table = _columns(path, level, column)
     except InputError:
         raise
+    except MemoryError:
+        raise InputError(
+            f"{path}: does not fit in memory; free some, or use a machine with more"
+        ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); it is a CSV or Parquet file with "

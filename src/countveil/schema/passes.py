@@ -10,7 +10,7 @@ import numpy as np
 
 from countveil.errors import PlanError
 from countveil.numerics import IntArray
-from countveil.schema.allocation import query_named
+from countveil.schema.allocation import query_named, refuse_repeats
 from countveil.schema.attributes import listed
 from countveil.schema.plan_file import LevelPassesSection, PlanFile
 from countveil.schema.workload import TOTAL, Query, Schema
@@ -36,16 +36,18 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
             raise PlanError(
                 f"postprocess.levels.{level}: no level {level!r}; choose from {listed(levels)}"
             )
-    default = sections.get("*", LevelPassesSection())
     residual = checked.postprocess.residual
+    default = _passes(sections.get("*", LevelPassesSection()), schema, "*", residual)
     return {
-        level: _passes(sections.get(level, default), schema, level, residual) for level in levels
+        level: _passes(sections[level], schema, level, residual) if level in sections else default
+        for level in levels
     }
 
 
 def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: float) -> Passes:
     where = f"postprocess.levels.{level}.passes"
     queries = tuple(query_named(schema, name, where) for name in section.passes)
+    refuse_repeats(queries, where)
     for query in queries:
         if not query.complete:
             raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
@@ -55,7 +57,7 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
                 f"{where}: {coarse.name} is not a sum of {fine.name}; list queries from coarse to "
                 f"fine, each nested in the next"
             )
-    if section.look_below and TOTAL not in section.passes:
+    if section.look_below and all(query.name != TOTAL for query in queries):
         raise PlanError(
             f"postprocess.levels.{level}.look_below: serves a pass over TOTAL, and passes names none; "
             f'write passes = ["TOTAL"]'
@@ -83,8 +85,13 @@ def coarsens(coarse: Query, fine: Query) -> bool:
     """Whether each cell of `fine` lies in one cell of `coarse`; both count everyone."""
     finer = {factor.axis: factor.group for factor in fine.factors}
     for factor in coarse.factors:
-        within = finer.get(factor.axis, np.zeros_like(factor.group))
-        pairs = np.unique(np.stack([within, factor.group]), axis=1)
-        if pairs.shape[1] != len(np.unique(within)):
+        within = finer.get(factor.axis)
+        if within is None:
+            if (factor.group != factor.group[0]).any():
+                return False
+            continue
+        holder = np.zeros(within.max() + 1, np.int64)
+        holder[within] = factor.group  # one of them, where a cell of `fine` has parts in several
+        if (holder[within] != factor.group).any():
             return False
     return True

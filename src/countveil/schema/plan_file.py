@@ -6,10 +6,19 @@ import reprlib
 import tomllib
 from fractions import Fraction
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from countveil.errors import InputError, PlanError
 from countveil.numerics import exact
@@ -32,6 +41,38 @@ def _fraction(value: Any) -> Fraction:
         raise ValueError(str(error).removeprefix("value: ")) from None
 
 
+def at_most(entries: int) -> BeforeValidator:
+    """Refuse a table of more entries before any of them is checked; `max_length` does so after."""
+
+    def refuse(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > entries:
+            raise ValueError(f"it has {len(value):,} entries; the limit is {entries:,}")
+        return value
+
+    return BeforeValidator(refuse)
+
+
+def _few_wrong_texts(value: Any) -> Any:
+    """Cut a list after more mistakes than are shown: memory is taken for each."""
+    if not isinstance(value, list) or _all_text(value):
+        return value
+    wrong = (number for number, item in enumerate(value) if not isinstance(item, str))
+    return value[: next(islice(wrong, _MOST_SHOWN, None), len(value)) + 1]
+
+
+def _few_wrong_lists(value: Any) -> Any:
+    """Cut a table of lists after more mistakes than are shown."""
+    if not isinstance(value, dict):
+        return value
+    wrong = (number for number, item in enumerate(value.values()) if not _all_text(item))
+    last = next(islice(wrong, _MOST_SHOWN, None), None)
+    return value if last is None else dict(islice(value.items(), last + 1))
+
+
+def _all_text(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 ExactNumber = Annotated[
     Fraction,
     BeforeValidator(_fraction),
@@ -39,12 +80,24 @@ ExactNumber = Annotated[
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
+Texts = Annotated[list[str], BeforeValidator(_few_wrong_texts)]
+TextsByName = Annotated[dict[str, Texts], BeforeValidator(_few_wrong_lists)]
 Sql = Annotated[str, Field(min_length=1, max_length=100_000)]
-Shares = Annotated[dict[str, ExactNumber], Field(max_length=10_000)]
+Shares = Annotated[dict[str, ExactNumber], at_most(10_000)]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown_keys(cls, value: Any) -> Any:
+        """Drop unknown keys beyond those that are shown: each is a mistake, and takes memory."""
+        if not isinstance(value, dict) or len(value) <= len(cls.model_fields) + _MOST_SHOWN:
+            return value
+        known = {key: item for key, item in value.items() if key in cls.model_fields}
+        unknown = ((key, item) for key, item in value.items() if key not in known)
+        return known | dict(islice(unknown, _MOST_SHOWN + 1))
 
 
 class ReleaseSection(_Section):
@@ -69,6 +122,7 @@ class RecordsSection(_Section):
     query: Sql | None = Field(None, description="A SELECT that yields the records.")
     public_tables: list[Text] = Field(
         default_factory=list,
+        max_length=10_000,
         description="Files and tables of `query` that hold nothing confidential, as it names them.",
     )
     each_person_alone: bool = Field(
@@ -79,13 +133,15 @@ class RecordsSection(_Section):
     counts: Text | None = Field(
         None, description="For tables already tabulated: the column that holds the counts."
     )
-    columns: dict[str, Text] = Field(
-        default_factory=dict, description="Column names where they differ from the plan's names."
+    columns: Annotated[dict[str, Text], at_most(1000)] = Field(
+        default_factory=dict,
+        description="Column names where they differ from the plan's names.",
     )
     one_row_per_person: bool | None = Field(None, description="Attested by the curator.")
     person_id: Text | None = Field(None, description="The column that names the person.")
     real_ids: list[Text] = Field(
         default_factory=list,
+        max_length=10_000,
         description="Ids of real people that look like placeholders, such as 0; all others that do "
         "are refused.",
     )
@@ -93,7 +149,7 @@ class RecordsSection(_Section):
     redacted: bool = Field(
         False, description="Set in a published plan: where they are is left out."
     )
-    missing: Literal["refuse"] | dict[str, str] = Field(
+    missing: Literal["refuse"] | Annotated[dict[str, str], at_most(1000)] = Field(
         "refuse", description="refuse, or the category that stands for missing, per attribute."
     )
 
@@ -109,8 +165,8 @@ class RecodeSection(_Section):
     """A coarser view of an attribute."""
 
     of: str
-    groups: dict[str, list[str]]
-    omit: list[str] = Field(default_factory=list)
+    groups: TextsByName
+    omit: Texts = Field(default_factory=list)
 
 
 class BudgetSection(_Section):
@@ -132,7 +188,7 @@ class BudgetSection(_Section):
     levels: Shares = Field(
         default_factory=dict, description="Shares of the levels; not for method congenial."
     )
-    queries: dict[str, Shares] = Field(
+    queries: Annotated[dict[str, Shares], at_most(1000)] = Field(
         default_factory=dict,
         description='Shares per level; the table "*" serves levels without one of their own.',
     )
@@ -164,7 +220,7 @@ class ConstraintSection(_Section):
 class StructuralZeroSection(_Section):
     """Cells where nobody can be: the cross-classification of the named categories."""
 
-    cells: dict[str, list[str]]
+    cells: TextsByName
     reason: Text
 
 
@@ -173,7 +229,7 @@ class LevelPassesSection(_Section):
 
     passes: list[str] = Field(
         default_factory=list,
-        max_length=1000,
+        max_length=32,
         description="Queries estimated, rounded and then held, before all the rest; each nests in "
         "the next.",
     )
@@ -196,7 +252,7 @@ class PostprocessSection(_Section):
         description="none publishes measurements only; top-down also consistent tables; congenial "
         "draws one table that agrees with public totals, beside which its guarantee holds.",
     )
-    levels: dict[str, LevelPassesSection] = Field(
+    levels: Annotated[dict[str, LevelPassesSection], at_most(1000)] = Field(
         default_factory=dict,
         description='Passes per level; the table "*" serves levels without one of their own.',
     )
@@ -226,7 +282,7 @@ class CongenialSection(_Section):
     level: str | None = Field(
         None, description="Whose counts are released; the lowest if not said."
     )
-    part: dict[str, list[str]] = Field(
+    part: TextsByName = Field(
         default_factory=dict,
         description="Categories counted beside all, such as deaths among cases: released as a second "
         "count of each unit, never above the first.",
@@ -246,7 +302,7 @@ class CongenialSection(_Section):
     pseudo_count: ExactNumber = Field(
         Fraction(0), description="Added to each; needed where a previous count is 0."
     )
-    people: Annotated[int, Field(ge=1)] = Field(
+    people: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         1, description="Delta_z: how many people's rows may depend on each other."
     )
 
@@ -286,8 +342,8 @@ class PlanFile(_Section):
     release: ReleaseSection
     records: RecordsSection | None = None
     geography: GeographySection
-    attributes: dict[str, list[str]]
-    recodes: dict[str, RecodeSection] = Field(default_factory=dict, max_length=10_000)
+    attributes: TextsByName
+    recodes: Annotated[dict[str, RecodeSection], at_most(10_000)] = Field(default_factory=dict)
     budget: BudgetSection
     invariants: list[InvariantSection] = Field(default_factory=list, max_length=1000)
     constraints: list[ConstraintSection] = Field(default_factory=list, max_length=1000)
@@ -334,7 +390,7 @@ def check(document: dict[str, Any], name: str = "plan") -> PlanFile:
     except ValidationError as error:
         lines = [_explain(item, name) for item in error.errors()[:_MOST_SHOWN]]
         if error.error_count() > _MOST_SHOWN:
-            lines.append(f"{name}: and {error.error_count() - _MOST_SHOWN:,} more mistakes")
+            lines.append(f"{name}: and more mistakes; correct these first")
         raise PlanError("\n".join(lines)) from error
 
 

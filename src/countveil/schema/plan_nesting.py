@@ -13,8 +13,9 @@ _TOKEN = re.compile(
     r"""
       (?P<text> \"{3} (?: [^"\\]++ | \\. | "(?!"") )*+ "{3,5}
               | '{3} (?: [^']++ | '(?!'') )*+ '{3,5}
-              | " (?: [^"\\\n]++ | \\[^\n] )*+ "
-              | ' [^'\n]*+ ' )
+              | "(?!"") (?: [^"\\\n]++ | \\[^\n] )*+ "
+              | '(?!'') [^'\n]*+ ' )
+    | (?P<unclosed> ["'] )
     | (?P<comment> \# [^\n]*+ )
     | (?P<word> [A-Za-z0-9_+:\-]++ )
     | (?P<dot> \. )
@@ -31,6 +32,9 @@ def refuse_deep_nesting(text: str, name: str) -> None:
     dots = depth = 0
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
+        if kind == "unclosed":
+            # The parser stops here too. Trying each later quote would scan the rest as often.
+            return
         if kind == "dot":
             dots += 1
         elif kind in ("opening", "closing", "end"):

@@ -18,6 +18,7 @@ from countveil.schema.plan_file import PlanFile
 from countveil.schema.workload import Neighbors, Query, Schema
 
 MOST_ZEROS = 200_000_000  # cells that structural zeros name, one after another
+MOST_INVARIANT_QUERIES = 100  # different ones: each is compared with each other
 BOUNDS = ("at_least", "at_most", "exactly")
 
 
@@ -93,6 +94,12 @@ def read_invariants(
             raise PlanError(f"{where}: {item.query} of {item.level} is listed twice; list it once")
         taken.add((item.level, query.name))
         invariants.append(Invariant(item.level, query, item.reason))
+    different = len({item.query.name for item in invariants})
+    if different > MOST_INVARIANT_QUERIES:
+        raise PlanError(
+            f"invariants: {different:,} different queries are public; the limit is "
+            f"{MOST_INVARIANT_QUERIES}: drop those that others add up to"
+        )
     return tuple(invariants)
 
 

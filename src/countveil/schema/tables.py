@@ -12,7 +12,7 @@ import numpy as np
 from countveil.errors import PlanError
 from countveil.schema.attributes import listed
 from countveil.schema.plan_file import PlanFile
-from countveil.schema.workload import TOTAL, Query, Schema
+from countveil.schema.workload import TOTAL, Query, Schema, without_blanks
 
 MOST_LINES = 10_000
 MOST_LINES_TOGETHER = 100_000
@@ -205,7 +205,7 @@ def table_named(schema: Schema, name: str) -> Table:
     own = [item.name for item in schema.attributes] + [item.name for item in schema.recodes]
     if name in _OFFICIAL and name not in own:
         return _official(schema, name, _OFFICIAL[name])
-    name = "*".join(part.strip() for part in name.split("*"))
+    name = without_blanks(name)
     if name not in (*own, TOTAL) and "*" not in name:
         raise PlanError(
             f"no table {name!r}; choose from {listed(_OFFICIAL)}, and the queries of TOTAL, "

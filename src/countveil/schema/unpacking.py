@@ -24,7 +24,7 @@ from countveil.schema.parquet_footer import (
 
 Footer = tuple[RowGroup, ...]
 
-MOST_ROWS = 50_000_000
+MOST_ROWS = 20_000_000  # a crosswalk of the nation has 8.2 million
 MOST_BYTES = 1 << 30  # of one column
 _MOST_TOGETHER = 256 << 20  # bytes of one column in one row group, which are unpacked at once
 _LONGEST = 4096  # bytes of one text

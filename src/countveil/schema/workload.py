@@ -190,7 +190,11 @@ class Schema:
         return len(self._queries)
 
     def query(self, name: str) -> Query:
-        """Return the query `name`: TOTAL, or names of attributes and recodes joined by `*`."""
+        """Return the query `name`: TOTAL, or names of attributes and recodes joined by `*`.
+
+        Blanks around names make no difference: "A * B" is the query "A*B".
+        """
+        name = without_blanks(name)
         if name not in self._queries:
             self._queries[name] = self._build(name)
         return self._queries[name]
@@ -199,8 +203,12 @@ class Schema:
         factors: dict[str, Factor] = {}
         labels: list[tuple[str, tuple[str, ...]]] = []
         used: dict[int, str] = {}
-        for part in [] if name == TOTAL else name.split("*"):
-            word = part.strip()
+        if name.count("*") >= MOST_ATTRIBUTES:
+            raise PlanError(
+                f"query {name[:60]!r}…: has {name.count('*') + 1:,} parts, and a plan at most "
+                f"{MOST_ATTRIBUTES} attributes; name each once"
+            )
+        for word in [] if name == TOTAL else name.split("*"):
             if word not in self._factors:
                 raise PlanError(
                     f"query {name!r}: no attribute or recode {word!r}; choose from TOTAL, "
@@ -234,6 +242,11 @@ class Schema:
 
     def _names(self) -> list[str]:
         return [item.name for item in self.attributes] + [item.name for item in self.recodes]
+
+
+def without_blanks(name: str) -> str:
+    """Return the name of a query as its files and messages have it: no blanks around its parts."""
+    return "*".join(part.strip() for part in name.split("*"))
 
 
 def _largest_group(group: IntArray) -> int:
