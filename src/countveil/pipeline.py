@@ -274,9 +274,9 @@ def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
 
     `known` are the counts that the plan declares public; without them, only its files are compared.
     """
-    if plan.method == "none" or plan.crosswalk is None:
-        return
-    if plan.constraints or (known is not None and plan.invariants):
+    if plan.method == "none":
+        known = None  # no table has to meet them, but files of facts are published all the same
+    if plan.crosswalk is not None and (plan.constraints or (known is not None and plan.invariants)):
         geography = plan.geography()
         refuse_impossible_units(plan, geography, read_facts(plan, geography, known))
 
