@@ -28,6 +28,7 @@ from countveil.measure.run_log import RunLog
 from countveil.postprocess.constraints import read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
+from countveil.privacy.ledger_file import recover
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
@@ -62,6 +63,8 @@ def release(
     """
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    if ledger is not None:
+        recover(Path(ledger))
     place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
     anew = measure.Restart(charge_again) if restart else None
     if plan.one_table is not None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
 from countveil.congenial.wasserstein_mechanism import Wasserstein
-from countveil.errors import VerificationError
+from countveil.errors import FolderError, InputError, VerificationError
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
 from countveil.schema.plan import Plan
@@ -197,6 +197,8 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{folder}: no finished release ({NAME}: {error.strerror}); an unfinished one is finished "
             f"by running `countveil release` again"
         ) from error
+    except FolderError as error:
+        raise VerificationError(str(error)) from error
     except ValueError as error:
         raise VerificationError(
             f"{path}: not readable as JSON ({error}); restore the release"
@@ -256,6 +258,17 @@ def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
             "implied_epsilon": cost.implied_epsilon,
         }
     return document
+
+
+def refuse_unwritable(plan: Plan, document: dict[str, Any]) -> None:
+    """Refuse a manifest with a number that JSON cannot say, before anything is charged for it."""
+    try:
+        storage.as_json(document)
+    except ValueError as error:
+        raise InputError(
+            f"{plan.name}: a number of its manifest is too large or too small to be written ({error}); "
+            f"choose a budget and shares closer to 1"
+        ) from error
 
 
 def list_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:

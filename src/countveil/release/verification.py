@@ -28,7 +28,7 @@ from countveil.postprocess.publication import (
 )
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
-from countveil.privacy.ledger import Ledger
+from countveil.privacy.ledger import Ledger, seals_agree
 from countveil.release.invariant_check import refuse_other_invariants
 from countveil.release.remaking import refuse_other_tables
 from countveil.release.unpacked_size import refuse_swollen
@@ -315,17 +315,30 @@ def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | Be
             f"{book.path} shows its charge of {cost}, but not the SHA-256 of its measurements, without "
             f"which nothing is published; is it the ledger of this release, in its latest state?",
         )
-    if charges[0].measurements != _digest(release):
+    seal = _seal(release)
+    if not seals_agree(charges[0].measurements, seal):
+        if charges[0].measurements.split()[0] == seal.split()[0]:
+            _fail(
+                release,
+                f"{book.path} was charged {cost} for these measurements, but beside other invariants, "
+                f"places or public totals",
+            )
         _fail(release, f"{book.path} was charged {cost} for other measurements than these")
+    if charges[0].measurements != seal:
+        return (
+            f"{book.path} shows its charge of {cost} once, for these measurements; it was sealed "
+            f"before seals covered places and invariants"
+        )
     return f"{book.path} shows its charge of {cost} once, for these measurements"
 
 
-def _digest(release: Release) -> str:
-    """Return the SHA-256 of what was drawn."""
-    wanted = release.plan.one_table
+def _seal(release: Release) -> str:
+    """Return the seal of what is in the folder."""
+    wanted, crosswalk = release.plan.one_table, str(release.manifest["crosswalk_sha256"])
+    places = release.geography
     if wanted is not None:
-        return one_table.digest_of(release.folder, wanted)
-    return release.measurements.digest()
+        return one_table.seal_of_table(release.table, wanted, release.mechanism, places, crosswalk)
+    return release.measurements.seal(places, crosswalk)
 
 
 def _fail(release: Release, what: str) -> NoReturn:

@@ -9,7 +9,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from countveil.errors import InputError, PlanError
 from countveil.numerics import exact
@@ -32,19 +40,25 @@ def _fraction(value: Any) -> Fraction:
         raise ValueError(str(error).removeprefix("value: ")) from None
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it has a NUL character, which no text and no name of a file has")
+    return text
+
+
 ExactNumber = Annotated[
     Fraction,
     BeforeValidator(_fraction),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["2.56", "104/4099", "1e-10"]}),
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_without_nul)]
 Sql = Annotated[str, Field(min_length=1, max_length=100_000)]
 Shares = Annotated[dict[str, ExactNumber], Field(max_length=10_000)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class ReleaseSection(_Section):
