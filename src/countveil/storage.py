@@ -229,6 +229,11 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
     for path in folder.glob("*"):
         if path.name not in kept and path.is_file():
             path.unlink(missing_ok=True)
+    remove_empty(folder)
+
+
+def remove_empty(folder: Path) -> None:
+    """Delete a folder with nothing in it; do nothing where there is none."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
@@ -21,6 +28,11 @@ NAME = "manifest.json"
 FORMAT = "countveil release 1"
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Work = Annotated[int, Field(ge=0, lt=2**63)]
+Residual = Annotated[float, Field(ge=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}\z")]
+Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]{0,60}\z")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
+FileName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+\z")]
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -137,30 +149,49 @@ class _Table(_Stated):
     subtotals: list[_Subtotal]
 
 
-class _File(_Stated):
+class _Exact(_Stated):
+    """A part of which nothing but what is read may be there."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _File(_Exact):
     sha256: str
     bytes: Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _Certificate(_Stated):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
+class _Certificate(_Exact):
     level: str
-    families: Work
-    kkt_residual: float
-    consistency_gap: float
+    families: Annotated[int, Field(ge=1, lt=2**63)]
+    kkt_residual: Residual
+    consistency_gap: Residual
     objective: float
     iterations: Work
     most_iterations: Work
     fallbacks: Work
 
 
-class _Estimates(_Stated):
+class _Errors(_Exact):
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
+    none: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if len(self.model_fields_set) != 1 or (self.confidence is None and self.none is None):
+            raise ValueError("it has a confidence, or says why there are no errors")
+        return self
+
+
+class _Estimates(_Exact):
     certificate: list[_Certificate]
+    method: str = ""
+    tables: list[str] = []
+    microdata: bool = False
+    errors: _Errors = _Errors(none="not stated")
 
 
 class _Manifest(_Stated):
-    release: Annotated[str, Field(min_length=1, max_length=500)]
+    release: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,80}\z")]
     title: str
     publishable: bool
     randomness: str
@@ -170,14 +201,21 @@ class _Manifest(_Stated):
     levels: Annotated[list[_Level], Field(min_length=1)]
     measurements: list[_Measurement]
     invariants: list[dict[str, str]]
-    plan_sha256: str
-    crosswalk_sha256: str
-    versions: dict[str, str]
-    files: Annotated[dict[str, _File], Field(min_length=1)]
+    plan_sha256: Sha256
+    crosswalk_sha256: Sha256
+    versions: dict[Name, Version]
+    files: Annotated[dict[FileName, _File], Field(min_length=1)]
     cost: dict[str, str | float] | None = None
     guarantee: dict[str, Any] | None = None
     table: _Table | None = None
     estimates: _Estimates | None = None
+
+    @field_validator("versions")
+    @classmethod
+    def _ours(cls, value: dict[str, str]) -> dict[str, str]:
+        if not {"countveil", "python"} <= set(value):
+            raise ValueError("it names the versions of countveil and of Python")
+        return value
 
     @field_validator("estimates")
     @classmethod
