@@ -86,6 +86,8 @@ def test_a_part_that_is_a_pipe_is_refused(tiny, monkeypatch):
         pipeline.release(plan, to=out, rng=Secure())
 
 
+NUL, LOOP, PIPE = '"a\\u0000b"', '"loop"', '"pipe.csv"'
+RECORDS = ("records.path", PIPE)  # for the engines to judge
 PATHS = {
     "geography.path": ('path = "places.csv"', "path = {}"),
     "records.path": ('path = "people.csv"', "path = {}"),
@@ -98,8 +100,10 @@ PATHS = {
 
 
 @pytest.mark.parametrize("words", [("check",), ("price",), ("release", "--to", "out", "--quiet")])
-@pytest.mark.parametrize("key", PATHS)
-@pytest.mark.parametrize("name", ['"a\\u0000b"', '"loop"', '"pipe.csv"'])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [(key, name) for key in PATHS for name in (NUL, LOOP, PIPE) if (key, name) != RECORDS],
+)
 def test_paths_that_lead_nowhere_are_refused(tiny, capsys, monkeypatch, key, name, words):
     monkeypatch.chdir(tiny.parent)
     Path("loop").symlink_to("loop")
@@ -107,8 +111,9 @@ def test_paths_that_lead_nowhere_are_refused(tiny, capsys, monkeypatch, key, nam
     old, new = PATHS[key]
     tiny.write_text(TINY_PLAN.replace(old, new.format(name)))
     status, err = command(capsys, words[0], tiny, *words[1:])
-    needed = words != ("price",) or "u0000" in name
-    assert status == 2 or (status == 0 and not needed), err
+    if words != ("price",) or name == NUL:
+        assert status == 2, "a price needs no file"
+    assert status in (0, 2), err
     assert not Path("out").exists()
 
 

@@ -101,6 +101,9 @@ def _checks(
             f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the noise; "
             f"release again without a seed",
         )
+    planned = release.plan.one_table is None and release.plan.method != "none"
+    if planned and "estimates" not in release.manifest:
+        _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     yield _check_files(release)
     if release.plan.one_table is not None:
         yield _check_guarantee(release)
@@ -114,7 +117,7 @@ def _checks(
     if release.plan.invariants:
         values = refuse_other_invariants(release.folder, release.plan, geography)
         yield f"{values:,} invariant counts cover the crosswalk's units and add up"
-    if "estimates" in release.manifest or release.plan.method != "none":
+    if "estimates" in release.manifest:
         yield from _check_estimates(release, geography)
     if ledger is not None:
         yield _check_ledger(release, ledger, release.plan.cost)
@@ -286,8 +289,6 @@ def _check_level(release: Release, level: str, queries: list[Query], geography: 
 def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
     """Check that estimates add up, agree with what is public, were certified, and gave the tables."""
     plan = release.plan
-    if plan.method != "none" and "estimates" not in release.manifest:
-        _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     stated = release.manifest["estimates"]
     facts = {"method": plan.method, "tables": [table.name for table in plan.tables]}
     for key, value in {**facts, "microdata": plan.microdata}.items():

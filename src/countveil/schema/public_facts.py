@@ -139,6 +139,8 @@ def beside_plan(folder: Path, name: str, where: str) -> Path:
             f"{where}: {name!r} lies outside the folder of the plan, and a copy of it is published; "
             f"put the file beside the plan"
         )
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise PlanError(f"{where}: {name!r} is not a plain file; name a CSV or Parquet file")
     return path
 
 
