@@ -33,6 +33,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}\z")]
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]{0,60}\z")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
 FileName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+\z")]
+_UNSAID = ("missing", "string_pattern_mismatch", "model_type")  # the message would not help
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -170,6 +171,12 @@ class _Certificate(_Exact):
     most_iterations: Work
     fallbacks: Work
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.most_iterations > self.iterations:
+            raise ValueError("one family took more iterations than all together")
+        return self
+
 
 class _Errors(_Exact):
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -250,7 +257,7 @@ def read(folder: str | Path) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:100] for part in first["loc"])
-        what = "" if first["type"] == "missing" else f": {first['msg'].lower()}"
+        what = "" if first["type"] in _UNSAID else f": {first['msg'].lower()}"
         raise VerificationError(
             f"{folder}: {NAME} lacks or garbles {where!r}{what}; restore the release"
         ) from error
