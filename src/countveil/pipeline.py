@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,7 +186,7 @@ def estimate(
 def _tidy(internal: Path) -> None:
     """Say in the log that the estimates are published, and delete the work they were made of."""
     RunLog(internal).write("released")
-    shutil.rmtree(internal / _WORK)
+    storage.remove(internal / _WORK)  # whatever is at that name
 
 
 def _errors(done: Release, plan: Plan) -> Errors | str | None:

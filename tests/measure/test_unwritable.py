@@ -88,6 +88,26 @@ def test_a_part_that_is_a_pipe_is_refused(tiny, monkeypatch):
 
 NUL, LOOP, PIPE = '"a\\u0000b"', '"loop"', '"pipe.csv"'
 RECORDS = ("records.path", PIPE)  # for the engines to judge
+
+
+@pytest.mark.parametrize("method", ["none", "top-down"])
+@pytest.mark.parametrize("kind", ["a pipe", "a file"])
+def test_something_else_where_estimates_are_made_is_not_waited_for(
+    tiny, monkeypatch, capsys, method, kind
+):
+    tiny.write_text(f'{TINY_PLAN}[ledger]\ntotal = "8"\n[postprocess]\nmethod = "{method}"\n')
+    out = tiny.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "close", lambda *a: kill())
+        with pytest.raises(Killed):
+            pipeline.release(Plan.load(tiny), to=out, rng=Secure())
+    work = out.with_name("out-internal") / "estimates"
+    os.mkfifo(work) if kind == "a pipe" else work.write_text("x")
+    status, err = command(capsys, "release", tiny, "--to", out, "--quiet", "--workers", 1)
+    assert status == (0 if method == "none" else 3), err
+    assert "fault" not in err
+
+
 PATHS = {
     "geography.path": ('path = "places.csv"', "path = {}"),
     "records.path": ('path = "people.csv"', "path = {}"),
