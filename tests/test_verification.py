@@ -1,7 +1,9 @@
 """verify proves what it says: whoever edits a release and its hashes as well is found out."""
 
 import json
+import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -213,7 +215,11 @@ TEXTS = {
     "a gap": ("tables/SEX.csv", lambda text: text.rstrip("\n").rpartition(",")[0] + ",\n"),
     "a label": ("tables/codebook.csv", lambda text: text.replace('"f"', '"m"', 1)),
     "no labels": ("tables/codebook.csv", lambda text: text.splitlines()[0] + "\n"),
+    "a label's apostrophe": ("tables/codebook.csv", lambda text: text.replace('"f"', '"\'f"', 1)),
     "a variable": ("tables/codebook.md", lambda text: text.replace("| f |", "| m |", 1)),
+    "a heading": ("tables/codebook.md", lambda text: text.replace("# Codebook: Tiny", "# False")),
+    "prose": ("tables/codebook.md", lambda text: text.replace("estimates", "exact counts", 1)),
+    "a universe": ("tables/codebook.md", lambda text: text.replace("Universe: ", "Universe: no ")),
 }
 
 
@@ -265,6 +271,123 @@ def test_estimates_stated_otherwise_are_found(out):
             Release.read(out).verify()
         document["estimates"][key] = before
         (out / "manifest.json").write_text(json.dumps(document))
+
+
+STATED = {
+    "an unknown key": lambda stated: stated.update(secret=[1, 2, 3]),
+    "a key of another plan": lambda stated: stated.update(budget_chosen_from="records"),
+    "the table of another plan": lambda stated: stated.update(guarantee={"epsilon": "1"}),
+    "an unknown key of estimates": lambda stated: stated["estimates"].update(note="x"),
+    "an unknown key of a file": lambda stated: stated["files"]["geography.parquet"].update(note=1),
+    "an unknown key of a level": lambda stated: stated["levels"][0].update(note="x"),
+    "errors of another confidence": lambda stated: stated["estimates"].update(
+        errors={"confidence": 0.5}
+    ),
+    "no errors, as if none were planned": lambda stated: stated["estimates"].update(
+        errors={"none": "the plan asks for none"}
+    ),
+    "errors that are null": lambda stated: stated["estimates"].update(errors=None),
+    "errors that are a list": lambda stated: stated["estimates"].update(errors=[1]),
+    "errors without a reason": lambda stated: stated["estimates"].update(errors={"none": 5}),
+    "errors that are missing": lambda stated: stated["estimates"].pop("errors"),
+    "a hash that is none": lambda stated: stated.update(crosswalk_sha256="lies"),
+    "versions of something else": lambda stated: stated.update(versions={"countveil": "9"}),
+    "versions of prose": lambda stated: stated["versions"].update(python="the best"),
+    "versions that are no text": lambda stated: stated["versions"].update(python=3),
+    "a coin": lambda stated: stated.update(randomness="secure: a coin"),
+    "a long identifier": lambda stated: stated.update(release="x" * 500),
+    "a file of an impossible name": lambda stated: stated["files"].update(
+        {"a\0b": {"sha256": "0" * 64, "bytes": 1}}
+    ),
+    **{
+        f"a certificate of {key} {value}": lambda stated, key=key, value=value: stated["estimates"][
+            "certificate"
+        ][0].update({key: value})
+        for key, value in (
+            ("kkt_residual", -1.0),
+            ("consistency_gap", -1e300),
+            ("families", 0),
+            ("iterations", -1),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("what", STATED)
+def test_a_manifest_that_states_what_ours_never_do_fails(out, what):
+    document = json.loads((out / "manifest.json").read_text())
+    STATED[what](document)
+    (out / "manifest.json").write_text(json.dumps(document))
+    assert verify(out)[0] == 2
+
+
+@pytest.mark.parametrize("where", ["", "tables", "new"])
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "an empty folder"])
+def test_nothing_else_is_in_the_folder(out, monkeypatch, kind, where):
+    (out / where).mkdir(exist_ok=True)
+    monkeypatch.chdir(out / where)  # a socket has a short name
+    if kind == "a pipe":
+        os.mkfifo("odd")
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("odd")
+    else:
+        Path("odd").mkdir()
+    status, said = verify(out)
+    assert status == 2
+    assert f"{'new' if where == 'new' else Path(where, 'odd')} is not listed" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "estimates/area.parquet", "geography.parquet", "tables/SEX.csv"]
+)
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("command", ["verify", "assess", "postprocess", "intervals", "report"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(out, name, listed, command):
+    (out / name).unlink()
+    if not listed and name != "manifest.json":
+        document = json.loads((out / "manifest.json").read_text())
+        del document["files"][name]
+        (out / "manifest.json").write_text(json.dumps(document))
+    os.mkfifo(out / name)
+    ran = CliRunner().invoke(app, [command, str(out)])
+    assert isinstance(ran.exception, VerificationError), ran.exception
+    assert "is not a plain file" in str(ran.exception)
+
+
+def test_edited_invariants_and_what_is_made_from_them_fail_by_the_ledger(tmp_path):
+    """Whoever edits a public count makes the estimates again, so that all of it agrees."""
+    facts = FACTS.split("[[invariants]]")[1]
+    (tmp_path / "plan.toml").write_text(f"{TINY_PLAN}[[invariants]]{facts}{TABLES}")
+    (tmp_path / "places.csv").write_text(PLACES)
+    write_people(tmp_path / "people.csv")
+    out, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    pipeline.release(Plan.load(tmp_path / "plan.toml"), to=out, rng=Secure(), workers=1)
+    assert verify(out, "--ledger", str(ledger))[0] == 0
+    edit_parquet(out, "invariants/region.parquet", plus_one("values"))
+    pipeline.estimate(out, workers=1)
+    assert verify(out)[0] == 0, "the folder agrees with itself"
+    status, said = verify(out, "--ledger", str(ledger))
+    assert status == 2
+    assert "for these measurements, but beside other invariants, places or public totals" in said
+
+
+def test_another_crosswalk_fails_by_the_ledger(out):
+    document = json.loads((out / "manifest.json").read_text())
+    document["crosswalk_sha256"] = "0" * 64
+    (out / "manifest.json").write_text(json.dumps(document))
+    assert verify(out)[0] == 0, "the crosswalk that it was released with is not in the folder"
+    status, said = verify(out, "--ledger", str(out.parent / "ledger.sqlite"))
+    assert status == 2
+    assert "beside other invariants, places or public totals" in said
+
+
+def test_a_release_whose_tables_are_taken_out_again_verifies(out):
+    for section in ('[postprocess]\nmethod = "top-down"\n', '[postprocess]\nmethod = "none"\n'):
+        (out.parent / "plan.toml").write_text(TINY_PLAN + FACTS + section)
+        pipeline.estimate(out, Plan.load(out.parent / "plan.toml"), workers=1)
+        assert verify(out)[0] == 0
+    assert not (out / "estimates").exists()
 
 
 def test_tables_written_by_another_program_verify_if_they_say_the_same(out):

@@ -6,7 +6,8 @@ CountveilError
 │   ├── GeographyError    a crosswalk
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
-│   │   └── Overtaken     a copied or restored run whose release was continued elsewhere
+│   │   ├── Overtaken     a copied or restored run whose release was continued elsewhere
+│   │   └── Unsettled     a ledger that failed while it was written: charged, or not
 │   ├── FolderError       an output folder that holds something else
 │   ├── InfeasibleError   public facts that no table can meet at once
 │   └── MissingExtra      something that an optional package does, which is not installed
@@ -66,6 +67,10 @@ class LedgerError(InputError):
 
 class Overtaken(LedgerError):
     """A copied or restored run whose release was continued elsewhere; it publishes nothing."""
+
+
+class Unsettled(LedgerError):
+    """A ledger that failed while it was written, so that a charge may or may not be in it."""
 
 
 class FolderError(InputError):

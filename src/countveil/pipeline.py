@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from countveil.measure.run_log import RunLog
 from countveil.postprocess.constraints import KnownCounts, read_facts, refuse_impossible_units
 from countveil.postprocess.error_columns import Errors, Unbiased
 from countveil.postprocess.estimates import Estimates
+from countveil.privacy.ledger_file import recover
 from countveil.randomness import BitSource
 from countveil.release import Release, is_current, refuse_damaged, write_estimates
 from countveil.schema.plan import Plan
@@ -62,6 +62,8 @@ def release(
     """
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
+    if ledger is not None:
+        recover(Path(ledger))
     place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
     anew = measure.Restart(charge_again) if restart else None
     if plan.one_table is not None:
@@ -187,7 +189,7 @@ def estimate(
 def _tidy(internal: Path) -> None:
     """Say in the log that the estimates are published, and delete the work they were made of."""
     RunLog(internal).write("released")
-    shutil.rmtree(internal / _WORK)
+    storage.remove(internal / _WORK)  # whatever is at that name
 
 
 def _errors(done: Release, plan: Plan) -> Errors | str | None:

@@ -9,8 +9,10 @@ import math
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TextIO
 
@@ -92,14 +94,36 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document whole or not at all."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=False) + "\n"
-    write_bytes(path, text.encode())
+    """Write a JSON document whole or not at all; raise ValueError for what `read_json` refuses."""
+    write_bytes(path, as_json(document))
+
+
+def as_json(document: Any) -> bytes:
+    """Return a JSON document as it is written; raise ValueError for a number that JSON cannot say."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to read; refuse a pipe, a device or a folder, which would never come to an end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FolderError(f"{path}: is not a plain file; restore it from a backup, or take it out")
+    with open(descriptor, "rb") as file:
+        yield file
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a plain file."""
+    with open_plain(path) as file:
+        return file.read()
 
 
 def read_json(path: Path, largest: int = LARGEST_JSON) -> Any:
     """Read a JSON document; raise ValueError with what is wrong with it."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
         raise ValueError(f"more than {largest:,} bytes")
@@ -142,7 +166,7 @@ def sync(path: Path) -> None:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -154,6 +178,11 @@ def refuse_links(paths: Iterable[Path]) -> None:
                 f"{path}: is a link, and what is written to it would land elsewhere; a release holds "
                 f"plain files only: take it out"
             )
+
+
+def real(path: Path) -> Path:
+    """Return where a path leads, as far as it leads anywhere: a link to itself leads nowhere."""
+    return Path(os.path.realpath(path))
 
 
 def is_temporary(path: Path) -> bool:
@@ -200,6 +229,11 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
     for path in folder.glob("*"):
         if path.name not in kept and path.is_file():
             path.unlink(missing_ok=True)
+    remove_empty(folder)
+
+
+def remove_empty(folder: Path) -> None:
+    """Delete a folder with nothing in it; do nothing where there is none."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 

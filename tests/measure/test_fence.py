@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.measure.test_one_estimate import DATA, MEAN, THETA
 from tests.measure.test_one_table import plan as cases  # noqa: F401
+from tests.privacy.test_ledger import crash_inside_a_commit
 
 from countveil import (
     Ledger,
@@ -404,19 +405,75 @@ def test_a_release_from_before_attempts_still_verifies(plan):
         assert verifies(plan, where)
 
 
-def test_a_run_that_an_earlier_version_began_is_finished_once(plan, monkeypatch):
-    killed(plan, monkeypatch, "part drawn")
+@pytest.mark.parametrize("step", ["part drawn", "sealed"])
+def test_a_run_that_an_earlier_version_charged_draws_nothing_more(plan, monkeypatch, step):
+    """The earlier version may have finished a copy of it, and left no trace of that in the ledger."""
+    killed(plan, monkeypatch, step)
     as_before_attempts(plan.parent / "l.sqlite")
     without_attempts(plan.parent / "here" / "out-internal")
-    copied(plan, "copy")
     kept = parts_in(plan)
-    killed(plan, monkeypatch, "sealed")
-    assert kept.items() <= parts_in(plan).items()
-    with pytest.raises(Overtaken):
-        released(plan, "copy")
+    for restart in (False, True):
+        with pytest.raises(FolderError if restart else Overtaken, match="--charge-again"):
+            released(plan, restart=restart)
+    assert parts_in(plan) == kept
+    assert drawn_in(plan) == {}
+    assert [line.attempt for line in ledger_of(plan).charges()] == [0]
+    released(plan, restart=True, charge_again=True)
+    assert verifies(plan, "here")
+    assert [line.attempt for line in ledger_of(plan).charges()] == [0, 1]
+
+
+def test_a_run_is_kept_whose_charge_may_be_in_the_ledger(plan, monkeypatch):
+    """The commit became durable, and yet SQLite says that it failed."""
+    real = sqlite3.connect
+
+    class Failing(sqlite3.Connection):
+        def execute(self, statement, *arguments):
+            result = super().execute(statement, *arguments)
+            if statement == "COMMIT":
+                raise sqlite3.OperationalError("disk I/O error")
+            return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *a, **o: real(*a, factory=Failing, **o))
+        with pytest.raises(Interrupted, match="may or may not be in it"):
+            released(plan)
+    (line,) = ledger_of(plan).charges()
+    assert released(plan).manifest["release"] == line.release
+    assert len(ledger_of(plan).charges()) == 1
+    assert verifies(plan, "here")
+
+
+def test_a_release_rolls_back_what_a_crash_left_in_the_ledger(plan, monkeypatch):
+    killed(plan, monkeypatch, "part drawn")
+    crash_inside_a_commit(plan.parent / "l.sqlite")
+    with pytest.raises(LedgerError, match="a crash left a change half done"):
+        ledger_of(plan).charges()
     released(plan)
     assert verifies(plan, "here")
     assert len(ledger_of(plan).charges()) == 1
+
+
+def test_seals_of_measurements_alone_stay_valid(plan, monkeypatch):
+    """As an earlier version wrote them, before a crash and after."""
+    killed(plan, monkeypatch, "sealed")
+    with sqlite3.connect(plan.parent / "l.sqlite") as ledger:
+        ledger.execute("UPDATE charges SET measurements = substr(measurements, 1, 64)")
+    ledger.close()
+    released(plan)
+    (line,) = ledger_of(plan).charges()
+    assert len(line.measurements) == 64
+    checks = Release.read(plan.parent / "here" / "out").verify(plan.parent / "l.sqlite").checks
+    assert "it was sealed before seals covered places and invariants" in checks[-1]
+
+
+def test_a_file_where_parts_are_deleted_stops_nothing(plan, monkeypatch):
+    killed(plan, monkeypatch, "part drawn")
+    (parts,) = (plan.parent / "here" / "out-internal" / "parts").iterdir()
+    parts.with_name(f"{parts.name}-done").write_text("x")
+    released(plan)
+    assert verifies(plan, "here")
+    assert list(parts.parent.iterdir()) == []
 
 
 def test_a_ledger_in_the_folders_of_the_run_is_refused(plan):

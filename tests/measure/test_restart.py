@@ -132,8 +132,8 @@ def test_a_run_that_cannot_be_read_any_more_can_be_begun_anew(tiny, monkeypatch)
 
 def test_a_crash_while_setting_aside_is_no_hindrance(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    real = boundary.manifest.describe
-    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    real = boundary.manifest.list_files
+    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
     monkeypatch.setattr(restart.storage, "sync", lambda path: 1 / 0)
@@ -148,10 +148,10 @@ def test_a_crash_while_setting_aside_is_no_hindrance(tiny, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         released(tiny, restart=True, charge_again=True)
     monkeypatch.undo()
-    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
-    monkeypatch.setattr(boundary.manifest, "describe", real)
+    monkeypatch.setattr(boundary.manifest, "list_files", real)
     released(tiny, restart=True, charge_again=True).verify(tiny.parent / "l.sqlite")
     assert len(charges(tiny)) == 2
 
@@ -184,11 +184,11 @@ def test_another_ledger_does_not_make_a_charged_run_free(tiny, monkeypatch):
 
 def test_files_that_were_half_published_go_aside_too(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    real = boundary.manifest.describe
-    monkeypatch.setattr(boundary.manifest, "describe", lambda *a, **o: 1 / 0)
+    real = boundary.manifest.list_files
+    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
-    monkeypatch.setattr(boundary.manifest, "describe", real)
+    monkeypatch.setattr(boundary.manifest, "list_files", real)
     assert (tiny.parent / "out" / "measurements" / "area.parquet").exists()
     released(tiny, restart=True, charge_again=True)
     (aside,) = tiny.parent.glob("out-internal-set-aside-*")

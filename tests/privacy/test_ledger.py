@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import HANG
 
-from countveil.errors import LedgerError
+from countveil.errors import LedgerError, Unsettled
 from countveil.privacy import ledger_file
+from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import ZCDP, PureDP
-from countveil.privacy.ledger import Ledger, Period
+from countveil.privacy.ledger import Claim, Ledger, Period
 
 
 def book(path: Path, total=None, **other) -> Ledger:
@@ -237,10 +239,8 @@ def test_a_ledger_that_another_process_holds_is_not_said_to_be_damaged(tmp_path,
     assert ledger.charge("r2", ZCDP("0.1"))
 
 
-def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_reader(tmp_path):
-    """A hot journal, as a kill between writing the database and deleting the journal leaves it."""
-    ledger = book(tmp_path)
-    ledger.charge("r1", ZCDP("0.1"))
+def crash_inside_a_commit(path: Path) -> None:
+    """Leave a hot journal, as a kill between writing the database and deleting the journal does."""
     program = (
         "import sqlite3, os, sys\n"
         "c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
@@ -251,11 +251,75 @@ def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_reader(tmp_path):
         "              'VALUES (?, ?, ?, ?, ?)', (f'x{i}', 'zcdp', '1', '2027-01-01', 'y' * 900))\n"
         "os._exit(1)\n"  # pages were spilled to the database, the journal is still there
     )
-    subprocess.run([sys.executable, "-c", program, str(ledger.path)], check=False)
-    assert ledger.path.with_name("ledger.sqlite-journal").stat().st_size > 0
-    assert Ledger.limits_of(ledger.path) == (ZCDP(1), None)
+    subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert path.with_name(f"{path.name}-journal").stat().st_size > 0
+
+
+@pytest.mark.parametrize("writer", ["charge", "attempt", "seal", "recover"])
+def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_writer_alone(tmp_path, writer):
+    ledger = book(tmp_path)
+    ledger.take_attempt("r1", ZCDP("0.1"), Claim(0, (), "token"))
+    crash_inside_a_commit(ledger.path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for reader in (
+        ledger.charges,
+        ledger.left,
+        lambda: ledger.check(ZCDP("0.1")),
+        lambda: Ledger.limits_of(ledger.path),
+    ):
+        with pytest.raises(LedgerError, match="a crash left a change half done.*countveil release"):
+            reader()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    {
+        "charge": lambda: ledger.charge("r2", ZCDP("0.1")),
+        "attempt": lambda: ledger.take_attempt("r2", ZCDP("0.1"), Claim(0, (), "other")),
+        "seal": lambda: ledger.seal("r1", "token", "0" * 64),
+        "recover": ledger.recover,
+    }[writer]()
+    more = ["r2"] if writer in ("charge", "attempt") else []
+    assert [line.release for line in ledger.charges()] == ["r1", *more]
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_reader_sees_what_was_committed_while_another_process_writes(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("UPDATE charges SET release = 'r2'")
+    assert ledger.path.with_name("ledger.sqlite-journal").exists()
     assert [line.release for line in ledger.charges()] == ["r1"]
-    assert ledger.charge("r2", ZCDP("0.1"))
+    other.execute("COMMIT")
+    other.close()
+    assert [line.release for line in ledger.charges()] == ["r2"]
+
+
+def test_threads_of_one_process_take_turns(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(lambda worker: charge_many(tmp_path, worker), range(8)):
+            pass
+    ledger = book(tmp_path, total=ZCDP(10))
+    assert len(ledger.charges()) == 40
+    assert ledger.left() == ZCDP(0)
+
+
+def test_a_commit_that_may_have_been_kept_is_unsettled(tmp_path, monkeypatch):
+    """SQLite says that the disk failed, although the charge is there."""
+    real = sqlite3.connect
+
+    class Failing(sqlite3.Connection):
+        def execute(self, statement, *arguments):
+            result = super().execute(statement, *arguments)
+            if statement == "COMMIT":
+                raise sqlite3.OperationalError("disk I/O error")
+            return result
+
+    ledger = book(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *a, **o: real(*a, factory=Failing, **o))
+        with pytest.raises(Unsettled, match="may or may not be in it.*it charges once"):
+            ledger.charge("r1", ZCDP("0.1"))
+    assert not ledger.charge("r1", ZCDP("0.1"))
 
 
 def test_fractions_of_any_length_are_kept(tmp_path):
@@ -263,6 +327,18 @@ def test_fractions_of_any_length_are_kept(tmp_path):
     ledger = book(tmp_path)
     ledger.charge("r1", ZCDP(long))
     assert ledger.spent() == ZCDP(long)
+
+
+def test_sums_of_more_digits_than_python_writes_out_are_shown_short(tmp_path):
+    ledger = book(tmp_path)
+    for number, power in enumerate((3001, 3000, 2999)):
+        ledger.charge(f"r{number}", ZCDP(Fraction(1, 10**power + 1)))
+    assert str(ledger.left()) == "rho = 1"
+    with pytest.raises(LedgerError, match="only rho = 1 is left"):
+        ledger.charge("more", ZCDP(1))
+    huge = ZCDP(10**4299) + ZCDP(Fraction(1, 3))
+    assert str(huge) == "rho = 1.00000000000e+4299"
+    assert str(BesidePublic(Fraction(10**4400), "c")).startswith("epsilon = 1.00000000000e+4400")
 
 
 def test_what_is_no_ledger_is_refused(tmp_path):
@@ -293,6 +369,12 @@ GARBLED = [
     ("UPDATE charges SET amount = '-1'", "the charge of release 'a'"),
     ("UPDATE charges SET amount = x'ff'", "the charge of release 'a'"),
     ("UPDATE charges SET currency = 'gold'", "the charge of release 'a'"),
+    ("UPDATE charges SET currency = 'beside-public:'", "the charge of release 'a'"),
+    ("UPDATE charges SET currency = 'beside-public:c', amount = '0'", "the charge of release 'a'"),
+    ("UPDATE charges SET attempt = 1000000000", "the charge of release 'a'"),
+    ("UPDATE charges SET attempt = 9223372036854775807", "the charge of release 'a'"),
+    ("UPDATE charges SET measurements = 'x'", "the charge of release 'a'"),
+    ("UPDATE charges SET amount = '6'", "rho = 6 is spent of rho = 5, more than"),
     ("UPDATE charges SET charged_on = '2020-13-99'", "the charge of release 'a'"),
     ("UPDATE charges SET release = x'00'", "the charge of release"),
     ("UPDATE identity SET value = 'zcdp' WHERE name = 'total'", "total"),

@@ -6,11 +6,12 @@ import os
 import shutil
 import sqlite3
 import stat
+import struct
 from pathlib import Path
 
 import pytest
 from tests.measure.test_fence import as_before_attempts, command
-from tests.privacy.test_ledger import book
+from tests.privacy.test_ledger import book, crash_inside_a_commit
 
 from countveil.errors import LedgerError
 from countveil.privacy import ledger_file
@@ -151,6 +152,134 @@ def test_the_log_of_another_programs_database_is_left_alone(tmp_path):
     assert seen(crashed) == before
 
 
+def super_journal(path: Path, victim: Path) -> None:
+    """Write a journal that names a super-journal: SQLite deletes that once it has rolled back."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
+    pages = path.stat().st_size // 4096
+    header = magic + struct.pack(">IIIII", 0, 1234, pages, 512, 4096)
+    end = struct.pack(">I", (1 << 30) // 4096 + 1) + name
+    end += struct.pack(">II", len(name), sum(name)) + magic
+    path.with_name(f"{path.name}-journal").write_bytes(header.ljust(512, b"\0") + end)
+
+
+def test_a_journal_deletes_no_other_file(tmp_path):
+    """The attack: a ledger is handed over for `verify --ledger`, with a journal next to it."""
+    ledger, victim = book(tmp_path), tmp_path / "victim.csv"
+    ledger.charge("r", ZCDP("0.1"))
+    victim.write_text("precious")
+    super_journal(ledger.path, victim)
+    before = seen(tmp_path)
+    for message in tried(ledger):
+        assert "a crash left a change half done" in message or "names another file" in message
+    with pytest.raises(LedgerError, match="names another file to delete.*move it away"):
+        ledger.recover()
+    assert seen(tmp_path) == before
+
+
+def test_verify_deletes_nothing_either(tiny, capsys):
+    folder, victim = tiny.parent, tiny.parent / "victim.csv"
+    assert command(capsys, "release", tiny, "--to", folder / "out", "--quiet")[0] == 0
+    victim.write_text("precious")
+    super_journal(folder / "ledger.sqlite", victim)
+    before = seen(folder)
+    status, err = command(capsys, "verify", folder / "out", "--ledger", folder / "ledger.sqlite")
+    assert status == 2
+    assert "a crash left a change half done" in err
+    assert command(capsys, "release", tiny, "--to", folder / "out2", "--quiet")[0] == 2
+    assert seen(folder) == before
+
+
+JOURNALS = {
+    "a text": lambda path: path.write_text("Dear diary,\n" * 100),
+    "a journal of two names": lambda path: (
+        path.write_bytes(bytes(512)),
+        os.link(path, path.with_name("second")),
+    ),
+    "a journal of another user": lambda path: (path.write_bytes(bytes(512)), os.chown(path, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", JOURNALS)
+def test_a_journal_that_no_ledger_leaves_is_neither_used_nor_deleted(tmp_path, kind):
+    if kind == "a journal of another user" and os.geteuid() != 0:
+        pytest.skip("only root gives a file away")
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    JOURNALS[kind](tmp_path / "ledger.sqlite-journal")
+    before = seen(tmp_path)
+    for write in (ledger.recover, lambda: ledger.charge("r2", ZCDP("0.1"))):
+        with pytest.raises(LedgerError, match="no ledger leaves such a journal"):
+            write()
+    assert seen(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", [b"", bytes(512)])
+def test_a_journal_that_was_never_synced_is_no_obstacle(tmp_path, content):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    (tmp_path / "ledger.sqlite-journal").write_bytes(content)
+    assert [line.release for line in ledger.charges()] == ["r1"]
+    assert ledger.charge("r2", ZCDP("0.1"))
+
+
+@pytest.mark.parametrize("application", [0, 7, int.from_bytes(b"CnVl")])
+def test_another_programs_database_is_not_rolled_back(tmp_path, application):
+    path = tmp_path / "ledger.sqlite"
+    of_another_program(
+        path,
+        f"PRAGMA application_id = {application}",
+        "CREATE TABLE charges (release, currency, amount, charged_on, description)",
+    )
+    crash_inside_a_commit(path)
+    before = seen(tmp_path)
+    assert len(before) == 2
+    for message in tried(book(tmp_path)):
+        assert "is not a ledger" in message
+    with pytest.raises(LedgerError, match="is not a ledger"):
+        book(tmp_path).recover()
+    assert seen(tmp_path) == before
+
+
+def test_an_old_ledger_is_rolled_back_as_well(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    as_before_attempts(ledger.path)
+    crash_inside_a_commit(ledger.path)
+    ledger.recover()
+    assert [line.release for line in ledger.charges()] == ["r1"]
+
+
+def test_a_ledger_with_a_write_ahead_log_is_refused(tmp_path):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    of_another_program(ledger.path, "PRAGMA journal_mode = WAL", "UPDATE charges SET attempt = 2")
+    before = seen(tmp_path)
+    for message in tried(ledger):
+        assert "is not a ledger" in message
+    assert seen(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["x'ff'", "null", "x'6162'", "cast(x'ff' as text)", "cast(x'73716c6974655fff' as text)"]
+)
+def test_tables_whose_names_are_no_text_are_not_those_of_a_ledger(tmp_path, name):
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    of_another_program(
+        ledger.path,
+        "PRAGMA writable_schema = 1",
+        f"INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql)"
+        f" VALUES ('table', {name}, 'q', 0, NULL)",
+    )
+    for message in tried(ledger):
+        assert message.startswith(f"{ledger.path}: ")
+
+
+def test_a_name_that_no_file_has_is_refused():
+    for message in tried(Ledger(Path("a\0b"), "d", "person", "change-one", ZCDP(1))):
+        assert "is not the name of a file" in message
+
+
 def application_of(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[68:72])
 
@@ -207,6 +336,25 @@ def test_a_crash_between_the_file_and_its_first_charge_leaves_a_ledger_of_nobody
     other = book(tmp_path, total=ZCDP(5), dataset="e")
     assert other.charge("r1", ZCDP(4)), "no limit was set yet"
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_crash_while_a_ledger_is_made_leaves_no_file_of_that_name(tmp_path, monkeypatch):
+    """On a file system without nameless files, too."""
+
+    def refuse(*arguments):
+        raise OSError(95, "Operation not supported")
+
+    def crash(*arguments):
+        raise KeyboardInterrupt
+
+    ledger = book(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_file, "_link_nameless", refuse)
+        patch.setattr(os, "fsync", crash)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.charge("r1", ZCDP("0.1"))
+    assert not ledger.path.exists()
+    assert ledger.charge("r1", ZCDP("0.1"))
 
 
 @pytest.mark.parametrize("fails", ["open", "link"])

@@ -221,8 +221,9 @@ def release(
 
     Begun anew, paid once more: `countveil release plan.toml --to out --restart --charge-again`
     """
-    from countveil import pipeline
+    from countveil import pipeline, storage
     from countveil.measure.run import is_copied_along
+    from countveil.privacy.costs import show
     from countveil.randomness import Secure
     from countveil.schema.plan import Plan
 
@@ -230,7 +231,7 @@ def release(
         raise InputError("--charge-again: goes with --restart; without it nothing is drawn again")
     loaded = Plan.load(plan)
     manifest = to / "manifest.json"
-    before = manifest.read_bytes() if manifest.exists() else None
+    before = storage.read_file(manifest) if manifest.exists() else None
     path = loaded.ledger_path if ledger is None else ledger
     warnings = []
     if before is None and is_copied_along(path, to):
@@ -258,7 +259,7 @@ def release(
         )
     book = loaded.ledger(ledger)
     beside = loaded.one_table is not None
-    left = f"epsilon = {book.left_beside_public()}" if beside else str(book.left())
+    left = f"epsilon = {show(book.left_beside_public())}" if beside else str(book.left())
     if as_json:
         showing.print_json(
             {
@@ -271,7 +272,7 @@ def release(
                 "files": list(done.manifest["files"]),
             }
         )
-    elif before == manifest.read_bytes():
+    elif before == storage.read_file(manifest):
         print(f"{to}: was released already; nothing was charged or drawn")
     elif before is not None:
         print(

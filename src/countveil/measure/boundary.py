@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +14,22 @@ import pyarrow.parquet as pq
 from countveil import storage
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.digest import parts_digest
+from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
 from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurement import (
+    DRAWN,
     FOLDER,
     INVARIANTS,
     Measurements,
     in_layout,
+    invariant_levels,
     open_writer,
     path_of,
 )
 from countveil.measure.progress import Progress, silent
-from countveil.measure.protocol import once
+from countveil.measure.protocol import ledger_for, once
 from countveil.measure.restart import Restart
-from countveil.measure.run import Identity, Run
+from countveil.measure.run import SIMULATION, Identity, Run
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.ledger import Ledger
 from countveil.randomness import BitSource
@@ -60,7 +64,7 @@ def take(
         raise InputError("the counts were tabulated for another plan; tabulate this one")
     if ledger is None and not rng.reproducible:
         raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
-    book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
+    book = ledger_for(plan, ledger)
     for level in plan.levels:
         _refuse_large_families(counts, plan, level)
     for path in plan.public_files.values():
@@ -68,6 +72,7 @@ def take(
             raise InputError(f"{path}: no such file; a constraint of the plan names it")
     layout = f"{manifest.FORMAT}, sealed parts of {_VALUES} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
+    manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
     with hired(workers) as team:
         team.reach(_nearest(folder))  # before anything is charged
         once(
@@ -77,7 +82,7 @@ def take(
             None if book is None else (book, plan.cost),
             title=plan.title,
             draw=lambda run: _draw(run, counts, plan, rng, team, progress),
-            digest=lambda run: _digest(run, counts, plan),
+            digest=lambda run: _seal(run, counts, plan, identity),
             publish=lambda run: _publish(run, counts, plan, rng, identity),
             restart=restart,
         )
@@ -124,8 +129,8 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
         )
 
 
-def _digest(run: Run, counts: Counts, plan: Plan) -> str | None:
-    """Return the SHA-256 of all draws, None while one is missing."""
+def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | None:
+    """Return the seal of all draws and of the public facts, None while a draw is missing."""
     places = [
         (level, number)
         for level in plan.measured_levels
@@ -133,7 +138,13 @@ def _digest(run: Run, counts: Counts, plan: Plan) -> str | None:
     ]
     if not all(run.parts.has(level, number) for level, number in places):
         return None
-    return parts_digest((level, digest_of(_part(run, level, number))) for level, number in places)
+    drawn = parts_digest((level, digest_of(_part(run, level, number))) for level, number in places)
+    facts = (
+        (f"{INVARIANTS}/{level}", rows_digest(table, DRAWN))
+        for level in invariant_levels(plan)
+        for table in _invariants(counts, plan, level)
+    )
+    return seal_of(drawn, public_digest(counts.geography, identity.crosswalk, facts))
 
 
 def _part(run: Run, level: str, number: int) -> bytes:
@@ -168,37 +179,42 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
                 table = pq.read_table(pa.BufferReader(_part(run, level, number)))
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{FOLDER}/{level}.parquet")
-    for level in dict.fromkeys(item.level for item in plan.invariants):
+    for level in invariant_levels(plan):
         path = run.folder / INVARIANTS / f"{level}.parquet"
-        with storage.replacing(path) as temporary:
-            _write_invariants(temporary, counts, plan, level)
+        with storage.replacing(path) as temporary, open_writer(temporary) as writer:
+            for table in _invariants(counts, plan, level):
+                writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{INVARIANTS}/{level}.parquet")
-    document = manifest.describe(
-        plan,
-        {level: counts.geography.units(level) for level in plan.levels},
-        release=run.release,
-        randomness=rng.description,
-        publishable=not rng.reproducible,
-        crosswalk_sha256=identity.crosswalk,
-    )
+    document = _described(run.release, counts, plan, rng, identity)
     document["files"] = manifest.list_files(run.folder, files)
     storage.write_json(run.folder / manifest.NAME, document)
 
 
-def _write_invariants(path: Path, counts: Counts, plan: Plan, level: str) -> None:
-    """Write the declared public counts of a level, exact; their variance is 0."""
+def _described(
+    release: str, counts: Counts, plan: Plan, rng: BitSource, identity: Identity
+) -> dict[str, Any]:
+    return manifest.describe(
+        plan,
+        {level: counts.geography.units(level) for level in plan.levels},
+        release=release,
+        randomness=rng.description,
+        publishable=not rng.reproducible,
+        crosswalk_sha256=identity.crosswalk,
+    )
+
+
+def _invariants(counts: Counts, plan: Plan, level: str) -> Iterator[pa.Table]:
+    """Yield the declared public counts of a level, exact, some units at a time; their variance is 0."""
     queries = [item.query for item in plan.invariants if item.level == level]
     scalars = sum(query.cells for query in queries)
-    with open_writer(path) as writer:
-        for start, stop in counts.geography.batches(level, max(1, _VALUES // scalars)):
-            entries = counts.entries(level, start, stop)
-            parts = []
-            for query in queries:
-                values = np.zeros((stop - start, query.cells), np.int64)
-                add_counts(values, query, entries)
-                parts.append((query.name, values, 0.0))
-            table = in_layout(counts.geography.geocodes(level, start, stop), parts)
-            writer.write_table(table, row_group_size=table.num_rows)
+    for start, stop in counts.geography.batches(level, max(1, _VALUES // scalars)):
+        entries = counts.entries(level, start, stop)
+        parts = []
+        for query in queries:
+            values = np.zeros((stop - start, query.cells), np.int64)
+            add_counts(values, query, entries)
+            parts.append((query.name, values, 0.0))
+        yield in_layout(counts.geography.geocodes(level, start, stop), parts)
 
 
 def _nearest(folder: Path) -> Path:

@@ -1,4 +1,7 @@
-"""The SHA-256 of all measurements of a release: of the rows drawn, however files pack them."""
+"""The SHA-256 of what a release is sealed with: of its rows, however files pack them.
+
+A seal has two words: the digest of what was drawn, and that of the public facts beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from countveil.schema.geography import Geography
+
 _ROWS = b"countveil rows 1\n"
 _PARTS = b"countveil measurements 1\n"
+_PUBLIC = b"countveil public facts 1\n"
 
 
 def rows_digest(table: pa.Table, columns: Sequence[str]) -> str:
@@ -29,6 +35,29 @@ def parts_digest(parts: Iterable[tuple[str, str]]) -> str:
     for level, digest in parts:
         whole.update(f"{level} {digest}\n".encode())
     return whole.hexdigest()
+
+
+def public_digest(geography: Geography, crosswalk: str, facts: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256 of the public facts of a release.
+
+    These are the hash of the crosswalk file, the places that were read from it, and `facts`, each with
+    its name.
+    """
+    whole = hashlib.sha256(_PUBLIC)
+    whole.update(f"crosswalk {crosswalk}\n".encode())
+    for level, codes, parents in zip(
+        geography.levels, geography.codes, geography.parents, strict=True
+    ):
+        places = pa.table({"geocode": codes, "parent": parents})
+        whole.update(f"{level} {rows_digest(places, places.column_names)}\n".encode())
+    for name, digest in facts:
+        whole.update(f"{name} {digest}\n".encode())
+    return whole.hexdigest()
+
+
+def seal_of(drawn: str, public: str) -> str:
+    """Return the seal of a release: the digests of what was drawn and of the public facts beside it."""
+    return f"{drawn} {public}"
 
 
 def _streams(column: pa.Array) -> Iterator[Any]:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from countveil import storage
 from countveil.congenial.guarantee import PartialPrivacy
 from countveil.congenial.wasserstein_mechanism import Wasserstein
-from countveil.errors import VerificationError
+from countveil.errors import FolderError, InputError, VerificationError
 from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
 from countveil.schema.plan import MOST_QUERIES, Plan
@@ -26,6 +33,12 @@ MOST_NODES = 3_000_000  # values, lists and tables of a manifest; a plan has at 
 _MOST_LEVELS, _MOST_INVARIANTS = 32, 1_000  # of a plan
 _MOST_SUBTOTALS = 2**18  # as many as places can be drawn
 _MOST_FILES = 100_000  # 32 levels of 1,000 tables in two formats, and some more
+Residual = Annotated[float, Field(ge=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}\z")]
+Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]{0,60}\z")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
+FileName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+\z")]
+_UNSAID = ("missing", "string_pattern_mismatch", "model_type")  # the message would not help
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -142,31 +155,56 @@ class _Table(_Stated):
     subtotals: Annotated[list[_Subtotal], Field(max_length=_MOST_SUBTOTALS)]
 
 
-class _File(_Stated):
+class _Exact(_Stated):
+    """A part of which nothing but what is read may be there."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _File(_Exact):
     sha256: str
     bytes: Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _Certificate(_Stated):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
+class _Certificate(_Exact):
     level: str
-    families: Work
-    kkt_residual: float
-    consistency_gap: float
+    families: Annotated[int, Field(ge=1, lt=2**63)]
+    kkt_residual: Residual
+    consistency_gap: Residual
     objective: float
     iterations: Work
     most_iterations: Work
     fallbacks: Work
     moved_parents: Work = 0
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.most_iterations > self.iterations:
+            raise ValueError("one family took more iterations than all together")
+        return self
 
-class _Estimates(_Stated):
+
+class _Errors(_Exact):
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
+    none: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if len(self.model_fields_set) != 1 or (self.confidence is None and self.none is None):
+            raise ValueError("it has a confidence, or says why there are no errors")
+        return self
+
+
+class _Estimates(_Exact):
     certificate: Annotated[list[_Certificate], Field(max_length=_MOST_LEVELS)]
+    method: str = ""
+    tables: list[str] = []
+    microdata: bool = False
+    errors: _Errors = _Errors(none="not stated")
 
 
 class _Manifest(_Stated):
-    release: Annotated[str, Field(min_length=1, max_length=500)]
+    release: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,80}\z")]
     title: str
     publishable: bool
     randomness: str
@@ -176,14 +214,21 @@ class _Manifest(_Stated):
     levels: Annotated[list[_Level], Field(min_length=1, max_length=_MOST_LEVELS)]
     measurements: Annotated[list[_Measurement], Field(max_length=MOST_QUERIES)]
     invariants: Annotated[list[dict[str, str]], Field(max_length=_MOST_INVARIANTS)]
-    plan_sha256: str
-    crosswalk_sha256: str
-    versions: Annotated[dict[str, str], at_most(100)]
-    files: Annotated[dict[str, _File], Field(min_length=1), at_most(_MOST_FILES)]
+    plan_sha256: Sha256
+    crosswalk_sha256: Sha256
+    versions: Annotated[dict[Name, Version], at_most(100)]
+    files: Annotated[dict[FileName, _File], Field(min_length=1), at_most(_MOST_FILES)]
     cost: dict[str, str | float] | None = None
     guarantee: dict[str, Any] | None = None
     table: _Table | None = None
     estimates: _Estimates | None = None
+
+    @field_validator("versions")
+    @classmethod
+    def _ours(cls, value: dict[str, str]) -> dict[str, str]:
+        if not {"countveil", "python"} <= set(value):
+            raise ValueError("it names the versions of countveil and of Python")
+        return value
 
     @field_validator("estimates")
     @classmethod
@@ -203,6 +248,8 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{folder}: no finished release ({NAME}: {error.strerror}); an unfinished one is finished "
             f"by running `countveil release` again"
         ) from error
+    except FolderError as error:
+        raise VerificationError(str(error)) from error
     except ValueError as error:
         raise VerificationError(
             f"{path}: not readable as JSON ({error}); restore the release"
@@ -217,7 +264,7 @@ def read(folder: str | Path) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:100] for part in first["loc"])
-        what = "" if first["type"] == "missing" else f": {first['msg'].lower()}"
+        what = "" if first["type"] in _UNSAID else f": {first['msg'].lower()}"
         raise VerificationError(
             f"{folder}: {NAME} lacks or garbles {where!r}{what}; restore the release"
         ) from error
@@ -281,6 +328,17 @@ def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
             "implied_epsilon": cost.implied_epsilon,
         }
     return document
+
+
+def refuse_unwritable(plan: Plan, document: dict[str, Any]) -> None:
+    """Refuse a manifest with a number that JSON cannot say, before anything is charged for it."""
+    try:
+        storage.as_json(document)
+    except ValueError as error:
+        raise InputError(
+            f"{plan.name}: a number of its manifest is too large or too small to be written ({error}); "
+            f"choose a budget and shares closer to 1"
+        ) from error
 
 
 def list_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:

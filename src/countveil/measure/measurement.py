@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from countveil.errors import InputError
-from countveil.measure.digest import parts_digest, rows_digest
+from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
 from countveil.mechanisms.law import Mechanism
 from countveil.numerics import IntArray
+from countveil.schema.geography import Geography
 from countveil.schema.parquet_footer import read_footer
 from countveil.schema.plan import Plan
 from countveil.schema.workload import Query
@@ -131,17 +132,26 @@ class Measurements:
                 first += units
         return result
 
-    def digest(self) -> str:
-        """Return the SHA-256 that the ledger was given before these measurements were published."""
-        return parts_digest(
+    def seal(self, geography: Geography, crosswalk: str) -> str:
+        """Return the seal that the ledger was given before these measurements were published.
+
+        `crosswalk` is the SHA-256 of the file that the places were first read from.
+        """
+        drawn = parts_digest(
             (level, digest)
             for level in self.plan.measured_levels
-            for digest in self._digests(level)
+            for digest in self._digests(FOLDER, level)
         )
+        facts = (
+            (f"{INVARIANTS}/{level}", digest)
+            for level in invariant_levels(self.plan)
+            for digest in self._digests(INVARIANTS, level)
+        )
+        return seal_of(drawn, public_digest(geography, crosswalk, facts))
 
-    def _digests(self, level: str) -> Iterator[str]:
+    def _digests(self, folder: str, level: str) -> Iterator[str]:
         """Yield the digest of each part of a level: its rows are a row group of the file."""
-        with pq.ParquetFile(path_of(self.folder, level)) as file:
+        with pq.ParquetFile(self.folder / folder / f"{level}.parquet") as file:
             for group in range(file.num_row_groups):
                 yield rows_digest(file.read_row_group(group, columns=list(DRAWN)), DRAWN)
 
@@ -241,6 +251,11 @@ def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:
 def path_of(folder: Path, level: str) -> Path:
     """Return where a level's measurements are."""
     return folder / FOLDER / f"{level}.parquet"
+
+
+def invariant_levels(plan: Plan) -> tuple[str, ...]:
+    """Return the levels with declared public counts, in the order of their first."""
+    return tuple(dict.fromkeys(item.level for item in plan.invariants))
 
 
 def in_layout(geocodes: pa.StringArray, parts: Sequence[tuple[str, IntArray, float]]) -> pa.Table:

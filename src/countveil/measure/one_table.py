@@ -19,11 +19,11 @@ from countveil.congenial.guarantee import PartialPrivacy, Theta
 from countveil.congenial.wasserstein_mechanism import Wasserstein, draw_exactly
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest
-from countveil.measure.digest import parts_digest, rows_digest
+from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
 from countveil.measure.progress import Progress, silent
-from countveil.measure.protocol import once
+from countveil.measure.protocol import ledger_for, once
 from countveil.measure.restart import Restart
-from countveil.measure.run import Identity, Run
+from countveil.measure.run import SIMULATION, Identity, Run
 from countveil.numerics import Array, IntArray
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.ledger import Ledger
@@ -159,9 +159,12 @@ def draw(
     # What cannot be drawn is refused here, before the charge; a finished release draws nothing more.
     finished = (folder / manifest.NAME).exists()
     prepared = None if finished else mechanism.prepared(targets)
-    book = plan.ledger(ledger) if isinstance(ledger, str | Path) else ledger
+    book = ledger_for(plan, ledger)
     decided = _digest(plan.digest, None if mechanism.prior is None else mechanism.prior.previous)
     identity = Identity(decided, exact.geography.sha256, rng.description, manifest.FORMAT)
+    manifest.refuse_unwritable(
+        plan, _described(SIMULATION, plan, mechanism, guarantee, exact.geography, rng)
+    )
 
     def drawn(run: Run) -> None:
         if not run.parts.has(wanted.level, 0):
@@ -181,10 +184,10 @@ def draw(
         None if book is None else (book, cost_of(guarantee)),
         title=plan.title,
         draw=drawn,
-        digest=lambda run: _digest_of_part(run.parts.read(wanted.level, 0), wanted),
-        publish=lambda run: _publish(
-            run, plan, mechanism, guarantee, exact.geography, rng, identity
+        digest=lambda run: _seal_of_part(
+            run.parts.read(wanted.level, 0), wanted, mechanism, exact.geography
         ),
+        publish=lambda run: _publish(run, plan, mechanism, guarantee, exact.geography, rng),
         restart=restart,
     )
     return read_table(folder, wanted)
@@ -217,18 +220,30 @@ def counts_in(table: pa.Table, wanted: OneTable) -> IntArray:
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
-def digest_of(folder: Path, wanted: OneTable) -> str:
-    """Return the SHA-256 that the ledger was given before the table of a folder was published."""
-    return _digest_of_table(read_columns(folder, wanted), wanted)
+def seal_of_table(
+    table: pa.Table, wanted: OneTable, mechanism: Wasserstein, geography: Geography, crosswalk: str
+) -> str:
+    """Return the seal that the ledger is given before a table is published.
 
-
-def _digest_of_part(part: bytes | None, wanted: OneTable) -> str | None:
-    return None if part is None else _digest_of_table(pq.read_table(pa.BufferReader(part)), wanted)
-
-
-def _digest_of_table(table: pa.Table, wanted: OneTable) -> str:
+    `crosswalk` is the SHA-256 of the file that the places were first read from.
+    """
     names = ["geocode", "count"] if wanted.part is None else ["geocode", "count", "part"]
-    return parts_digest([(wanted.level, rows_digest(table, names))])
+    drawn = parts_digest([(wanted.level, rows_digest(table, names))])
+    previous = None if mechanism.prior is None else mechanism.prior.previous
+    facts = [
+        ("totals", _digest(mechanism.total, mechanism.subtotals)),
+        ("previous", _digest(previous)),
+    ]
+    return seal_of(drawn, public_digest(geography, crosswalk, facts))
+
+
+def _seal_of_part(
+    part: bytes | None, wanted: OneTable, mechanism: Wasserstein, geography: Geography
+) -> str | None:
+    if part is None:
+        return None
+    table = pq.read_table(pa.BufferReader(part))
+    return seal_of_table(table, wanted, mechanism, geography, geography.sha256)
 
 
 def read_columns(folder: Path, wanted: OneTable) -> pa.Table:
@@ -324,6 +339,26 @@ def layout_of(wanted: OneTable) -> pa.Schema:
     return pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in counts)])
 
 
+def _described(
+    release: str,
+    plan: Plan,
+    mechanism: Wasserstein,
+    guarantee: PartialPrivacy,
+    geography: Geography,
+    rng: BitSource,
+) -> dict[str, Any]:
+    return manifest.describe_table(
+        plan,
+        {level: geography.units(level) for level in plan.levels},
+        mechanism,
+        guarantee,
+        release=release,
+        randomness=rng.description,
+        publishable=not rng.reproducible,
+        crosswalk_sha256=geography.sha256,
+    )
+
+
 def _publish(
     run: Run,
     plan: Plan,
@@ -331,7 +366,6 @@ def _publish(
     guarantee: PartialPrivacy,
     geography: Geography,
     rng: BitSource,
-    identity: Identity,
 ) -> None:
     """Write the places, the files of public facts, the table, and the manifest last."""
     wanted = _table_of(plan)
@@ -353,15 +387,6 @@ def _publish(
         raise FolderError(f"{run.internal}: the table that was drawn is gone")
     storage.write_bytes(path_of(run.folder, wanted.level), part)
     files.append(f"{FOLDER}/{wanted.level}.parquet")
-    document = manifest.describe_table(
-        plan,
-        {level: geography.units(level) for level in plan.levels},
-        mechanism,
-        guarantee,
-        release=run.release,
-        randomness=rng.description,
-        publishable=not rng.reproducible,
-        crosswalk_sha256=identity.crosswalk,
-    )
+    document = _described(run.release, plan, mechanism, guarantee, geography, rng)
     document["files"] = manifest.list_files(run.folder, files)
     storage.write_json(run.folder / manifest.NAME, document)

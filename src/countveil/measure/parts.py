@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,7 +32,7 @@ class Parts:
         """Return a part, None where it was not drawn yet; refuse one that changed since."""
         path = self._path(level, number)
         try:
-            sealed = path.read_bytes()
+            sealed = storage.read_file(path)
         except FileNotFoundError:
             return None
         data = sealed[:-_SEAL]
@@ -58,10 +57,10 @@ class Parts:
     def clear(self) -> None:
         """Delete the folder: the release holds its parts now."""
         gone = self.folder.with_name(f"{self.folder.name}-done")
+        storage.remove(gone)  # what a crash left, or anything else at that name
         with suppress(FileNotFoundError):  # it was cleared before
             self.folder.rename(gone)  # nobody writes to it from here on
-        with suppress(FileNotFoundError):
-            shutil.rmtree(gone)
+        storage.remove(gone)
 
     def _path(self, level: str, number: int) -> Path:
         return self.folder / f"{level}.{number:06d}.parquet"

@@ -11,15 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from countveil.errors import INTERRUPTIONS, FolderError, Interrupted, LedgerError, Overtaken
+from countveil import storage
+from countveil.errors import (
+    INTERRUPTIONS,
+    FolderError,
+    Interrupted,
+    LedgerError,
+    Overtaken,
+    Unsettled,
+)
 from countveil.measure.restart import Restart, set_aside
 from countveil.measure.run import Identity, Run, opened, restarted_run
 from countveil.measure.run_log import RunLog
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
 from countveil.privacy.ledger import Claim, Ledger
+from countveil.privacy.ledger_file import recover
+from countveil.schema.plan import Plan
 
 Digest = Callable[[Run], str | None]
+
+
+def ledger_for(plan: Plan, ledger: str | Path | Ledger | None) -> Ledger | None:
+    """Return the ledger that a release is charged to, rolled back to its last commit if need be."""
+    if isinstance(ledger, str | Path):
+        recover(Path(ledger))
+        return plan.ledger(ledger)
+    return ledger
 
 
 def once(
@@ -37,9 +55,11 @@ def once(
     """Carry a release through, or take up one that stopped; do nothing where it is finished.
 
     `draw` keeps what it draws as parts of the run and skips those that are there; `digest` returns the
-    SHA-256 of all of them, None while one is missing; `publish` writes the manifest last. `restart`
+    seal of all of them, None while one is missing; `publish` writes the manifest last. `restart`
     sets an unfinished run aside, as the last step before the charge: nothing else is left to refuse.
     """
+    if charge is not None:
+        charge[0].recover()
     if restart is not None and not (
         restart.charge_again and _goes_on(folder, identity, records_hash, charge, digest)
     ):
@@ -61,6 +81,8 @@ def once(
             run.log("finished")
         except (*INTERRUPTIONS, FolderError, LedgerError) as error:
             RunLog(run.internal).write_stop(error)
+            if isinstance(error, Unsettled):
+                raise Interrupted(str(error)) from error
             if claim is None and (isinstance(error, LedgerError) or not _is_charged(charge, run)):
                 raise
             what = str(error) or type(error).__name__
@@ -78,8 +100,8 @@ def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest
     run.expect(claim)
     try:
         attempt = book.take_attempt(run.release, cost, claim, note=title)
-    except LedgerError:
-        if run.new:
+    except LedgerError as error:
+        if run.new and not isinstance(error, Unsettled):  # which may have been charged
             run.discard()
         raise
     run.hold(attempt.number, claim)
@@ -90,8 +112,8 @@ def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest
 
 def _refuse_inside(book: Ledger, run: Run) -> None:
     """Refuse a ledger in the folders of the run: a restart would set it aside with all its charges."""
-    where = book.path.resolve()
-    if any(where.is_relative_to(inside.resolve()) for inside in (run.folder, run.internal)):
+    where = storage.real(book.path)
+    if any(where.is_relative_to(storage.real(inside)) for inside in (run.folder, run.internal)):
         run.discard()
         raise LedgerError(
             f"{book.path}: is in the release's own folder, which a restart sets aside and a copy takes "

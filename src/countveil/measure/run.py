@@ -137,12 +137,12 @@ def is_copied_along(path: Path, folder: Path) -> bool:
 
     A run is two folders, OUT and OUT-internal: copying it means copying what they are in.
     """
-    internal = internal_of(folder).resolve()
+    internal, where = storage.real(internal_of(folder)), storage.real(path)
     around = internal.parent
     if around == around.parent:  # nobody copies the root of a file system
-        inside = (internal, folder.resolve())
-        return any(path.resolve().is_relative_to(place) for place in inside)
-    return path.resolve().is_relative_to(around)
+        inside = (internal, storage.real(folder))
+        return any(where.is_relative_to(place) for place in inside)
+    return where.is_relative_to(around)
 
 
 def release_of(folder: Path) -> str | None:

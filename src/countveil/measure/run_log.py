@@ -36,7 +36,7 @@ class RunLog:
         """Return the events, oldest first; a line torn by a crash is none."""
         path = self.internal / NAME
         events = []
-        for line in path.read_bytes().splitlines() if path.exists() else []:
+        for line in storage.read_file(path).splitlines() if path.exists() else []:
             try:
                 event = json.loads(line)
             except (ValueError, RecursionError):

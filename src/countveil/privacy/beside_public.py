@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from countveil.errors import InputError
 from countveil.numerics import Exact, positive
+from countveil.privacy.costs import show
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -23,4 +24,4 @@ class BesidePublic:
         object.__setattr__(self, "coupling", coupling)
 
     def __str__(self) -> str:
-        return f"epsilon = {self.epsilon} beside public information"
+        return f"epsilon = {show(self.epsilon)} beside public information"

@@ -51,7 +51,7 @@ class PureDP:
         return self.epsilon**2 / 2
 
     def __str__(self) -> str:
-        return f"epsilon = {_show(self.epsilon)}"
+        return f"epsilon = {show(self.epsilon)}"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -109,7 +109,7 @@ class ZCDP:
         return math.nextafter(float(_power_of_ten(high)), math.inf) if high < 0 else 1.0
 
     def __str__(self) -> str:
-        return f"rho = {_show(self.rho)}"
+        return f"rho = {show(self.rho)}"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -149,7 +149,7 @@ class ApproxDP:
         return _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
 
     def __str__(self) -> str:
-        return f"epsilon = {_show(self.epsilon)}, delta = {_show(self.delta)}"
+        return f"epsilon = {show(self.epsilon)}, delta = {show(self.delta)}"
 
 
 Cost: TypeAlias = PureDP | ZCDP
@@ -232,5 +232,12 @@ def _whole(count: int) -> int:
     return count
 
 
-def _show(value: Fraction) -> str:
-    return str(value) if value.denominator < 10**9 else f"{float(value):.12g}"
+def show(value: Fraction) -> str:
+    """Write an amount for a message: exactly if that is short, or with twelve digits."""
+    if value.denominator < 10**9 and abs(value.numerator) < 10**30:
+        return str(value)
+    try:
+        return f"{float(value):.12g}"
+    except OverflowError:
+        with localcontext(prec=12):
+            return f"{_decimal(value):.12g}"

@@ -3,6 +3,9 @@
 It also fences runs. Each attempt at a release takes the next number, and only the run that holds the
 latest may go on; the SHA-256 of what was measured is sealed before anything is published. So a run that
 was copied, or restored from a backup, cannot publish a second draw for one charge.
+
+A seal is the SHA-256 of the measurements, then that of the public facts released with them: places and
+invariants. Earlier versions sealed the measurements alone, and those seals stay valid.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from countveil.errors import LedgerError, Overtaken
+from countveil.errors import InputError, LedgerError, Overtaken
 from countveil.privacy import ledger_file
 from countveil.privacy.beside_public import BesidePublic
-from countveil.privacy.costs import ZCDP, Cost, PureDP
+from countveil.privacy.costs import ZCDP, Cost, PureDP, show
 
 Every = Literal["year", "quarter", "month"]
 
@@ -29,6 +32,8 @@ _LIMITS = ("total", "period", "beside_public")
 _BESIDE_PUBLIC = "beside-public:"
 _CURRENCIES = ("pure", "zcdp")
 _AMOUNT = re.compile(r"[0-9]{1,4300}(/[0-9]{1,4300})?")
+_SEAL = re.compile(r"([0-9a-f]{64}( [0-9a-f]{64})?)?")
+_MOST_ATTEMPTS = 10**9
 _WAYS_OUT = (
     "finish the release where it was continued, or draw one of its own here with --restart "
     "--charge-again (charged in full)"
@@ -56,7 +61,7 @@ class Charge:
     """One line of the ledger.
 
     `attempt` is the number of the latest attempt at the release, 0 if it was charged before attempts
-    were counted; `measurements` is the SHA-256 of what was measured, None until it is sealed.
+    were counted; `measurements` is its seal, None until it is sealed.
     """
 
     release: str
@@ -74,7 +79,7 @@ class Claim:
 
     `attempt` is the number it was last given, 0 if none. It holds one of the tokens `held`; a crash
     between the ledger's commit and the run's note of it leaves open which. `token` is for the attempt
-    that it asks for, and `measurements` the SHA-256 of its draws, None unless all are there.
+    that it asks for, and `measurements` the seal of its draws, None unless all are there.
     """
 
     attempt: int
@@ -149,6 +154,7 @@ class Ledger:
         Refused for a run that does not hold the latest attempt, and for one whose measurements are not
         those that the release was sealed with.
         """
+        self.recover()
         if claim.attempt and not self._line(self.charges(), release):
             raise Overtaken(self._unknown(release))
         with self._charged(release, cost, on, note) as (connection, line):
@@ -162,16 +168,16 @@ class Ledger:
         return Attempt(number, charged=line is None)
 
     def seal(self, release: str, token: str, measurements: str) -> None:
-        """Commit the SHA-256 of a release's measurements, before any of them is published.
+        """Commit the seal of a release's measurements, before any of them is published.
 
-        Refused for a run that does not hold the latest attempt any more, and where another digest is
-        sealed.
+        Refused for a run that does not hold the latest attempt any more, and where another seal is
+        there. One of an earlier version that agrees is kept.
         """
         with ledger_file.writing(self.path) as connection:
             line = self._line(self._read(connection), release)
             if line is None:
                 raise Overtaken(self._unknown(release))
-            if line.measurements not in (None, measurements):
+            if line.measurements is not None and not seals_agree(line.measurements, measurements):
                 raise Overtaken(self._sealed_otherwise(release))
             if line.holder != token:
                 raise Overtaken(
@@ -179,7 +185,8 @@ class Ledger:
                     f"of this run, so this one publishes nothing; {_WAYS_OUT}"
                 )
             connection.execute(
-                "UPDATE charges SET measurements = ? WHERE release = ?", (measurements, release)
+                "UPDATE charges SET measurements = ? WHERE release = ? AND measurements = ''",
+                (measurements, release),
             )
 
     def refuses_attempt(self, release: str, claim: Claim) -> bool:
@@ -192,6 +199,10 @@ class Ledger:
         except Overtaken:
             return True
         return False
+
+    def recover(self) -> None:
+        """Roll back what a crash left half done, as a charge does first; those who read refuse it."""
+        ledger_file.recover(self.path)
 
     @contextmanager
     def _charged(
@@ -222,20 +233,27 @@ class Ledger:
 
     def _refuse_overtaken(self, line: Charge, claim: Claim) -> None:
         """Refuse a run without the latest attempt, or with other measurements than the sealed ones."""
-        unclaimed = line.attempt == claim.attempt == 0  # charged before attempts were counted
+        if line.attempt == claim.attempt == 0:
+            raise Overtaken(
+                f"{self.path}: release {line.release} was charged by a version of countveil that did "
+                f"not count attempts, so a copy of this run may have been finished unseen, and drawing "
+                f"here could be a second draw for one charge; keep the release if it was finished "
+                f"elsewhere, or draw one of its own here with --restart --charge-again (charged in "
+                f"full)"
+            )
         if line.attempt < claim.attempt:
             raise Overtaken(
                 f"{self.path}: has attempt {line.attempt} at release {line.release}, and this run is "
                 f"at attempt {claim.attempt}, so the ledger was set back to an older copy; restore the "
                 f"latest, or draw a release of its own with --restart --charge-again (charged in full)"
             )
-        if not unclaimed and line.holder not in claim.held:
+        if line.holder not in claim.held:
             raise Overtaken(
                 f"{self.path}: attempt {line.attempt} at release {line.release} was made in another "
                 f"copy of this run; this one, at attempt {claim.attempt}, was copied or restored from "
                 f"a backup, and drawing here would be a second draw for one charge; {_WAYS_OUT}"
             )
-        if line.measurements is not None and claim.measurements != line.measurements:
+        if line.measurements is not None and not seals_agree(line.measurements, claim.measurements):
             raise Overtaken(self._sealed_otherwise(line.release))
 
     def _sealed_otherwise(self, release: str) -> str:
@@ -369,6 +387,11 @@ class Ledger:
 
     def _left(self, charges: list[Charge], on: date | None) -> Cost:
         limit, spent = self._limit(on), self._sum(charges, on)
+        if limit.rho < spent.rho:
+            raise LedgerError(
+                f"{self.path}: {spent} is spent of {limit}, more than countveil lets anyone spend; "
+                f"restore the ledger from a backup"
+            )
         if isinstance(limit, PureDP) and isinstance(spent, PureDP):
             return PureDP(limit.epsilon - spent.epsilon)
         return ZCDP(limit.rho - spent.rho)
@@ -388,8 +411,8 @@ class Ledger:
             room = self._left_beside_public(charges)
             if cost.epsilon > room:
                 raise LedgerError(
-                    f"{self.path}: the plan costs {cost}, and of {self.beside_public} only {room} is "
-                    f"left; lower the plan's budget"
+                    f"{self.path}: the plan costs {cost}, and of {show(self.beside_public or room)} "
+                    f"only {show(room)} is left; lower the plan's budget"
                 )
             return
         limits: list[tuple[str, date | None]] = [("the total", None)]
@@ -416,6 +439,11 @@ class Ledger:
                     f"{self.path}: the plan costs {cost}, and of {name} ({limit}) only {left} is left; "
                     f"{advice}"
                 )
+
+
+def seals_agree(sealed: str, seal: str | None) -> bool:
+    """Return whether a seal is that of a ledger; earlier versions sealed measurements alone."""
+    return seal is not None and sealed in (seal, seal.split()[0])
 
 
 def _identity_of(path: Path) -> dict[str, str]:
@@ -472,27 +500,32 @@ def _charge_from(path: Path, row: tuple[object, ...]) -> Charge:
     texts = (release, currency, amount, day, note, measurements, holder)
     if not all(isinstance(part, str) for part in texts):
         raise _garbled(path, where)
-    if not isinstance(attempt, int) or attempt < 0:
+    if not isinstance(attempt, int) or not 0 <= attempt < _MOST_ATTEMPTS:
+        raise _garbled(path, where)
+    if not _SEAL.fullmatch(str(measurements)):
         raise _garbled(path, where)
     try:
         charged_on = date.fromisoformat(str(day))
     except ValueError:
         raise _garbled(path, where) from None
-    cost: Cost | BesidePublic
-    if str(currency).startswith(_BESIDE_PUBLIC):
-        coupling = str(currency).removeprefix(_BESIDE_PUBLIC)
-        cost = BesidePublic(_amount(path, where, str(amount)), coupling)
-    else:
-        cost = _limit_from(path, where, str(currency), str(amount))
     return Charge(
         str(release),
-        cost,
+        _cost_from(path, where, str(currency), str(amount)),
         charged_on,
         str(note),
         attempt,
         str(measurements) or None,
         str(holder),
     )
+
+
+def _cost_from(path: Path, where: str, currency: str, amount: str) -> Cost | BesidePublic:
+    if not currency.startswith(_BESIDE_PUBLIC):
+        return _limit_from(path, where, currency, amount)
+    try:
+        return BesidePublic(_amount(path, where, amount), currency.removeprefix(_BESIDE_PUBLIC))
+    except InputError:  # no cost, or along no coupling
+        raise _garbled(path, where) from None
 
 
 def _limit_from(path: Path, where: str, currency: str, amount: str) -> Cost:

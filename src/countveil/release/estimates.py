@@ -11,10 +11,12 @@ from countveil.measure import manifest
 from countveil.postprocess.descent import refuse_other_measurements
 from countveil.postprocess.error_columns import Errors
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.publication import FOLDER as ESTIMATES
 from countveil.postprocess.publication import clear, publish
+from countveil.postprocess.table_files import FOLDER as TABLES
 from countveil.release.attachment import remove_reports
 from countveil.release.folder import Release
-from countveil.release.verification import REPORTS
+from countveil.release.verification import NOT_ASKED_FOR, REPORTS
 from countveil.schema.plan import CONSTRAINTS, Plan
 
 # What the door did not write.
@@ -62,6 +64,8 @@ def write_estimates(
         }
     _write_manifest(release, plan, {**measured, **manifest.list_files(folder, names)}, facts)
     storage.keep_only(folder / CONSTRAINTS, [Path(name).name for name in public])
+    for name in (ESTIMATES, TABLES):
+        storage.remove_empty(folder / name)
     return Release.read(folder)
 
 
@@ -69,7 +73,7 @@ def _stated(errors: Errors | str | None) -> dict[str, Any]:
     """Return what the manifest says of errors: their confidence, or why there are none."""
     if isinstance(errors, Errors):
         return {"confidence": errors.confidence}
-    return {"none": errors or "the plan asks for none"}
+    return {"none": errors or NOT_ASKED_FOR}
 
 
 def is_current(release: Release, plan: Plan) -> bool:

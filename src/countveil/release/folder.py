@@ -23,7 +23,7 @@ from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.publication import read_estimates
 from countveil.privacy.ledger import Ledger
-from countveil.release.verification import Verification, verify
+from countveil.release.verification import Verification, refuse_odd_files, verify
 from countveil.schema.geography import Geography, read_crosswalk
 from countveil.schema.one_table import OneTable
 from countveil.schema.plan import GEOGRAPHY, Plan
@@ -54,7 +54,9 @@ class Release:
         for name in needed:
             if document.get(name) is None:
                 raise VerificationError(f"{folder}: {manifest.NAME} lacks or garbles {name!r}")
-        return cls(Path(folder), document, plan)
+        release = cls(Path(folder), document, plan)
+        refuse_odd_files(release)
+        return release
 
     @property
     def publishable(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from countveil.schema.tables import Table
 _BLOCK = 1 << 24  # bytes of a CSV file at a time
 _ROWS = 1 << 16  # rows of a Parquet file at a time, unless a row is long
 _VALUES = 1 << 22
+_GUARD = r"([;|\t][ \u00a0]*)'(?=[=+\-@＝＋－＠])"
 
 
 def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
@@ -53,7 +55,7 @@ def _refuse_other_table(estimates: Estimates, table: Table, paths: list[Path]) -
 
 
 def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
-    """Compare the codebook's rows; apostrophes before formulas came later than some releases."""
+    """Compare both codebooks; apostrophes behind separators came later than some releases."""
     path = folder / f"{table_files.CODEBOOK}.csv"
     expected = table_files.codebook_csv(estimates.plan.tables)
     text = _text(path, expected)
@@ -61,11 +63,11 @@ def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
         rows = [list(csv.reader(lines.splitlines())) for lines in (text, expected)]
     except csv.Error:
         _fail(path)
-    if [_bare(row) for row in rows[0]] != [_bare(row) for row in rows[1]]:
+    if rows[0] not in (rows[1], [list(map(_unguarded, row)) for row in rows[1]]):
         _fail(path)
     path = folder / f"{table_files.CODEBOOK}.md"
     expected = table_files.codebook_markdown(estimates)
-    if _variables(_text(path, expected)) != _variables(expected):
+    if _text(path, expected) != expected:
         _fail(path)
 
 
@@ -79,12 +81,9 @@ def _text(path: Path, expected: str) -> str:
         _fail(path)
 
 
-def _bare(row: list[str]) -> list[str]:
-    return [cell.replace("'", "") for cell in row]
-
-
-def _variables(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("| `")]
+def _unguarded(cell: str) -> str:
+    """Return a text as earlier versions wrote it, without an apostrophe before a formula inside."""
+    return re.sub(_GUARD, r"\1", cell)
 
 
 def _refuse_other_microdata(estimates: Estimates, path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from countveil import storage
-from countveil.errors import InputError
+from countveil.errors import FolderError, InputError
 from countveil.measure import manifest, one_estimate
 from countveil.measure.run import LOCK, STATE, internal_of, release_of
 from countveil.measure.run_log import RunLog
@@ -107,7 +107,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         document = storage.read_json(folder / manifest.NAME)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (IsADirectoryError, ValueError):
+    except (FolderError, ValueError):
         return {}
     ours = (
         isinstance(document, dict)

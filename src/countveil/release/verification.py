@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -28,7 +30,8 @@ from countveil.postprocess.publication import (
 )
 from countveil.privacy.beside_public import BesidePublic
 from countveil.privacy.costs import Cost
-from countveil.privacy.ledger import Ledger
+from countveil.privacy.ledger import Ledger, seals_agree
+from countveil.randomness import Secure, Seeded
 from countveil.release.invariant_check import refuse_other_invariants
 from countveil.release.remaking import refuse_other_tables
 from countveil.release.unpacked_size import refuse_swollen
@@ -41,6 +44,8 @@ from countveil.schema.workload import Query
 REPORT, REPORT_PDF = "report.html", "report.pdf"
 REPORTS = (REPORT, REPORT_PDF)
 _LARGEST_COUNT = 2**31
+_SEEDED = re.escape(Seeded(0).description).replace("0", "-?[0-9]{1,4300}", 1)
+NOT_ASKED_FOR = "the plan asks for none"  # what the manifest says in place of errors
 
 if TYPE_CHECKING:
     from countveil.release.folder import Release
@@ -96,6 +101,9 @@ def _checks(
             f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the noise; "
             f"release again without a seed",
         )
+    planned = release.plan.one_table is None and release.plan.method != "none"
+    if planned and "estimates" not in release.manifest:
+        _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     yield _check_files(release)
     if release.plan.one_table is not None:
         yield _check_guarantee(release)
@@ -109,7 +117,7 @@ def _checks(
     if release.plan.invariants:
         values = refuse_other_invariants(release.folder, release.plan, geography)
         yield f"{values:,} invariant counts cover the crosswalk's units and add up"
-    if "estimates" in release.manifest or release.plan.method != "none":
+    if "estimates" in release.manifest:
         yield from _check_estimates(release, geography)
     if ledger is not None:
         yield _check_ledger(release, ledger, release.plan.cost)
@@ -121,11 +129,13 @@ def _check_files(release: Release) -> str:
     missing = expected - set(listed)
     if missing:
         _fail(release, f"{min(missing)} is a file of the release and not listed in the manifest")
+    folders = {str(above) for name in listed for above in PurePosixPath(name).parents}
     for path in sorted(release.folder.rglob("*")):
         name = path.relative_to(release.folder).as_posix()
         if path.is_symlink():
             _fail(release, f"{name} is a link; a release holds plain files only")
-        if path.is_file() and name not in listed and name != manifest.NAME:
+        known = folders if path.is_dir() else (*listed, manifest.NAME)
+        if name not in known:
             _fail(release, f"{name} is not listed in the manifest; take it out before publishing")
     for name, facts in listed.items():
         _check_hash(release, name, facts)
@@ -135,6 +145,17 @@ def _check_files(release: Release) -> str:
             release, f"{min(more)} is listed in the manifest and no file of a release; take it out"
         )
     return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
+
+
+def refuse_odd_files(release: Release) -> None:
+    """Refuse a pipe or a folder at the name of a file: reading it would never come to an end."""
+    for name in sorted({*release.manifest["files"], *expected_files(release)}):
+        try:
+            mode = (release.folder / name).stat().st_mode
+        except OSError:
+            continue  # it is not there, and whoever needs it says so
+        if not stat.S_ISREG(mode):
+            _fail(release, f"{name} is not a plain file; restore the release")
 
 
 def expected_files(release: Release) -> set[str]:
@@ -156,7 +177,8 @@ def measured_files(plan: Plan) -> set[str]:
 
 def _check_hash(release: Release, name: str, stated: dict[str, Any]) -> None:
     path = release.folder / name
-    if not path.resolve().is_relative_to(release.folder.resolve()) or not path.is_file():
+    inside = storage.real(path).is_relative_to(storage.real(release.folder))
+    if not inside or not path.is_file():
         _fail(release, f"{name} is listed in the manifest and not there")
     if ".." in name.split("/") or "\\" in name:
         _fail(release, f"{name!r} is no name of a file in the release")
@@ -211,7 +233,8 @@ def _stated_facts(release: Release) -> dict[str, Any]:
         _fail(
             release, "the plan in the manifest is not the one that was released; its hash differs"
         )
-    if release.publishable != stated["randomness"].startswith("secure:"):
+    expected = re.escape(Secure.description) if release.publishable else _SEEDED
+    if not re.fullmatch(expected, stated["randomness"]):
         _fail(release, f"randomness is stated as {stated['randomness']!r}")
     if release.publishable and stated["release"].startswith(SIMULATION):
         _fail(release, "its identifier is that of a simulation, whose noise came from a seed")
@@ -225,6 +248,11 @@ def _stated_facts(release: Release) -> dict[str, Any]:
 
 
 def _refuse_otherwise_stated(release: Release, again: dict[str, Any]) -> None:
+    more = set(release.manifest) - set(again) - {"files", "estimates"}
+    if release.plan.one_table is not None:
+        more |= {"estimates"} & set(release.manifest)
+    if more:
+        _fail(release, f"{manifest.NAME} states {min(more)!r}, which no release of this plan does")
     for key, value in again.items():
         if key != "versions" and not _same(release.manifest.get(key), value):
             _fail(release, f"{key} is not stated as the plan gives it")
@@ -261,13 +289,13 @@ def _check_level(release: Release, level: str, queries: list[Query], geography: 
 def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
     """Check that estimates add up, agree with what is public, were certified, and gave the tables."""
     plan = release.plan
-    if plan.method != "none" and "estimates" not in release.manifest:
-        _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     stated = release.manifest["estimates"]
     facts = {"method": plan.method, "tables": [table.name for table in plan.tables]}
     for key, value in {**facts, "microdata": plan.microdata}.items():
         if stated.get(key, value) != value:
             _fail(release, f"estimates.{key} is not stated as the plan gives it")
+    if not _errors_as_planned(plan, stated.get("errors")):
+        _fail(release, "estimates.errors is not stated as the plan gives it")
     limit = max(plan.passes[level].residual for level in plan.measured_levels)
     certified = {item.level: item for item in release.certificate}
     if tuple(certified) != plan.measured_levels or not all(
@@ -277,7 +305,8 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
     for level in estimated_levels(plan):
         name = f"{ESTIMATES}/{level}.parquet"
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
-        refuse_impossible_errors(release.folder / name, plan.schema, stated.get("errors"))
+        errors = stated.get("errors", {"none": "not stated"})
+        refuse_impossible_errors(release.folder / name, plan.schema, errors)
     estimates = read_estimates(release.folder, plan, geography, release.certificate)
     if estimates.consistency_gap() != 0:
         _fail(release, "the estimates of some unit are not the sum of its parts")
@@ -299,6 +328,18 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         yield f"{files} files of tables and microdata match the estimates, made again from them"
 
 
+def _errors_as_planned(plan: Plan, stated: dict[str, Any] | None) -> bool:
+    """Return whether errors have the plan's confidence, or there is a reason that they are missing.
+
+    Releases from before there were errors do not state any.
+    """
+    if stated is None:
+        return True
+    if "confidence" in stated:
+        return bool(stated["confidence"] == plan.confidence)
+    return bool(plan.confidence) is not bool(stated["none"] == NOT_ASKED_FOR)
+
+
 def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | BesidePublic) -> str:
     book = ledger if isinstance(ledger, Ledger) else release.plan.ledger(ledger)
     charges = [line for line in book.charges() if line.release == release.manifest["release"]]
@@ -315,17 +356,30 @@ def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | Be
             f"{book.path} shows its charge of {cost}, but not the SHA-256 of its measurements, without "
             f"which nothing is published; is it the ledger of this release, in its latest state?",
         )
-    if charges[0].measurements != _digest(release):
+    seal = _seal(release)
+    if not seals_agree(charges[0].measurements, seal):
+        if charges[0].measurements.split()[0] == seal.split()[0]:
+            _fail(
+                release,
+                f"{book.path} was charged {cost} for these measurements, but beside other invariants, "
+                f"places or public totals",
+            )
         _fail(release, f"{book.path} was charged {cost} for other measurements than these")
+    if charges[0].measurements != seal:
+        return (
+            f"{book.path} shows its charge of {cost} once, for these measurements; it was sealed "
+            f"before seals covered places and invariants"
+        )
     return f"{book.path} shows its charge of {cost} once, for these measurements"
 
 
-def _digest(release: Release) -> str:
-    """Return the SHA-256 of what was drawn."""
-    wanted = release.plan.one_table
+def _seal(release: Release) -> str:
+    """Return the seal of what is in the folder."""
+    wanted, crosswalk = release.plan.one_table, str(release.manifest["crosswalk_sha256"])
+    places = release.geography
     if wanted is not None:
-        return one_table.digest_of(release.folder, wanted)
-    return release.measurements.digest()
+        return one_table.seal_of_table(release.table, wanted, release.mechanism, places, crosswalk)
+    return release.measurements.seal(places, crosswalk)
 
 
 def _fail(release: Release, what: str) -> NoReturn:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -73,13 +74,19 @@ def _all_text(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it has a NUL character, which no text and no name of a file has")
+    return text
+
+
 ExactNumber = Annotated[
     Fraction,
     BeforeValidator(_fraction),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["2.56", "104/4099", "1e-10"]}),
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_without_nul)]
 Texts = Annotated[list[str], BeforeValidator(_few_wrong_texts)]
 TextsByName = Annotated[dict[str, Texts], BeforeValidator(_few_wrong_lists)]
 Sql = Annotated[str, Field(min_length=1, max_length=100_000)]
@@ -87,7 +94,7 @@ Shares = Annotated[dict[str, ExactNumber], at_most(10_000)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

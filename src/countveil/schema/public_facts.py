@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -139,11 +140,14 @@ def read_constraints(
 def beside_plan(folder: Path, name: str, where: str) -> Path:
     """Return a file of the plan's folder; refuse one outside, as what a plan names is published."""
     path = folder / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
+    inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    if Path(name).is_absolute() or not inside:
         raise PlanError(
             f"{where}: {name!r} lies outside the folder of the plan, and a copy of it is published; "
             f"put the file beside the plan"
         )
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise PlanError(f"{where}: {name!r} is not a plain file; name a CSV or Parquet file")
     return path
 
 
