@@ -72,7 +72,7 @@ def release(
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(Path(to)).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    begun = release_of(Path(to)) is not None and not restart  # charged, or about to be
+    begun = not restart and release_of(Path(to)) is not None  # charged, or about to be
     if not begun:
         _rehearse(plan, workers=workers, progress=progress)
     counts = place.tabulate(plan)
