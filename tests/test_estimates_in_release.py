@@ -356,11 +356,22 @@ def test_contradictions_are_refused_before_anything_is_spent(plan):
     assert run("check", plan).status == 2
 
 
-def test_facts_that_the_counts_break_are_named_after_the_charge_and_can_be_mended(plan):
+def test_facts_that_declared_counts_break_are_refused_before_the_charge(plan):
     (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
     before = plan.read_text()
     plan.write_text(before + CONSTRAINT)
     ran = run("release", plan, "--to", "out", "--quiet", cwd=plan.parent)
+    assert ran.status == 2
+    assert "needs at least 50 people in AGE = young" in ran.err
+    assert not (plan.parent / "ledger.sqlite").exists()
+
+
+def test_wrong_facts_are_named_after_the_charge_and_can_be_corrected(plan):
+    before = plan.read_text()
+    assert run("release", plan, "--to", "out", "--quiet", cwd=plan.parent).status == 0
+    (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
+    plan.write_text(before + CONSTRAINT)
+    ran = run("postprocess", "out", "--plan", plan, "--quiet", cwd=plan.parent)
     assert ran.status == 3  # charged, and nothing is lost
     assert "needs at least 50 people in AGE = young" in ran.err
     assert "the measurements of out are kept; `countveil postprocess out` goes on" in ran.err
@@ -371,11 +382,15 @@ def test_facts_that_the_counts_break_are_named_after_the_charge_and_can_be_mende
 
 
 def test_a_release_that_cannot_be_estimated_is_finished_without_estimates(plan):
+    from countveil import measure, open_engine
+
     (plan.parent / "facts.csv").write_text("area,AGE,at_least\nA3,young,50\n")
     plan.write_text(plan.read_text() + CONSTRAINT)
-    out = plan.parent / "out"
+    loaded, out = Plan.load(plan), plan.parent / "out"
+    counts = open_engine("local").tabulate(loaded)
+    measure.take(counts, loaded, rng=Secure(), ledger=loaded.ledger_path, to=out)
     with pytest.raises(Interrupted, match='or without estimates by method = "none"'):
-        pipeline.release(Plan.load(plan), to=out, rng=Secure())
+        pipeline.release(loaded, to=out, rng=Secure())
     with pytest.raises(Interrupted, match="needs at least 50 people"):
         pipeline.estimate(out)  # from the folder alone: the files of facts are there
     plan.write_text(plan.read_text().replace('"top-down"', '"none"'))
