@@ -80,3 +80,23 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path, request):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the script runs\n[2, 4, 6]\n"
+
+
+STUCK = """
+import os, signal
+from tests.workers.test_processes import Doubling
+from countveil.workers import Processes
+with Processes(2) as workers:
+    processes = {process for _, process in workers.map(Doubling(), list(range(8)), large=True)}
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+print("ended")
+"""
+
+
+def test_a_process_that_answers_no_more_does_not_keep_the_others_from_ending():
+    """One that was killed while it held the lock of the queue once kept a release from ending."""
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=HANG, check=True
+    )
+    assert done.stdout == "ended\n"

@@ -46,7 +46,7 @@ class Processes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._end(wait=error[0] is None)
+        self._end()
 
     def map(self, job: Job, tasks: Iterable[Any], *, large: bool) -> Iterator[Any]:
         """Yield the results in the order of the tasks; many of them go to the processes."""
@@ -55,7 +55,7 @@ class Processes:
                 yield job.run(task)
             return
         if job is not self._job:
-            self._end(wait=True)
+            self._end()
             self._job = job
             # Processes are spawned: a fork would copy locks that threads of Arrow and DuckDB hold.
             self._executor = ProcessPoolExecutor(
@@ -78,14 +78,21 @@ class Processes:
 
     def rest(self) -> None:
         """End the processes; they are started again when there is enough to do."""
-        self._end(wait=True)
+        self._end()
 
     def reach(self, path: Path) -> None:
         """Do nothing: processes of this machine see what this one sees."""
 
-    def _end(self, *, wait: bool) -> None:
+    def _end(self) -> None:
+        """Kill the processes; what they have finished is safe, and nothing else is of use.
+
+        Asked to end, they would wait for each other: one that the system killed while it held the lock
+        of their queue keeps the others, and whoever waits for them, from ending.
+        """
         if self._executor is not None:
-            self._executor.shutdown(wait=wait, cancel_futures=True)
+            for process in list((self._executor._processes or {}).values()):
+                process.kill()
+            self._executor.shutdown(cancel_futures=True)
             self._executor = self._job = None
 
     def _submit(self, task: Any) -> Future[Any]:
