@@ -369,7 +369,7 @@ def test_edited_invariants_and_what_is_made_from_them_fail_by_the_ledger(tmp_pat
     assert verify(out)[0] == 0, "the folder agrees with itself"
     status, said = verify(out, "--ledger", str(ledger))
     assert status == 2
-    assert "for these measurements, but beside other invariants, places or public totals" in said
+    assert "for these measurements, but with other invariants, places or public totals" in said
 
 
 def test_another_crosswalk_fails_by_the_ledger(out):
@@ -379,7 +379,7 @@ def test_another_crosswalk_fails_by_the_ledger(out):
     assert verify(out)[0] == 0, "the crosswalk that it was released with is not in the folder"
     status, said = verify(out, "--ledger", str(out.parent / "ledger.sqlite"))
     assert status == 2
-    assert "beside other invariants, places or public totals" in said
+    assert "with other invariants, places or public totals" in said
 
 
 def test_a_release_whose_tables_are_taken_out_again_verifies(out):

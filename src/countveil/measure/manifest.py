@@ -24,6 +24,7 @@ from countveil.measure.strategy import mechanism_for
 from countveil.privacy.costs import Cost, PureDP
 from countveil.schema.plan import MOST_QUERIES, Plan
 from countveil.schema.plan_file import at_most
+from countveil.schema.plan_nesting import values_by_depth
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
@@ -273,20 +274,10 @@ def read(folder: str | Path) -> dict[str, Any]:
 
 def _refuse_bulk(document: dict[str, Any], path: Path) -> None:
     """Refuse a document of more values than any manifest, before memory is taken to check them."""
-    layer: list[Any] = [document]
-    nodes = 1
-    while layer:
-        below: list[Any] = []
-        for item in layer:
-            if isinstance(item, dict | list):
-                nodes += len(item)
-                if nodes > MOST_NODES:
-                    raise VerificationError(
-                        f"{path}: has more than {MOST_NODES:,} values, the limit of a manifest; "
-                        f"restore the release"
-                    )
-                below.extend(item.values() if isinstance(item, dict) else item)
-        layer = below
+    if any(values >= MOST_NODES for values in values_by_depth(document)):
+        raise VerificationError(
+            f"{path}: has more than {MOST_NODES:,} values, the limit of a manifest; restore the release"
+        )
 
 
 def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:

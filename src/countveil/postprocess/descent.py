@@ -7,6 +7,7 @@ import hashlib
 import math
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,9 @@ class Job:
                 limits=task.facts.limits(first, last, support, parent),
                 label=self._label,
                 totals=None if task.totals is None else task.totals.slice(first, last),
-                above=above_family(self.plan, task.level, possible, task.facts, first, last),
+                above=partial(
+                    above_family, self.plan, task.level, possible, task.facts, first, last
+                ),
             )
             rng = self._rng(task.level, name)
             solved = solve(family, self.plan.passes[task.level], rng=rng)

@@ -59,7 +59,8 @@ class Family:
 
     `cells` are cells of the full histogram; `places` tells which scalar of `values` counts each of
     them, query by query. `parent` is None at the top. `totals` is what the children and their own
-    parts measured of their totals, where a pass asks for it.
+    parts measured of their totals, where a pass asks for it. `above` is called only where the facts
+    leave no table that adds up to the parent.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Family:
     limits: Limits
     label: Callable[[IntArray], str]
     totals: MeasuredTotals | None = None
-    above: Above | None = None
+    above: Callable[[], Above | None] = lambda: None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,17 +88,17 @@ class SolvedFamily:
 def solve(family: Family, passes: Passes, *, rng: BitSource | None = None) -> SolvedFamily:
     """Return the integer histograms of the children, and how good the solutions behind them are.
 
-    They are over the family's cells, or over those of `family.above` where their facts leave no table
+    They are over the family's cells, or over those of `family.above()` where their facts leave no table
     that adds up to the parent. The parent then has to follow them: `moved_parents` says so.
     """
     try:
         return SolvedFamily(family.cells, *_in_passes(family, passes, rng))
     except InfeasibleError as error:
-        if family.above is None or family.parent is None:
+        above = family.above()
+        if above is None or family.parent is None:
             raise
         try:
-            solved = _moving_the_parent(family, family.above, passes)
-            return SolvedFamily(family.above.cells, *solved)
+            return SolvedFamily(above.cells, *_moving_the_parent(family, above, passes))
         except InfeasibleError:
             raise error from None  # the facts themselves leave no table
 

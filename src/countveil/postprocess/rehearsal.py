@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -181,7 +182,7 @@ class Rehearsal:
             limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
             totals=_simulated_totals(rng, plan, level, observed, truths),
-            above=above_family(plan, level, cells, facts, 0, len(truths)),
+            above=partial(above_family, plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):
             return np.zeros(truths.shape, np.int64)

@@ -361,7 +361,7 @@ def _check_ledger(release: Release, ledger: str | Path | Ledger, cost: Cost | Be
         if charges[0].measurements.split()[0] == seal.split()[0]:
             _fail(
                 release,
-                f"{book.path} was charged {cost} for these measurements, but beside other invariants, "
+                f"{book.path} was charged {cost} for these measurements, but with other invariants, "
                 f"places or public totals",
             )
         _fail(release, f"{book.path} was charged {cost} for other measurements than these")

@@ -24,7 +24,7 @@ from pydantic import (
 from countveil.errors import InputError, PlanError
 from countveil.numerics import exact
 from countveil.schema.attributes import listed
-from countveil.schema.plan_nesting import refuse_deep_nesting
+from countveil.schema.plan_nesting import refuse_deep_nesting, values_by_depth
 
 PRESETS = ("pl94-2020", "pl94-2020-housing", "census-1940")
 _LARGEST_FILE = 5_000_000
@@ -403,23 +403,16 @@ def check(document: dict[str, Any], name: str = "plan") -> PlanFile:
 
 def _refuse_bulk(document: dict[str, Any], name: str) -> None:
     """Refuse a document of more values, or deeper, than any plan: checking it takes memory for each."""
-    layer: list[Any] = [document]
-    values = 0
-    for _ in range(_DEEPEST):
-        below: list[Any] = []
-        for item in layer:
-            if isinstance(item, dict | list):
-                values += len(item)
-                if values > MOST_VALUES:
-                    raise PlanError(
-                        f"{name}: has more than {MOST_VALUES:,} values, the limit of a plan; merge "
-                        f"categories, or drop recodes and queries"
-                    )
-                below.extend(item.values() if isinstance(item, dict) else item)
-        layer = below
-        if not layer:
-            return
-    raise PlanError(f"{name}: nests more than {_DEEPEST} deep; a plan has tables three deep")
+    for depth, values in enumerate(values_by_depth(document)):
+        if values > MOST_VALUES:
+            raise PlanError(
+                f"{name}: has more than {MOST_VALUES:,} values, the limit of a plan; merge "
+                f"categories, or drop recodes and queries"
+            )
+        if depth >= _DEEPEST:
+            raise PlanError(
+                f"{name}: nests more than {_DEEPEST} deep; a plan has tables three deep"
+            )
 
 
 def json_schema() -> dict[str, Any]:

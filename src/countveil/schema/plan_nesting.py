@@ -1,8 +1,10 @@
-"""How deep a plan's text nests: looked at before a parser that grows with it does."""
+"""How deep and how large a plan is: checked before a parser that grows with it reads it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from countveil.errors import PlanError
 
@@ -50,3 +52,17 @@ def refuse_deep_nesting(text: str, name: str) -> None:
             continue
         line = text.count("\n", 0, token.start()) + 1
         raise PlanError(f"{name}: line {line}: {fault}")
+
+
+def values_by_depth(document: Any) -> Iterator[int]:
+    """Yield, layer by layer, how many values a document of tables and lists has down to there.
+
+    A caller that stops at its limit takes no memory for what lies deeper.
+    """
+    layer: list[Any] = [document]
+    values = 0
+    while layer:
+        tables = [item for item in layer if isinstance(item, dict | list)]
+        values += sum(map(len, tables))
+        yield values
+        layer = [part for t in tables for part in (t.values() if isinstance(t, dict) else t)]

@@ -87,7 +87,7 @@ class Processes:
         """Kill the processes; what they have finished is safe, and nothing else is of use.
 
         Asked to end, they would wait for each other: one that the system killed while it held the lock
-        of their queue keeps the others, and whoever waits for them, from ending.
+        of their queue keeps the others from ending, and us from going on.
         """
         if self._executor is not None:
             for process in list((self._executor._processes or {}).values()):
