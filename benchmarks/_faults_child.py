@@ -1,6 +1,7 @@
 """One release that kills itself at the n-th call made inside the door; 0 lets it live and counts.
 
-At its end it prints the number of the call at which each event of the run log came, and the last.
+At its end it writes the number of the call at which each event of the run log came, and the last; where
+it is refused, the message.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from countveil import Secure, measure, open_engine
+from countveil.engines.local import local_engine  # noqa: F401 - before the fork, not after each
 from countveil.errors import CountveilError
-from countveil.measure import boundary
+from countveil.measure import door
 from countveil.measure.run import Run
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan, require_counts
 
 
-def main() -> None:
-    plan_path, out, ledger, kill_at = *sys.argv[1:4], int(sys.argv[4])
-    boundary._VALUES = 1500  # many small parts
-    plan = Plan.load(plan_path)
+def main(plan_path: Path, out: Path, ledger: Path, kill_at: int, said: Path) -> None:
+    door._VALUES = 1500  # many small parts
+    plan = require_counts(Plan.load(plan_path), "a benchmark")
     counts = open_engine("local").tabulate(plan)
     seen, calls = 0, {}
     log = Run.log
@@ -43,12 +45,9 @@ def main() -> None:
     try:
         measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out)
     except CountveilError as error:
-        print(error, file=sys.stderr)
+        sys.setprofile(None)
+        said.write_text(str(error))
         sys.exit(error.exit_status)
     finally:
         sys.setprofile(None)
-    print(json.dumps({**calls, "end": seen}))
-
-
-if __name__ == "__main__":
-    main()
+    said.write_text(json.dumps({**calls, "end": seen}))

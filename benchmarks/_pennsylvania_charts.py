@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from countveil.numerics import FloatArray, IntArray
+from countveil.base.numerics import FloatArray, IntArray
 
 Rows = list[dict[str, Any]]
 

@@ -6,15 +6,15 @@ import sys
 import warnings
 
 from countveil import cli
-from countveil.measure import boundary
-from countveil.postprocess import descent
+from countveil.measure import door
+from countveil.postprocess import topdown
 
 
 def main() -> None:
-    boundary._VALUES = 1500
-    boundary._MANY = 1
-    descent._VALUES = 1500
-    descent._MANY = 2
+    door._VALUES = 1500
+    door._MANY = 1
+    topdown._VALUES = 1500
+    topdown._MANY = 2
     warnings.simplefilter("ignore")  # of PySpark about pandas
     sys.argv = ["countveil", "release", *sys.argv[1:]]
     cli.main()

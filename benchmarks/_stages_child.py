@@ -53,8 +53,8 @@ def progress() -> Callable[[str, str, int, int], None]:
 
 
 def write_population(question: dict[str, Any]) -> None:
-    from countveil import starter
-    from countveil.synthetic import Shape
+    from countveil.demo import starter
+    from countveil.demo.synthetic import PopulationShape
 
     tell = progress()
     people = question["people"]
@@ -63,7 +63,7 @@ def write_population(question: dict[str, Any]) -> None:
             Path(question["to"]),
             people=people,
             seed=question["seed"],
-            shape=Shape.for_blocks(question["blocks"]) if question["blocks"] else None,
+            shape=PopulationShape.for_blocks(question["blocks"]) if question["blocks"] else None,
             progress=lambda done: tell("writing", "people", done, people),
         )
 
@@ -116,8 +116,8 @@ def release(question: dict[str, Any]) -> None:
 
 def write_reports(question: dict[str, Any]) -> None:
     from countveil import Plan, Release, open_engine
-    from countveil.assess.realised import realised
-    from countveil.report.document import as_pdf, internal_report, public_report
+    from countveil.assess.realised_disclosure import realised
+    from countveil.report.report_page import as_pdf, internal_report, public_report
 
     say(end="start", seconds=time.perf_counter() - _BEGUN, cpu=sum(os.times()[:4]))
     release = Release.read(question["out"])

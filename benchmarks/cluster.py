@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from countveil.workers.memory import children_of
+from countveil.engines.workers import children_of
 
 _HOME = Path(pyspark.__file__).parent
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they live for minutes

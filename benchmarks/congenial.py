@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.table import Missed, show, verdict
 from countveil import Seeded
 from countveil.congenial import DirichletMultinomial, Wasserstein
-from countveil.congenial.wasserstein_mechanism import Prepared
+from countveil.congenial.mechanism.wasserstein import PreparedWasserstein
 
 _PLACES, _TOTAL = 67, 100_000
 _MOST_MILLISECONDS, _LEAST_RATIO = 20.0, 10.0
@@ -71,7 +71,7 @@ def _timed(
     return ready, each, _together(prepared, draws) * 1e3
 
 
-def _together(prepared: Prepared, draws: int) -> float:
+def _together(prepared: PreparedWasserstein, draws: int) -> float:
     """Return seconds a draw where many are drawn at once."""
     start = time.perf_counter()
     prepared.sample(rng=Seeded(2), size=10 * draws)

@@ -11,9 +11,10 @@ import numpy as np
 from scipy import special
 
 from benchmarks.table import Missed, show, verdict
-from countveil import Seeded, infer
-from countveil.congenial import Wasserstein, projection
-from countveil.numerics import FloatArray, IntArray
+from countveil import Seeded, congenial
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.congenial import Wasserstein
+from countveil.papers.seeman import projection
 
 _EPSILONS = ("0.1", "0.3", "1")
 _REPLICATIONS = 4_000
@@ -21,7 +22,7 @@ _CONFIDENCE = 0.9
 _SHAPE, _RATE = 1.5, 0.1  # of the Gamma law of each of three rates
 _LARGEST = 60  # totals are kept up to it, as in the simulation that the golden values are of
 _TOTAL = 20  # of the congenial runs
-_MODEL = infer.GammaPoisson(shape=_SHAPE, rate=_RATE)
+_MODEL = congenial.GammaPoisson(shape=_SHAPE, rate=_RATE)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +128,7 @@ def _record(
     projected = projection.rounded(
         projection.project(released[None, :, None], total=total), total=total
     )[0, :, 0]
-    found = infer.posterior(
+    found = congenial.posterior(
         model=_MODEL, released=released, mechanism=mechanism, public={"total": total}
     )
     for name, mixture in (
@@ -146,20 +147,20 @@ def _record(
         records.setdefault(name, []).append(row)
 
 
-def _as_if_true(count: int) -> infer.Mixture:
+def _as_if_true(count: int) -> congenial.Mixture:
     """The posterior of whoever takes a count for the confidential one."""
-    return infer.Mixture(
+    return congenial.Mixture(
         "gamma", np.array([_SHAPE + count]), np.array([_RATE + 1.0]), np.array([1.0])
     )
 
 
-def _total_alone(total: int) -> infer.Mixture:
+def _total_alone(total: int) -> congenial.Mixture:
     """The posterior from the total: counts of one place are beta-binomial given it."""
     k = np.arange(total + 1)
     logs = special.gammaln(k + _SHAPE) - special.gammaln(k + 1.0)
     logs += special.gammaln(total - k + 2 * _SHAPE) - special.gammaln(total - k + 1.0)
     weights = np.exp(logs - logs.max())
-    return infer.Mixture(
+    return congenial.Mixture(
         "gamma",
         _SHAPE + k.astype(np.float64),
         np.full(total + 1, _RATE + 1.0),

@@ -12,8 +12,8 @@ from benchmarks import stages
 from benchmarks.cluster import Cluster, running
 from benchmarks.stages import Said, Work
 from benchmarks.table import Missed, show
-from countveil.release import Release
-from countveil.storage import sha256
+from countveil.base.storage import sha256
+from countveil.publish import Release
 
 _SEED = 5
 _EVERY = 0.2  # seconds between two looks at the executors

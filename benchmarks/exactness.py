@@ -14,10 +14,10 @@ from scipy.stats import chi2
 
 from benchmarks import reference_law as reference
 from benchmarks.table import Missed, show, verdict
-from countveil.mechanisms import discrete_gaussian, discrete_laplace, rejection
-from countveil.mechanisms.inversion import Inversion
-from countveil.numerics import FloatArray, IntArray
-from countveil.randomness import Secure
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.base.randomness import Secure
+from countveil.noise import discrete_gaussian, discrete_laplace, rejection
+from countveil.noise.inversion import Inversion
 
 _AT_ONCE = 10**6
 _LEAST_EXPECTED = 25
@@ -43,7 +43,11 @@ class _Law:
 
     def sample(self, size: int, rng: Secure, *, by_rejection: bool) -> IntArray:
         if by_rejection:
-            draw = rejection.discrete_gaussian if self.gaussian else rejection.discrete_laplace
+            draw = (
+                rejection.draw_discrete_gaussian
+                if self.gaussian
+                else rejection.draw_discrete_laplace
+            )
             return draw(self.parameter, size, rng)
         if self.gaussian:
             return discrete_gaussian.DiscreteGaussian(self.parameter).sample(size, rng=rng)

@@ -12,16 +12,16 @@ from unittest import mock
 import numpy as np
 
 from countveil import postprocess
-from countveil.measure.measurement import Measurements
-from countveil.numerics import Array, FloatArray, IntArray
-from countveil.postprocess import descent
+from countveil.base.numerics import Array, FloatArray, IntArray
+from countveil.base.randomness import BitSource
+from countveil.measure.measurements import Measurements
+from countveil.plan.geography import Geography
+from countveil.plan.passes import Passes
+from countveil.plan.plans import Plan
 from countveil.postprocess import family as passing
+from countveil.postprocess import topdown
 from countveil.postprocess.family import Family, SolvedFamily
-from countveil.postprocess.gram import Squares, multiplied_out
-from countveil.randomness import BitSource
-from countveil.schema.geography import Geography
-from countveil.schema.passes import Passes
-from countveil.schema.plan import Plan
+from countveil.postprocess.solver.family_problem import Squares, multiplied_out
 
 _HALVINGS = 100  # of an interval of multipliers: far below double precision
 
@@ -84,7 +84,7 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
         return solved
 
     with (
-        mock.patch.object(descent, "solve", caught),
+        mock.patch.object(topdown, "solve", caught),
         mock.patch.object(passing, "solve_family", noted),
     ):
         postprocess.top_down(measurements, plan, geography=geography)

@@ -17,12 +17,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from countveil import Release
+from countveil.base.storage import sha256
+from countveil.engines.workers import children_of
 from countveil.errors import InputError
 from countveil.measure.run import internal_of
-from countveil.release import standing_of
-from countveil.schema.plan import Plan
-from countveil.storage import sha256
-from countveil.workers.memory import children_of
+from countveil.plan.plans import Plan
+from countveil.publish import standing_of
 
 _SEAL = 32  # bytes behind the data of a part
 _TORN = b"torn by a crash"

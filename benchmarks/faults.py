@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -15,12 +16,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from benchmarks import _faults_child
 from benchmarks.fault_trial import Trial, need, refused, settle, small_disk
 from countveil import pipeline
+from countveil.demo.starter import write_start
+from countveil.engines.workers import children_of
 from countveil.measure.run import release_of
-from countveil.starter import write_start
-from countveil.workers.memory import children_of
 
 _MOST_KILLS = 4
 _COPIED = 0.4  # of the runs that were killed, as long as there is no copy
@@ -49,10 +52,10 @@ def count_events(plan: Path) -> dict[str, int]:
     """Run once without a kill; return after how many places to kill it at each event came."""
     trial = Trial(plan, plan.parent / "count")
     done = _run(trial, 0)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
+    if done.status != 0:
+        raise RuntimeError(done.said)
     trial.remove()
-    return {event: int(place) for event, place in json.loads(done.stdout).items()}
+    return {event: int(place) for event, place in json.loads(done.said).items()}
 
 
 def kill_until_done(
@@ -67,9 +70,9 @@ def kill_until_done(
     for _ in range(rng.randint(1, _MOST_KILLS)):
         trial = rng.choice(runs)
         done = _run(trial, _place(events, rng))
-        if done.returncode != -signal.SIGKILL:
-            overtaken = len(runs) > 1 and refused(done.returncode, done.stderr)
-            need(overtaken or done.returncode == 0, f"status {done.returncode}: {done.stderr}")
+        if done.status != -signal.SIGKILL:
+            overtaken = len(runs) > 1 and refused(*done)
+            need(overtaken or done.status == 0, f"status {done.status}: {done.said}")
             break
         tally.kills += 1
         trial.observe()
@@ -110,10 +113,10 @@ def copied(trial: Trial, rng: random.Random, tally: Tally) -> list[Trial]:
 
 def _ends(trial: Trial) -> bool:
     done = _run(trial, 0)
-    if refused(done.returncode, done.stderr):
+    if refused(*done):
         return False
-    need(done.returncode == 0, f"the last restart failed: {done.stderr}")
-    pipeline.estimate(trial.out, workers=1)
+    need(done.status == 0, f"the last restart failed: {done.said}")
+    pipeline.make_estimates(trial.out, workers=1)
     return True
 
 
@@ -129,10 +132,24 @@ def _count(trial: Trial, tally: Tally) -> None:
         tally.before_charge += 1
 
 
-def _run(trial: Trial, kill_at: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks._faults_child", str(trial.plan), str(trial.out)]
-    command += [str(trial.ledger), str(kill_at)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+# The libraries load once, in the process that all releases are forked from.
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(["benchmarks._faults_child"])
+
+
+class _Ended(NamedTuple):
+    status: int
+    said: str
+
+
+def _run(trial: Trial, kill_at: int) -> _Ended:
+    with tempfile.NamedTemporaryFile("r", dir=trial.plan.parent.parent) as said:
+        words = (trial.plan, trial.out, trial.ledger, kill_at, Path(said.name))
+        process = _FORKED.Process(target=_faults_child.main, args=words)
+        process.start()
+        process.join(timeout=300)
+        need(process.exitcode is not None, "a release did not end")
+        return _Ended(process.exitcode or 0, said.read())
 
 
 def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> None:

@@ -29,7 +29,8 @@ import typer.main
 
 from benchmarks import table
 from benchmarks.mutations import mutated
-from countveil import Plan, Secure, Seeded, pipeline, storage
+from countveil import Plan, Secure, Seeded, pipeline
+from countveil.base import storage
 from countveil.cli import application
 from countveil.errors import CountveilError, Interrupted
 from countveil.measure import manifest
@@ -177,8 +178,8 @@ class Tally:
 _VERIFY = ("verify", "out")
 _AGAIN = ("postprocess", "out", "-q", "--workers", "1")
 _READ = (
-    ("assess", "out", "-q"),
-    ("assess", "out", "--lens", "public"),
+    ("assess", "presence", "out", "-q"),
+    ("assess", "public", "out"),
     ("intervals", "out", "--level", "area", "--query", "SEX", "-q"),
     ("status", "out"),
     ("package", "out", "--to", "out.zip"),
@@ -187,7 +188,7 @@ _READ = (
     ("compare", "out", "plan.toml"),
 )
 _READ_TABLE = (
-    ("assess", "out", "--lens", "public"),
+    ("assess", "public", "out"),
     ("infer", "out", "--model", "death-rates", "--draws", "4", "--chains", "1", "-q"),
     ("status", "out"),
     ("package", "out", "--to", "out.zip"),
@@ -198,10 +199,10 @@ _PLAN = (
     ("price", "plan.toml"),
     ("RELEASE",),
     ("compare", "plan.toml", "../plan.toml"),
-    ("assess", "plan.toml", "--lens", "public"),
+    ("assess", "public", "plan.toml"),
     ("postprocess", "out", "--plan", "plan.toml", "-q", "--workers", "1"),
 )
-_RECORDS = (("check", "plan.toml"), ("RELEASE",), ("assess", "out", "--internal", "-q"))
+_RECORDS = (("check", "plan.toml"), ("RELEASE",), ("assess", "map", "out", "--internal", "-q"))
 KINDS = {
     "plan": Kind("measured", ("plan.toml",), _PLAN),
     "plan of a table": Kind("table", ("plan.toml",), _PLAN[:5]),
@@ -273,7 +274,7 @@ KINDS = {
         ("out-internal/run.json", "out-internal/log.jsonl"),
         (
             ("status", "out"),
-            ("assess", "out", "--internal", "-q"),
+            ("assess", "map", "out", "--internal", "-q"),
             ("release", "plan.toml", "--to", "out", "-q", "--workers", "1"),
         ),
     ),
@@ -316,14 +317,14 @@ KINDS = {
         ),
     ),
     "pairs of counts": Kind(
-        "measured", ("pairs.csv", "pairs.parquet"), (("assess", "FILE", "--lens", "loss"),)
+        "measured", ("pairs.csv", "pairs.parquet"), (("assess", "loss", "FILE"),)
     ),
     "records of an attack": Kind(
         "measured",
         ("people.csv", "people.parquet"),
         (
             (
-                *("assess", "FILE", "--lens", "homogeneity", "--identifiers", "AGE", "--sensitive"),
+                *("assess", "homogeneity", "FILE", "--identifiers", "AGE", "--sensitive"),
                 *("SEX", "--epsilon", "1"),
             ),
         ),

@@ -13,14 +13,15 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchmarks.table import Missed, show, verdict
-from countveil import infer, starter
-from countveil.engines.registry import open_engine
+from countveil import estimate
+from countveil.base.numerics import IntArray
+from countveil.base.randomness import Seeded
+from countveil.demo import starter
+from countveil.engines.counts import Counts, build
+from countveil.engines.engine import open_engine
 from countveil.measure import take
-from countveil.numerics import IntArray
-from countveil.randomness import Seeded
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
-from countveil.tabulate.counts import Counts, build
+from countveil.plan.plans import Plan, require_counts
+from countveil.plan.workload import Query
 
 _SEED = 1
 _COVERAGE_PEOPLE = 20_000
@@ -30,7 +31,10 @@ _WITHIN = 3.0  # standard errors
 
 def coverage(options: argparse.Namespace, folder: Path) -> None:
     """Measure a small state many times, and count how often intervals hold the truth."""
-    plan = Plan.load(starter.write_demo(folder / "state", people=_COVERAGE_PEOPLE, seed=_SEED))
+    plan = require_counts(
+        Plan.load(starter.write_demo(folder / "state", people=_COVERAGE_PEOPLE, seed=_SEED)),
+        "a benchmark",
+    )
     counts = open_engine("local").tabulate(plan)
     queries = ("TOTAL", "VOTINGAGE", "HISPANIC*CENRACE")
     held: dict[tuple[str, str], list[float]] = {}
@@ -39,7 +43,7 @@ def coverage(options: argparse.Namespace, folder: Path) -> None:
         if seed % 10 == 0:
             print(f"  release {seed} of {options.releases}", file=sys.stderr, flush=True)
         to = folder / f"release-{seed}"
-        estimates = infer.least_squares(
+        estimates = estimate.least_squares(
             take(counts, plan, rng=Seeded(seed), ledger=None, to=to), plan
         )
         for query in queries:
@@ -115,7 +119,7 @@ def real(options: argparse.Namespace, folder: Path) -> None:
     plan, counts, truth = _rhode_island(options.data / "ri_2010_block.csv", folder)
     measured = take(counts, plan, rng=Seeded(_SEED), ledger=None, to=folder / "release")
     start = time.perf_counter()
-    estimates = infer.least_squares(measured, plan)
+    estimates = estimate.least_squares(measured, plan)
     geography = estimates.geography
     codes = np.array(geography.geocodes("block").to_pylist())
     chosen = np.sort(np.random.default_rng(_SEED).choice(len(codes), 1_000, replace=False))
@@ -165,7 +169,7 @@ def real(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _inside(
-    estimates: infer.LeastSquares, counts: Counts, level: str, query: Query
+    estimates: estimate.LeastSquares, counts: Counts, level: str, query: Query
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which intervals of a level hold the count, and which are of a value with noise."""
     inside, noisy = [], []
@@ -188,7 +192,7 @@ def _rhode_island(path: Path, folder: Path) -> tuple[Plan, Counts, IntArray]:
     (folder / "blocks.csv").write_text(
         "\n".join(["state,county,tract,block_group,block", *lines]) + "\n"
     )
-    plan = Plan.parse(_RHODE_ISLAND, folder=folder)
+    plan = require_counts(Plan.parse(_RHODE_ISLAND, folder=folder), "a benchmark")
     geography = plan.geography()
     groups = plan.schema.attributes[1].categories
     everyone, adults = (

@@ -10,9 +10,10 @@ import numpy as np
 
 from benchmarks.table import Missed, show, verdict
 from countveil import DiscreteGaussian
-from countveil.assess import Intruder, Level, hierarchy
-from countveil.assess.realised_losses import add_losses
-from countveil.numerics import FloatArray, IntArray
+from countveil.assess import Intruder, Level
+from countveil.assess.intruder import hierarchy
+from countveil.assess.risk_maps import add_losses
+from countveil.base.numerics import FloatArray, IntArray
 
 _LOW = DiscreteGaussian.from_rho("1666368/16793603")
 _HIGH = DiscreteGaussian.from_rho("103534592/420045025")
@@ -160,7 +161,7 @@ def _six_levels() -> list[str]:
             start = time.perf_counter()
             risk = hierarchy.posterior(some, intruder=Intruder(prior=0.5), **seen)  # type: ignore[arg-type]
             times.append(time.perf_counter() - start)
-            errors.append(float(risk.error or 0.0))
+            errors.append(float(risk.error_bound or 0.0))
         median, worst = 1e3 * float(np.median(times)), 1e3 * float(np.quantile(times, 0.95))
         rows.append((str(height), f"{median:.2f}", f"{worst:.2f}", f"{max(errors):.0e}"))
     show(

@@ -16,13 +16,14 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, cg
 
 from benchmarks.table import Missed, in_child, show, verdict
-from countveil import infer, starter
-from countveil.engines.registry import open_engine
+from countveil import estimate
+from countveil.base.numerics import FloatArray
+from countveil.base.randomness import Seeded
+from countveil.demo import starter
+from countveil.demo.synthetic import PopulationShape
+from countveil.engines.engine import open_engine
 from countveil.measure import Measurements, take
-from countveil.numerics import FloatArray
-from countveil.randomness import Seeded
-from countveil.schema.plan import Plan
-from countveil.synthetic import Shape
+from countveil.plan.plans import Plan, require_counts
 
 _SEED = 1
 _MOST_SECONDS = 10.0
@@ -47,7 +48,7 @@ class Cost:
 def state(options: argparse.Namespace, folder: Path) -> None:
     """Estimate the full histogram of every unit of a state, and other queries, each in a process."""
     measured = _measured(folder, options.people)
-    blocks = Shape.for_people(options.people).blocks
+    blocks = PopulationShape.for_people(options.people).blocks
     full = "*".join(item.name for item in measured.plan.schema.attributes)
     asked: dict[str, Callable[[], int]] = {
         f"{query} of all levels": partial(_everything, measured, query)
@@ -119,7 +120,7 @@ def peer(options: argparse.Namespace, folder: Path) -> None:
     plan = measured.plan
     full = "*".join(item.name for item in plan.schema.attributes)
     start = time.perf_counter()
-    estimates = infer.least_squares(measured, plan)
+    estimates = estimate.least_squares(measured, plan)
     parts = list(estimates.batches("block", full))
     value = np.concatenate([part.value for part in parts])
     error = np.concatenate([part.standard_error for part in parts])
@@ -157,10 +158,12 @@ def _measured(folder: Path, people: int, *, invariants: bool = True) -> Measurem
     """Write and measure the demo's state."""
     print(f"measuring {people:,} people", file=sys.stderr, flush=True)
     name = f"state-{people}"
-    plan = Plan.load(starter.write_demo(folder / name, people=people, seed=_SEED))
+    plan = require_counts(
+        Plan.load(starter.write_demo(folder / name, people=people, seed=_SEED)), "a benchmark"
+    )
     if not invariants:
         document = {key: part for key, part in plan.document.items() if key != "invariants"}
-        plan = Plan.of(document, folder=plan.folder)
+        plan = plan.with_document(document)
     counts = open_engine("local").tabulate(plan)
     return take(counts, plan, rng=Seeded(_SEED), ledger=None, to=folder / f"{name}-measured")
 
@@ -173,7 +176,7 @@ def _timed(work: Callable[[], int]) -> Cost:
 
 def _everything(measured: Measurements, query: str) -> int:
     """Estimate a query of every unit of all levels; return how many numbers that are."""
-    estimates = infer.least_squares(measured, measured.plan)
+    estimates = estimate.least_squares(measured, measured.plan)
     return sum(
         part.value.size
         for level in measured.plan.levels
@@ -183,7 +186,7 @@ def _everything(measured: Measurements, query: str) -> int:
 
 def _districts(measured: Measurements) -> int:
     """Cut the state into districts of neighbouring blocks, and estimate them together."""
-    estimates = infer.least_squares(measured, measured.plan)
+    estimates = estimate.least_squares(measured, measured.plan)
     blocks = estimates.geography.geocodes("block").to_pylist()
     cut = np.array_split(np.array(blocks), _DISTRICTS)
     found = estimates.areas(

@@ -13,7 +13,7 @@ from scipy.stats import gaussian_kde
 from benchmarks.table import Missed, show, verdict
 from countveil import DiscreteLaplace, Seeded
 from countveil.assess import empirical_loss
-from countveil.numerics import IntArray
+from countveil.base.numerics import IntArray
 
 _RESIDUALS = 10_000_000
 _SCIPY = 100_000

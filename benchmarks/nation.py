@@ -17,8 +17,8 @@ from typing import Any
 from benchmarks import stages
 from benchmarks.stages import Said, Work
 from benchmarks.table import show
-from countveil import storage
-from countveil.synthetic import NATION, Shape
+from countveil.base import storage
+from countveil.demo.synthetic import NATION, PopulationShape
 
 _PEOPLE = 26  # a block
 _SEED = 1  # of the people; the noise is secure
@@ -120,7 +120,7 @@ class Journal:
 
 def _run(folder: Path, blocks: int, workers: int) -> None:
     people = _PEOPLE * blocks
-    shape = Shape.for_people(people)
+    shape = PopulationShape.for_people(people)
     journal = Journal.open(folder, blocks)
     small = min(_REHEARSAL, blocks // 4)
     if not journal.rehearsal:

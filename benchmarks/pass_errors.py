@@ -12,12 +12,12 @@ import numpy as np
 
 from benchmarks.table import Missed, show, verdict
 from countveil import postprocess
-from countveil.assess.release_error import accuracy
-from countveil.engines.registry import open_engine
+from countveil.base.randomness import Seeded
+from countveil.engines.engine import open_engine
+from countveil.estimate.release_error import accuracy
 from countveil.measure import take
-from countveil.randomness import Seeded
-from countveil.schema.plan import Plan
-from countveil.schema.workload import TOTAL
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
 
 NAIVE, PRESET, TWO_PASS = "naive", "the preset", "total first"
 _BELOW_NAIVE = 1 / 3  # of the error of county, tract and block-group totals
@@ -92,7 +92,7 @@ def with_passes(plan: Plan, sections: dict[str, Section] | None) -> Plan:
         return plan
     document = copy.deepcopy(dict(plan.document))
     document["postprocess"]["levels"] = sections
-    return Plan.of(document, folder=plan.folder, name=plan.name)
+    return plan.with_document(document)
 
 
 def _mean(errors: Errors, variant: str, level: str, query: str) -> float:

@@ -15,12 +15,12 @@ import numpy as np
 
 from benchmarks import _pennsylvania_charts as charts
 from benchmarks.table import show
-from countveil.congenial import projection
-from countveil.congenial.base_measure import DirichletMultinomial
-from countveil.congenial.contraction import contractions, size_classes
-from countveil.congenial.wasserstein_mechanism import Wasserstein
-from countveil.numerics import FloatArray, IntArray
-from countveil.randomness import Seeded
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.base.randomness import Seeded
+from countveil.congenial.mechanism.base_measure import DirichletMultinomial
+from countveil.congenial.mechanism.wasserstein import Wasserstein
+from countveil.papers.seeman import projection
+from countveil.papers.seeman.contraction import contractions, size_classes
 
 METHODS = ("post-processing", "naive", "congenial", "prior")
 EPSILONS = ("0.01", "1")

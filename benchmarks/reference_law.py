@@ -12,7 +12,7 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from countveil.numerics import FloatArray
+from countveil.base.numerics import FloatArray
 
 BITS = 400
 

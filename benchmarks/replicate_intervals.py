@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.table import Missed, in_child, show, verdict
-from countveil import Plan, Seeded, infer, pipeline, starter
-from countveil.assess.exact_answers import exact_answers
-from countveil.engines.registry import open_engine
-from countveil.infer.replicate_methods import METHODS
-from countveil.release import Release
-from countveil.synthetic import Shape
-from countveil.tabulate.counts import Counts
+from countveil import Plan, Seeded, estimate, pipeline
+from countveil.demo import starter
+from countveil.demo.synthetic import PopulationShape
+from countveil.engines.counts import Counts, exact_answers
+from countveil.engines.engine import open_engine
+from countveil.estimate.replication.replicate_intervals import METHODS
+from countveil.plan.plans import require_counts
+from countveil.publish import Release
 
 _SEED = 1
 _MOST_MINUTES = 10.0
@@ -40,7 +41,7 @@ def replicated_state(options: argparse.Namespace, folder: Path) -> None:
     for people, count in (*((people, 20) for people in _GROWTH), (options.people, options.count)):
         release = _released(folder / f"state-{people}", people)
         done = in_child(partial(_replicate, release, count))
-        blocks = Shape.for_people(people).blocks
+        blocks = PopulationShape.for_people(people).blocks
         minutes = done.result / 60
         memory.append(done.peak_mb)
         per_block = 1000 * done.result / count / blocks
@@ -104,8 +105,9 @@ def _one_release(
 ) -> dict[tuple[str, str, str, str], float]:
     plan, counts = _counted(place)
     to = folder / f"release-{seed}"
-    release = pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
-    shares = _held(infer.replicates(release, count=count, seed=seed, workers=1), counts)
+    pipeline.release(plan, to=to, rng=Seeded(seed), workers=1)
+    release = Release.read(to)
+    shares = _held(estimate.replicates(release, count=count, seed=seed, workers=1), counts)
     for path in (to, to.with_name(f"{to.name}-internal")):
         shutil.rmtree(path)
     return shares
@@ -113,24 +115,26 @@ def _one_release(
 
 @cache
 def _counted(place: Path) -> tuple[Plan, Counts]:
-    plan = Plan.load(place)
+    plan = require_counts(Plan.load(place), "a benchmark")
     return plan, open_engine("local").tabulate(plan)
 
 
 def _released(folder: Path, people: int) -> Path:
-    plan = Plan.load(starter.write_demo(folder, people=people, seed=_SEED))
+    plan = require_counts(
+        Plan.load(starter.write_demo(folder, people=people, seed=_SEED)), "a benchmark"
+    )
     pipeline.release(plan, to=folder / "out", rng=Seeded(_SEED))
     return folder / "out"
 
 
 def _replicate(out: Path, count: int) -> float:
     start = time.perf_counter()
-    made = infer.replicates(Release.read(out), count=count)
+    made = estimate.replicates(Release.read(out), count=count)
     made.interval("block", "TOTAL")
     return time.perf_counter() - start
 
 
-def _held(made: infer.Replicates, counts: Counts) -> dict[tuple[str, str, str, str], float]:
+def _held(made: estimate.Replicates, counts: Counts) -> dict[tuple[str, str, str, str], float]:
     """Return the share of intervals that hold the count, by level, query, true size and method."""
     found: dict[tuple[str, str, str, str], float] = {}
     for level in (*_LEVELS, "block"):

@@ -11,11 +11,11 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.table import best_seconds, in_child, show, verdict
-from countveil.mechanisms import discrete_gaussian, discrete_laplace
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-from countveil.mechanisms.discrete_laplace import DiscreteLaplace
-from countveil.mechanisms.law import Mechanism
-from countveil.randomness import BitSource, Secure, Seeded
+from countveil.base.randomness import BitSource, Secure, Seeded
+from countveil.noise import discrete_gaussian, discrete_laplace
+from countveil.noise.discrete_gaussian import DiscreteGaussian
+from countveil.noise.discrete_laplace import DiscreteLaplace
+from countveil.noise.law import Mechanism
 
 _TIMES_OPENDP = 1000
 _TIMES_FLOOR = 4

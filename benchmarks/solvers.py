@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks import peers
 from benchmarks.families import Caught, Problem, excess, judge, objective, write
 from benchmarks.table import Missed, show, verdict
-from countveil.numerics import FloatArray
+from countveil.base.numerics import FloatArray
 from countveil.postprocess import solve_family
-from countveil.postprocess.gram import Squares
+from countveil.postprocess.solver.family_problem import Squares
 
 OURS = "countveil"
 _TOLERANCE = 1e-9  # of the objective: what rounding may hide

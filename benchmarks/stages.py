@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import show
-from countveil.workers.memory import children_of
+from countveil.engines.workers import children_of
 
 _EVERY = 0.05  # seconds between two looks at memory
 _PAGE = os.sysconf("SC_PAGE_SIZE")

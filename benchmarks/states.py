@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from benchmarks import table
 from countveil import Plan, Seeded, measure, open_engine, postprocess
 from countveil.errors import CertificateError
+from countveil.plan.plans import require_counts
 from countveil.postprocess.certificate import LARGEST_GAP, LARGEST_RESIDUAL
 
 _PLAN = """
@@ -89,7 +90,7 @@ def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple
 
 def _write(folder: Path, source: Path | None, scale: float) -> tuple[Plan, int]:
     """Write plan, crosswalk and counts."""
-    empty = Plan.parse(_PLAN, folder=folder)
+    empty = require_counts(Plan.parse(_PLAN, folder=folder), "a benchmark")
     counts = _simulated(empty) if source is None else pq.read_table(source)
     n = np.rint(counts["n"].to_numpy() * scale).astype(np.int64)
     counts = counts.set_column(counts.column_names.index("n"), "n", pa.array(n))

@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 from benchmarks.table import Missed, show
-from countveil.congenial.subspace_error import expected_errors, simulated_errors
+from countveil.papers.seeman.subspace_error import expected_errors, simulated_errors
 
 _CASES = ((8, 4), (16, 4), (32, 4), (64, 4), (64, 8), (64, 16), (64, 32), (64, 63))
 

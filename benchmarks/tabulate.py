@@ -11,10 +11,10 @@ import duckdb
 import pyarrow.compute  # noqa: F401  loaded before a process is timed, as all that it needs
 
 from benchmarks.table import Run, in_child, show, verdict
-from countveil.engines import local  # noqa: F401
-from countveil.engines.registry import open_engine
-from countveil.schema.plan import Plan
-from countveil.synthetic import LEVELS, Population, write_population
+from countveil.demo.synthetic import LEVELS, Population, write_population
+from countveil.engines.engine import open_engine
+from countveil.engines.local import local_engine  # noqa: F401
+from countveil.plan.plans import Plan
 
 _PLAN = """
 [release]

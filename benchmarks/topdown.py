@@ -10,12 +10,12 @@ from pathlib import Path
 
 from benchmarks import families, pass_errors, solvers, stages
 from benchmarks.table import Missed, Part, run_parts, show, verdict
-from countveil import starter
-from countveil.engines.registry import open_engine
+from countveil.base.randomness import Seeded
+from countveil.demo import starter
+from countveil.demo.synthetic import PopulationShape
+from countveil.engines.engine import open_engine
 from countveil.measure import take
-from countveil.randomness import Seeded
-from countveil.schema.plan import Plan
-from countveil.synthetic import Shape
+from countveil.plan.plans import Plan, require_counts
 
 PARTS = ("solver", "state", "growth", "error")
 _SEED = 1
@@ -62,7 +62,7 @@ def _write_state(folder: Path, people: int) -> Path:
 
 
 def _solver(options: argparse.Namespace, folder: Path) -> None:
-    plan = Plan.load(_write_state(folder, options.people))
+    plan = require_counts(Plan.load(_write_state(folder, options.people)), "a benchmark")
     counts = open_engine("local").tabulate(plan)
     measurements = take(counts, plan, rng=Seeded(_SEED), ledger=None, to=folder / "measured")
     print("solving the state to catch its families", file=sys.stderr, flush=True)
@@ -88,7 +88,7 @@ def _state(options: argparse.Namespace, folder: Path) -> None:
     _warm_up(folder, options.workers)
     runs = [_release(folder, options.people, options.workers) for _ in range(options.runs)]
     best = min(runs, key=lambda work: work.seconds)
-    blocks = Shape.for_people(options.people).blocks
+    blocks = PopulationShape.for_people(options.people).blocks
     title = (
         f"A state of {options.people:,} people and {blocks:,} blocks, {options.workers} workers, best "
         f"of {options.runs}, kernels compiled before; load average {os.getloadavg()[0]:.1f}"
@@ -109,7 +109,7 @@ def _growth(options: argparse.Namespace, folder: Path) -> None:
     rows, cost, memory = [], [], []
     for times in _TIMES:
         people = times * options.people
-        blocks = Shape.for_people(people).blocks
+        blocks = PopulationShape.for_people(people).blocks
         work = _release(folder, people, options.workers)
         # Processor time: others may keep the cores busy, which is not ours to answer for.
         cost.append(1e3 * work.cpu / blocks)
@@ -142,5 +142,5 @@ def _range(per_block: list[float]) -> str:
 
 
 def _error(options: argparse.Namespace, folder: Path) -> None:
-    plan = Plan.load(_write_state(folder, options.people))
+    plan = require_counts(Plan.load(_write_state(folder, options.people)), "a benchmark")
     pass_errors.compare(plan, folder, seeds=options.seeds, workers=options.workers)

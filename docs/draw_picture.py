@@ -10,7 +10,7 @@ from pathlib import Path
 
 from countveil import Plan
 from countveil.report import charts
-from countveil.report.what_if import what_if
+from countveil.report.other_budgets import what_if
 
 FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
 

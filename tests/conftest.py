@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,6 +51,20 @@ def _kernels() -> str:
 SOURCE = Path(__file__).parent.parent / "src"
 # Before anything compiles, and for processes that tests start: no test runs old machine code.
 os.environ["NUMBA_CACHE_DIR"] = str(SOURCE.parent / ".numba_cache" / _kernels())
+# Before NumPy loads: a process of the tests per core, and their matrices are small.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
+def _memory() -> str | None:
+    """Return a folder in memory with room for what the tests write, where there is one."""
+    shared = "/dev/shm"
+    roomy = os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > 2_000_000_000
+    return shared if roomy else None
+
+
+# A release waits for the disk a hundred times. What tests write is nothing to keep.
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (folder := _memory()):
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
 
 
 def parts_of(folder: Path) -> Path:
@@ -116,8 +135,35 @@ class Ran:
         return json.loads(self.out)
 
 
-def run(*arguments: object, cwd: Path | None = None, **options: object) -> Ran:
-    """Run the command line in a process of its own."""
+def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+    """Run the command line in this process; return what a process of its own would end with."""
+    from countveil import cli
+
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    handler, status = signal.getsignal(signal.SIGTERM), 0
+    with (
+        chdir(cwd or Path.cwd()),
+        mock.patch.dict(os.environ, {} if env is None else env, clear=env is not None),
+        mock.patch.object(sys, "argv", ["countveil", *map(str, arguments)]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+    return Ran(status, *(_written(stream) for stream in (out, err)))
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+def run_process(*arguments: object, cwd: Path | None = None, **options: object) -> Ran:
+    """Run the command line in a process of its own, where a test is about one."""
     done = subprocess.run(
         [sys.executable, "-m", "countveil", *map(str, arguments)],
         cwd=cwd,
@@ -176,20 +222,9 @@ def standing_still(
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def command() -> Callable[..., Ran]:
     """Run the command line in this process."""
-    from countveil import cli
-
-    def call(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["countveil", *map(str, arguments)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        return Ran(status, *capsys.readouterr())
-
-    return call
+    return run
 
 
 def write_people(path: Path, people: list[tuple[str, ...]] = TINY_PEOPLE) -> None:
@@ -203,6 +238,14 @@ def tiny(tmp_path: Path) -> Path:
     (tmp_path / "places.csv").write_text(TINY_PLACES)
     write_people(tmp_path / "people.csv")
     return tmp_path / "plan.toml"
+
+
+@pytest.fixture
+def short_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rehearse with one simulated population of each size, where a test is about something else."""
+    from countveil import postprocess
+
+    monkeypatch.setattr(postprocess, "rehearse", partial(postprocess.rehearse, draws=4))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -241,7 +284,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def spark_session(cluster: Any) -> Iterator[Any]:
     """The session of this process, on that cluster."""
-    from countveil.engines.spark.session import open_session
+    from countveil.engines.spark.spark_session import open_session
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in cluster.environment.items():
@@ -257,10 +300,10 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "spark":
         request.getfixturevalue("spark_session")
     if request.param == "plain":
-        from countveil.engines import registry
-        from tests.laws.documented_engine import documented_engine
+        from countveil.engines import engine
+        from tests.laws.documented_code import documented_engine
 
-        monkeypatch.setitem(registry.OPENERS, "plain", documented_engine())
+        monkeypatch.setitem(engine.OPENERS, "plain", documented_engine())
     return str(request.param)
 
 

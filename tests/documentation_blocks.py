@@ -15,10 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
-from countveil import cli
-from countveil.starter import write_start
+from countveil.demo.starter import write_start
+from tests.conftest import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,19 +64,9 @@ def run_line(line: str) -> str:
     """Run one `$ countveil …` line; `# exit 2` at its end expects that status."""
     command, _, comment = line.removeprefix("$ ").partition("#")
     expected = re.search(r"exit (\d+)", comment)
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with (
-        mock.patch.object(sys, "argv", ["countveil", *shlex.split(command)[1:]]),
-        mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            cli.main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-    assert status == (int(expected.group(1)) if expected else 0), f"{line}\n{err.getvalue()}"
-    return out.getvalue() + (err.getvalue() if expected else "")
+    ran = run(*shlex.split(command)[1:], env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
+    assert ran.status == (int(expected.group(1)) if expected else 0), f"{line}\n{ran.err}"
+    return ran.out + (ran.err if expected else "")
 
 
 def tidy(text: str) -> str:

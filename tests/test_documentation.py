@@ -39,7 +39,7 @@ def test_an_open_end_hides_only_what_follows_it():
 def test_the_tutorial_shows_the_plan_that_init_writes():
     text = (ROOT / "docs" / "tutorial.md").read_text()
     shown = "\n".join(body for language, body in FENCE.findall(text) if language == "toml")
-    starter = resources.files("countveil").joinpath("starter.toml").read_text()
+    starter = resources.files("countveil.demo").joinpath("starter.toml").read_text()
     assert tomllib.loads(shown) == tomllib.loads(starter)
 
 

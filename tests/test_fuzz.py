@@ -5,6 +5,8 @@ from benchmarks.fuzz import KINDS, Tally, fuzz, prepare
 
 _FILES = 8  # of each kind
 
+pytestmark = pytest.mark.usefixtures("short_rehearsal")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
+from countveil.base import parquet_size
+from countveil.base.delimited import without_formulas
 from countveil.cli import infer_command
 from countveil.errors import FolderError, GeographyError, InputError, PlanError, VerificationError
-from countveil.infer.area_files import read_areas
-from countveil.schema import one_table, unpacking
-from countveil.schema.delimited import without_formulas
-from countveil.schema.geography import read_crosswalk
-from countveil.schema.plan import Plan
+from countveil.estimate.area_files import read_areas
+from countveil.plan import one_table_plan
+from countveil.plan.geography import read_crosswalk
+from countveil.plan.plans import Plan
 from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, restate, run, write_people
 
 TABLES = '[postprocess]\nmethod = "top-down"\ntables = ["SEX"]\n'
@@ -178,12 +179,12 @@ def test_other_files_that_unpack_to_too_much_are_refused_unread(tiny, monkeypatc
     table = {"area": ["A1"] * 9, "region": ["R1"] * 9, "count": [1] * 9}
     path = tiny.parent / "nine.parquet"
     pq.write_table(pa.table(table), path)
-    monkeypatch.setattr(unpacking, "MOST_ROWS", 8)
+    monkeypatch.setattr(parquet_size, "MOST_ROWS", 8)
     places = Plan.load(tiny).geography()
     with pytest.raises(InputError, match="unpacks to 9 rows and .*, 8 at most"):
         read_areas(path, places, level="region")
     with pytest.raises(InputError, match="unpacks to 9 rows and .*, 8 at most"):
-        one_table._columns(path, "region", "count")
+        one_table_plan._columns(path, "region", "count")
 
 
 @pytest.mark.parametrize("engine", ["local", "plain", "spark"], indirect=True)
@@ -210,13 +211,13 @@ def test_a_crosswalk_that_unpacks_to_too_much_is_refused_unread(tmp_path, monkey
     same = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["A1"]))
     pq.write_table(pa.table({"region": same, "area": same}), path, compression="zstd")
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr(unpacking, "MOST_ROWS", rows - 1)
+    monkeypatch.setattr(parquet_size, "MOST_ROWS", rows - 1)
     with pytest.raises(GeographyError, match="unpacks to 3,000,000 rows"):
         read_crosswalk(path, ["region", "area"])
     long = pa.table({"region": ["R"], "area": ["A" * 50_000_000]})
     pq.write_table(long, path, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 40_000_000)
+    monkeypatch.setattr(parquet_size, "MOST_BYTES", 40_000_000)
     with pytest.raises(GeographyError, match="50,000,0.. bytes in column 'area'"):
         read_crosswalk(path, ["region", "area"])
 
@@ -285,7 +286,7 @@ def test_links_in_the_output_are_refused_before_anything_is_written(tiny, tmp_pa
     (out / "estimates").symlink_to(elsewhere)
     tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n')
     with pytest.raises(FolderError, match="estimates: is a link"):
-        pipeline.estimate(out, Plan.load(tiny))
+        pipeline.make_estimates(out, Plan.load(tiny))
     assert list(elsewhere.iterdir()) == []
 
 

@@ -4,34 +4,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from countveil import assess, congenial, infer, measure, postprocess
-    from countveil.assess.intruder import Intruder
-    from countveil.engines.registry import open_engine
-    from countveil.mechanisms.continuous import Gaussian, Laplace
-    from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-    from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+    from countveil import assess, congenial, measure, postprocess
+    from countveil.assess.intruder.prior_knowledge import Intruder
+    from countveil.base.randomness import Secure, Seeded
+    from countveil.engines.engine import open_engine
+    from countveil.noise.continuous import Gaussian, Laplace
+    from countveil.noise.discrete_gaussian import DiscreteGaussian
+    from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.plan.one_table_plan import OneTablePlan
+    from countveil.plan.plans import Plan
     from countveil.privacy.costs import ZCDP, ApproxDP, PureDP
     from countveil.privacy.ledger import Ledger
-    from countveil.randomness import Secure, Seeded
-    from countveil.release import Release
-    from countveil.schema.plan import Plan
+    from countveil.publish.release_folder import Release
 
 # Loaded when first used, so that `countveil --help` and small scripts start at once.
 _HOMES = {
     "ApproxDP": "countveil.privacy.costs",
-    "DiscreteGaussian": "countveil.mechanisms.discrete_gaussian",
-    "DiscreteLaplace": "countveil.mechanisms.discrete_laplace",
-    "Gaussian": "countveil.mechanisms.continuous",
-    "Intruder": "countveil.assess.intruder",
-    "Laplace": "countveil.mechanisms.continuous",
+    "DiscreteGaussian": "countveil.noise.discrete_gaussian",
+    "DiscreteLaplace": "countveil.noise.discrete_laplace",
+    "Gaussian": "countveil.noise.continuous",
+    "Intruder": "countveil.assess.intruder.prior_knowledge",
+    "Laplace": "countveil.noise.continuous",
     "Ledger": "countveil.privacy.ledger",
-    "Plan": "countveil.schema.plan",
+    "Plan": "countveil.plan.plans",
     "PureDP": "countveil.privacy.costs",
-    "Release": "countveil.release",
-    "Secure": "countveil.randomness",
-    "Seeded": "countveil.randomness",
+    "OneTablePlan": "countveil.plan.one_table_plan",
+    "Release": "countveil.publish",
+    "Secure": "countveil.base.randomness",
+    "Seeded": "countveil.base.randomness",
+    "TableRelease": "countveil.publish",
     "ZCDP": "countveil.privacy.costs",
-    "open_engine": "countveil.engines.registry",
+    "open_engine": "countveil.engines.engine",
+    "open_release": "countveil.publish",
 }
 
 __all__ = [
@@ -43,16 +47,19 @@ __all__ = [
     "Intruder",
     "Laplace",
     "Ledger",
+    "OneTablePlan",
     "Plan",
     "PureDP",
     "Release",
     "Secure",
     "Seeded",
+    "TableRelease",
     "assess",
     "congenial",
-    "infer",
+    "estimate",
     "measure",
     "open_engine",
+    "open_release",
     "postprocess",
 ]
 

@@ -1,5 +1,5 @@
 """`python -m countveil` is the command line."""
 
-from countveil.cli import main
+from countveil.cli.application import main
 
 main()

@@ -1,4 +1,4 @@
-"""Every error countveil raises on purpose.
+"""Every error that countveil raises on purpose.
 
 CountveilError
 ├── InputError            bad input: nothing was written, nothing was charged   (exit status 2)
@@ -7,16 +7,18 @@ CountveilError
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
 │   │   ├── Overtaken     a copied or restored run whose release was continued elsewhere
-│   │   └── Unsettled     a ledger that failed while it was written: charged, or not
+│   │   └── Unsettled     a ledger whose disk failed: the charge may or may not be in it
 │   ├── FolderError       an output folder that holds something else
-│   ├── InfeasibleError   public facts that no table can meet at once
-│   └── MissingExtra      something that an optional package does, which is not installed
-├── RiskAboveLimit        the plan's risk passes the plan's own limit            (exit status 1)
-├── VerificationError     a release folder that does not check out              (exit status 2)
-├── CertificateError      a solution that does not prove itself: not released   (exit status 3)
+│   ├── InfeasibleError   public facts that no table can satisfy together
+│   └── MissingExtra      a feature whose optional package is not installed
+├── RiskAboveLimit        the plan's risk exceeds the plan's own limit           (exit status 1)
+├── VerificationError     a release folder that does not verify                 (exit status 2)
+├── CertificateError      a solution that failed its own check: not released    (exit status 3)
 └── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
 
-Stopped, beside KeyboardInterrupt, is the request to end that SIGTERM makes.
+Messages say what came, what is allowed, and what to do.
+
+`Stopped` is not in the tree. Like KeyboardInterrupt, it is a request to end, made by SIGTERM.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ class CountveilError(Exception):
 
 
 class Stopped(BaseException):
-    """The process was asked to end; like KeyboardInterrupt, no error of anyone's."""
+    """The process was asked to end; like KeyboardInterrupt, it is not an error."""
 
 
-# What may end a run at any moment, and is nobody's mistake: it can be taken up again.
+# What may end a run at any moment through no fault of the input; the run can be resumed.
 INTERRUPTIONS = (
     OSError,
     MemoryError,
@@ -46,7 +48,7 @@ INTERRUPTIONS = (
 
 
 class InputError(CountveilError):
-    """Say what came, what is allowed, and what to do."""
+    """Bad input: nothing was written, nothing was charged."""
 
 
 class PlanError(InputError):
@@ -70,7 +72,7 @@ class Overtaken(LedgerError):
 
 
 class Unsettled(LedgerError):
-    """A ledger that failed while it was written, so that a charge may or may not be in it."""
+    """A ledger whose disk failed during a write: the charge may or may not be in it."""
 
 
 class FolderError(InputError):
@@ -78,25 +80,25 @@ class FolderError(InputError):
 
 
 class InfeasibleError(InputError):
-    """Public facts that no table can meet at once."""
+    """Public facts that no table can satisfy together."""
 
 
 class MissingExtra(InputError):
-    """Something that an optional package does; the message has the line that installs it."""
+    """A feature whose optional package is not installed; the message shows how to install it."""
 
 
 class RiskAboveLimit(CountveilError):
-    """The plan's risk passes the limit the plan sets."""
+    """The plan's risk exceeds the limit that the plan sets."""
 
     exit_status = 1
 
 
 class VerificationError(CountveilError):
-    """A release folder that does not check out."""
+    """A release folder that does not verify."""
 
 
 class CertificateError(CountveilError):
-    """A solution that does not prove itself."""
+    """A solution that failed its own check; it is not released."""
 
     exit_status = 3
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from countveil import measure, postprocess, storage
-from countveil.assess.plan_risk import risks_above_limit
+from countveil import measure, postprocess
 from countveil.assess.pricing import Price, price
-from countveil.assess.release_error import accuracy
-from countveil.engines.registry import open_engine
+from countveil.assess.verdict import verdict
+from countveil.base import storage
+from countveil.base.randomness import BitSource
+from countveil.engines.engine import Engine, open_engine
+from countveil.engines.workers import Workers, hired
 from countveil.errors import (
     INTERRUPTIONS,
     CertificateError,
@@ -20,28 +22,32 @@ from countveil.errors import (
     Interrupted,
     RiskAboveLimit,
 )
-from countveil.infer import least_squares
+from countveil.estimate.release_error import accuracy
+from countveil.estimate.unbiased import least_squares
 from countveil.measure.progress import Progress, silent, watched
-from countveil.measure.run import LOCK, internal_of, refuse_links, release_of
-from countveil.measure.run_log import RunLog
-from countveil.postprocess.constraints import KnownCounts, read_facts, refuse_impossible_units
-from countveil.postprocess.error_columns import Errors, Unbiased
+from countveil.measure.run import LOCK, RunLog, internal_of, refuse_links, release_of
+from countveil.plan.one_table_plan import OneTablePlan
+from countveil.plan.plans import AnyPlan, Plan
+from countveil.plan.workload import TOTAL
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.facts.family_facts import (
+    KnownCounts,
+    read_facts,
+    refuse_impossible_units,
+)
 from countveil.privacy.ledger_file import recover
-from countveil.randomness import BitSource
-from countveil.release import Release, is_current, refuse_damaged, write_estimates
-from countveil.schema.plan import Plan
-from countveil.schema.workload import TOTAL
-from countveil.tabulate.engine import Engine
-from countveil.workers import Workers, hired
+from countveil.publish.additions import is_current, write_estimates
+from countveil.publish.columns import Errors, Unbiased
+from countveil.publish.release_folder import AnyRelease, Release, TableRelease, open_release
+from countveil.publish.verification import refuse_damaged
 
-__all__ = ["Price", "check", "estimate", "price", "refuse_risk_above_limit", "release"]
+__all__ = ["Price", "check", "make_estimates", "price", "refuse_risk_above_limit", "release"]
 
 _WORK = "estimates"  # unfinished ones, in the internal folder
 
 
 def release(
-    plan: Plan,
+    plan: AnyPlan,
     *,
     to: str | Path,
     rng: BitSource,
@@ -53,37 +59,73 @@ def release(
     charge_again: bool = False,
     workers: int | None = None,
     progress: Progress = silent,
-) -> Release:
-    """Take a plan to a release folder; `above_limit` accepts a risk past the plan's limit.
+) -> AnyRelease:
+    """Take a plan to a release folder.
 
-    Without a ledger the plan's own is charged, except for a simulation with seeded noise. An unfinished
-    release is taken up where it stopped; `restart` begins it anew, and needs `charge_again` once it was
-    charged.
+    An unfinished release continues where it stopped.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts, or of one table that agrees with public totals.
+    to
+        The public folder. Its sibling `TO-internal` holds what has seen a record.
+    rng
+        `Secure()` for a release; `Seeded(n)` for a simulation, which cannot be published.
+    ledger
+        Which ledger to charge: by default the plan's own, or none for a simulation.
+    engine
+        The name of an engine, or an open one.
+    show_values
+        Whether messages may quote values from records.
+    above_limit
+        Release even if the plan's risk is above its limit.
+    restart, charge_again
+        Set an unfinished release aside and begin again; once charged, this is charged again.
+    workers
+        How many processes to use: by default one per core.
+    progress
+        Called with stage, level, units done and units in all.
+
     """
     if ledger is None and not rng.reproducible:
         ledger = plan.ledger_path
     if ledger is not None:
         recover(Path(ledger))
     place = open_engine(engine, show_values=show_values) if isinstance(engine, str) else engine
-    anew = measure.Restart(charge_again) if restart else None
-    if plan.one_table is not None:
-        return _release_table(plan, to, rng, ledger, place, anew, progress)
+    again = measure.Restart(charge_again) if restart else None
+    if isinstance(plan, OneTablePlan):
+        return _release_table(plan, Path(to), rng, ledger, place, again, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
+    return _release_counts(plan, Path(to), rng, ledger, place, again, workers, progress)
+
+
+def _release_counts(
+    plan: Plan,
+    to: Path,
+    rng: BitSource,
+    ledger: str | Path | None,
+    engine: Engine,
+    restart: measure.Restart | None,
+    workers: int | None,
+    progress: Progress,
+) -> Release:
+    """Rehearse, count, measure, post-process, publish."""
     refuse_contradictions(plan)
-    if ledger is not None and not internal_of(Path(to)).exists():
+    if ledger is not None and not internal_of(to).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    begun = not restart and release_of(Path(to)) is not None  # charged, or about to be
+    begun = restart is None and release_of(to) is not None  # charged, or about to be
     if not begun:
         _rehearse(plan, workers=workers, progress=progress)
-    counts = place.tabulate(plan)
+    counts = engine.tabulate(plan)
     if not begun:
         refuse_contradictions(plan, measure.declared_counts(counts, plan))
 
     def report(estimates: Estimates) -> None:
-        accuracy(estimates, counts).write(internal_of(Path(to)))
+        accuracy(estimates, counts).write(internal_of(to))
 
-    with place.workers(workers) as team:
-        watch = watched(internal_of(Path(to)), plan, counts.geography, place.name, team, progress)
+    with engine.workers(workers) as team:
+        watch = watched(internal_of(to), plan, counts.geography, engine.name, team, progress)
         measure.take(
             counts,
             plan,
@@ -92,39 +134,39 @@ def release(
             to=to,
             workers=team,
             progress=watch,
-            restart=anew,
+            restart=restart,
         )
-        return estimate(
+        return make_estimates(
             to,
             plan,
             again=False,
             report=report,
             rng=rng,
-            engine=place.name,
+            engine=engine.name,
             workers=team,
             progress=progress,
         )
 
 
 def _release_table(
-    plan: Plan,
-    to: str | Path,
+    plan: OneTablePlan,
+    to: Path,
     rng: BitSource,
     ledger: str | Path | None,
     engine: Engine,
-    anew: measure.Restart | None,
+    restart: measure.Restart | None,
     progress: Progress,
-) -> Release:
-    """Draw one table that agrees with what is public."""
+) -> TableRelease:
+    """Count, and draw one table that agrees with public totals."""
     counts = engine.tabulate(plan)
     mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
     measure.draw(
-        mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress, restart=anew
+        mechanism, counts, plan, rng=rng, ledger=ledger, to=to, progress=progress, restart=restart
     )
-    return Release.read(to)
+    return TableRelease.read(to)
 
 
-def estimate(
+def make_estimates(
     folder: str | Path,
     plan: Plan | None = None,
     *,
@@ -135,17 +177,31 @@ def estimate(
     workers: int | Workers | None = None,
     progress: Progress = silent,
 ) -> Release:
-    """Post-process a release as its plan says, or another that measures the same; charge nothing.
+    """Post-process the measurements of a release and publish the estimates; charge nothing.
 
-    Not `again`: keep estimates that are already as the plan says. `report` is called with the
-    estimates before they are published. `workers` are a number of processes, or those of an
-    engine, whose name the run log tells.
+    Parameters
+    ----------
+    folder
+        A release whose measurements are complete.
+    plan
+        Another plan that measures the same but post-processes otherwise; by default its own.
+    again
+        Make estimates even if those in the folder are already as the plan says.
+    report
+        Called with the estimates before they are published.
+    rng
+        Seeded randomness for unbiased rounding in a simulation.
+    engine, workers
+        A number of processes, or the workers of an engine, whose name goes into the run log.
+    progress
+        Called with stage, level, units done and units in all.
+
     """
-    done = Release.read(folder)
-    if done.plan.one_table is not None:
+    done = open_release(folder)
+    if isinstance(done, TableRelease):
         raise InputError(
-            f"{folder}: its table was drawn in agreement with what is public; nothing is to be "
-            f"post-processed"
+            f"{folder}: its table was drawn to agree with public totals; there is nothing to "
+            f"post-process"
         )
     if again:
         refuse_damaged(done, facts=plan is None)
@@ -153,10 +209,10 @@ def estimate(
     internal = internal_of(Path(folder))
     if not again and is_current(done, plan):
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
-            report(done.estimates)  # they were made where the counts were not at hand
+            report(done.estimates)  # they were made without access to the counts
         if (internal / _WORK).exists():
             with storage.held(internal / LOCK):
-                _tidy(internal)  # a crash left that
+                _tidy(internal)  # left behind by a crash
         return done
     refuse_links(Path(folder))
     storage.make_folder(internal, 0o700)
@@ -187,9 +243,9 @@ def estimate(
 
 
 def _tidy(internal: Path) -> None:
-    """Say in the log that the estimates are published, and delete the work they were made of."""
+    """Log that the estimates are published, and delete the files they were made from."""
     RunLog(internal).write("released")
-    storage.remove(internal / _WORK)  # whatever is at that name
+    storage.remove(internal / _WORK)
 
 
 def _errors(done: Release, plan: Plan) -> Errors | str | None:
@@ -238,34 +294,36 @@ def _resumable(folder: str | Path) -> Iterator[None]:
 
 
 def check(
-    plan: Plan,
+    plan: AnyPlan,
     *,
     engine: str = "local",
     show_values: bool = False,
     progress: Progress = silent,
 ) -> None:
     """Raise what `release` would raise for the plan, its crosswalk, its records and its ledger."""
-    if plan.one_table is None:
-        refuse_contradictions(plan)
-        plan.ledger().check(plan.cost)
-        _rehearse(plan, progress=progress)
-    counts = None
+    if isinstance(plan, OneTablePlan):
+        _check_table(plan, engine, show_values)
+        return
+    refuse_contradictions(plan)
+    plan.ledger().check(plan.cost)
+    _rehearse(plan, progress=progress)
     if plan.records is not None:
         counts = open_engine(engine, show_values=show_values).tabulate(plan)
+        refuse_contradictions(plan, measure.declared_counts(counts, plan))
     elif plan.crosswalk is not None:
         plan.geography()
-    if counts is not None and plan.one_table is None:
-        refuse_contradictions(plan, measure.declared_counts(counts, plan))
-    if plan.one_table is not None:
-        if counts is not None:
-            measure.refuse_draw(counts, plan)
-        elif plan.crosswalk is not None:
-            codes = plan.geography().geocodes(plan.one_table.level).to_pylist()
-            plan.one_table.previous_counts(codes)
+
+
+def _check_table(plan: OneTablePlan, engine: str, show_values: bool) -> None:
+    if plan.records is not None:
+        counts = open_engine(engine, show_values=show_values).tabulate(plan)
+        measure.refuse_draw(counts, plan)
+    elif plan.crosswalk is not None:
+        plan.previous_counts(plan.geography().geocodes(plan.level).to_pylist())
 
 
 def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = silent) -> None:
-    """Raise where simulated people cannot be post-processed: before anything is charged."""
+    """Raise if simulated people cannot be post-processed, before anything is charged."""
     if plan.crosswalk is not None:
         workers = workers or len(os.sched_getaffinity(0))
         postprocess.rehearse(plan, plan.geography(), workers=workers, progress=progress)
@@ -284,19 +342,12 @@ def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
-    """Raise when the plan's risk passes its own limit: judged on the plan, never on a release."""
-    if accepted or plan.one_table is not None:
+    """Raise if the plan's risk is above its own limit: a plan is judged, never a release."""
+    if accepted:
         return
-    above = risks_above_limit(plan)
-    if above:
-        worst = max(above, key=lambda risk: risk.marginal_risk)
-        told = (
-            f"{plan.name}: at level {worst.level}, an intruder with prior {worst.prior:g} ends at "
-            f"{worst.marginal_risk:.3f} times his prior on average, above intruder.limit = "
-            f"{plan.intruder.limit:g}"
+    found = verdict(plan)
+    if found.status == "above":
+        raise RiskAboveLimit(
+            f"{plan.name}: {found.sentence} To stay within it, {found.remedy}; or release it with "
+            f"--above-limit"
         )
-        change = "lower the budget of that level"
-        if worst.settled:
-            told += ", as what is published as counted settles who is there"
-            change = "measure it with noise instead (no budget changes what is public)"
-        raise RiskAboveLimit(f"{told}; {change}, or release it with --above-limit")

@@ -9,7 +9,7 @@ from tests.conftest import TINY_PLAN
 
 from countveil import Plan
 from countveil.assess.plan_lenses import GROUPS, SHARE, homogeneity_by_size, loss_by_level
-from countveil.assess.suppression import SMALL, kept_secret, posterior_beside_suppression
+from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
 
 
 def pmf(variance):
@@ -61,7 +61,7 @@ def test_suppression_hides_only_cells_with_a_few_others():
 
     for others in range(12):
         told = seen(others + 1) != seen(others)
-        assert posterior_beside_suppression(others, 0.1) == (1.0 if told else 0.1)
-        assert posterior_beside_suppression(others, 0.1, total=True) == 1.0
+        assert posterior_under_suppression(others, 0.1) == (1.0 if told else 0.1)
+        assert posterior_under_suppression(others, 0.1, total=True) == 1.0
     assert kept_secret() == [1, 2, 3]
     assert kept_secret(below=11) == list(range(1, 10))

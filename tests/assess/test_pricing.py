@@ -3,9 +3,9 @@ import math
 import pytest
 from tests.conftest import TINY_PLAN
 
-from countveil.assess.plan_risk import risk_by_level
+from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.pricing import price
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 # As in the papers, which round the preset's rho of (542/339)².
 ADD_REMOVE = (
@@ -68,11 +68,11 @@ def test_the_noise_costs_exactly_what_the_plan_allots():
 
 def test_the_limit_is_judged_at_the_intruders_level():
     low = Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.01\n")
-    assert {risk.level for risk in price(low).above_limit} == {"area"}
+    assert {risk.level for risk in price(low).verdict.above} == {"area"}
     high = Plan.parse(TINY_PLAN + '[intruder]\npriors = [0.5]\nlimit = 1.01\nlevel = "region"\n')
-    assert {risk.level for risk in price(high).above_limit} == {"region"}
+    assert {risk.level for risk in price(high).verdict.above} == {"region"}
     assert (
-        price(Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n")).above_limit
+        price(Plan.parse(TINY_PLAN + "[intruder]\npriors = [0.5]\nlimit = 1.99\n")).verdict.above
         == ()
     )
 
@@ -80,9 +80,9 @@ def test_the_limit_is_judged_at_the_intruders_level():
 def test_the_limit_counts_in_what_is_published_as_counted():
     text = TINY_PLAN + "[intruder]\npriors = [0.5, 0.25]\nlimit = 1.99\n"
     known = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "known"\n'
-    above = price(Plan.parse(text + known)).above_limit
+    above = price(Plan.parse(text + known)).verdict.above
     assert [(risk.prior, risk.marginal_risk, risk.settled) for risk in above] == [
         (0.5, 2.0, True),
         (0.25, 4.0, True),
     ]
-    assert not any(risk.settled for risk in price(Plan.parse(text)).above_limit)
+    assert not any(risk.settled for risk in price(Plan.parse(text)).verdict.above)

@@ -9,11 +9,11 @@ from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
 
-from countveil.explorer import pictures, wording
+from countveil.explorer import answer_text, offered_charts
 from countveil.explorer.answer import answer
-from countveil.explorer.opening import leading_page
+from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 PLAN = TINY_PLAN + (
     '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
@@ -43,12 +43,12 @@ def told(**changes):
     """Return the sentence that the library's numbers give."""
     plan = Plan.parse(PLAN)
     settings = replace(Settings.of(plan), **changes)
-    return wording.sentence(answer(changed(plan, settings), settings), settings)
+    return answer_text.sentence(answer(changed(plan, settings), settings), settings)
 
 
 def drawn(page):
     """Wait until every picture is drawn."""
-    for name in pictures.TITLES:
+    for name in offered_charts.TITLES:
         expect(page.locator(f"#picture-{name}[aria-busy=false] svg")).to_be_attached()
 
 
@@ -57,7 +57,7 @@ def test_it_draws_every_picture_under_its_policy_and_asks_nobody_else(visit, add
         page = seen.page
         expect(page.locator("#sentence")).to_have_text(told())
         drawn(page)
-        for name in pictures.TITLES:
+        for name in offered_charts.TITLES:
             svg = page.locator(f"#picture-{name} svg")
             box = svg.bounding_box()
             assert box["width"] > 200
@@ -66,7 +66,7 @@ def test_it_draws_every_picture_under_its_policy_and_asks_nobody_else(visit, add
             assert svg.get_attribute("role") == "img"
             assert len(page.locator(f"#picture-{name} figcaption").inner_text()) > 40
         assert "token" not in page.url
-        assert len(seen.requests) >= 3 + len(pictures.TITLES)
+        assert len(seen.requests) >= 3 + len(offered_charts.TITLES)
         assert page.evaluate("document.cookie") == ""  # out of any script's reach
 
 
@@ -255,7 +255,7 @@ def test_in_print_every_picture_has_its_table_and_controls_are_gone(visit, addre
         drawn(page)
         page.emulate_media(media="print")
         expect(page.locator("#controls")).to_be_hidden()
-        for name in pictures.TITLES:
+        for name in offered_charts.TITLES:
             assert page.locator(f"#picture-{name} table").bounding_box()["height"] > 30
             assert page.locator(f"#picture-{name} svg").bounding_box()["height"] > 80
         assert re.search(r"/Type\s*/Page\b", page.pdf().decode("latin-1"))

@@ -4,10 +4,11 @@ import pyarrow as pa
 import pytest
 from tests.browser.conftest import file_address
 
-from countveil.papers import Item, Picture, Value, gallery
+from countveil.papers import gallery
+from countveil.papers.item import Item, ItemChart, Value
 
-RATES = Picture(
-    "A rate that is told in a title of some length",
+RATES = ItemChart(
+    "A rate with a title of some length",
     "lines",
     pa.table({"x": [1, 2, 1, 2], "y": [0.5, 2.0, 1.0, 4.0], "who": ["a", "a", "b", "b"]}),
     "x",

@@ -9,10 +9,10 @@ from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLACES, TINY_PLAN, write_people
 
 from countveil import Release, Seeded, open_engine, pipeline
-from countveil.assess.realised import realised
-from countveil.report.document import internal_report, public_report
-from countveil.report.what_if import what_if
-from countveil.schema.plan import Plan
+from countveil.assess.realised_disclosure import realised
+from countveil.plan.plans import Plan
+from countveil.report.other_budgets import what_if
+from countveil.report.report_page import internal_report, public_report
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
 

@@ -12,13 +12,13 @@ TRUTH = {i["id"]: i for i in json.loads((GOLDEN / "public_information.json").rea
 
 def golden(kind):
     """The golden values of one kind: what follows the kind in the id, the value and its tolerance."""
-    found = {k: i for k, i in TRUTH.items() if k.startswith(f"ppd.{kind}")}
-    assert found, kind
-    return [(k[len(f"ppd.{kind}") + 1 :], i["exact"], i["tol"]) for k, i in found.items()]
+    result = {k: i for k, i in TRUTH.items() if k.startswith(f"ppd.{kind}")}
+    assert result, kind
+    return [(k[len(f"ppd.{kind}") + 1 :], i["exact"], i["tol"]) for k, i in result.items()]
 
 
 def of_value_and_count(n, z0, z1):
-    """P(one person's value, count of all), his value being 0 or 1 with probability 1/2."""
+    """P(one person's value, count of all), the value being 0 or 1 with probability 1/2."""
     law = {}
     for value, z in enumerate((Fraction(z0), Fraction(z1))):
         for k in range(n):
@@ -48,13 +48,15 @@ def response(bits, epsilon):
     def mechanism(database):
         true = [bit(database) for bit in bits]
         return {
-            said: math.prod(truth if a == b else 1 - truth for a, b in zip(said, true, strict=True))
-            for said in product((0, 1), repeat=len(true))
+            answers: math.prod(
+                truth if a == b else 1 - truth for a, b in zip(answers, true, strict=True)
+            )
+            for answers in product((0, 1), repeat=len(true))
         }
 
     return mechanism
 
 
 def uniform(databases):
-    found = list(databases)
-    return {x: Fraction(1, len(found)) for x in found}
+    result = list(databases)
+    return {x: Fraction(1, len(result)) for x in result}

@@ -6,16 +6,9 @@ from itertools import product
 import pytest
 from tests.congenial.laws import golden, response, uniform
 
-from countveil.congenial import (
-    PartialPrivacy,
-    PartialZCDP,
-    Theta,
-    compose,
-    delta_z,
-    realised_loss,
-    secret_pairs,
-)
+from countveil.congenial import PartialPrivacy, PartialZCDP, Theta, compose
 from countveil.errors import InputError
+from countveil.papers.seeman import delta_z, realised_loss, secret_pairs
 
 THETA = Theta(("the parity",), "uniform", "all")
 
@@ -58,9 +51,9 @@ def test_the_papers_composition_is_refused():
         compose(first, PartialPrivacy(0, THETA))
     with pytest.raises(InputError, match="do not share one theta"):
         compose(first, PartialPrivacy(0, Theta((), "uniform", "all"), first.coupling))
-    with pytest.raises(InputError, match="epsilon and rho came together"):
+    with pytest.raises(InputError, match="epsilon and rho cannot be mixed"):
         compose(first, PartialZCDP(0, THETA, first.coupling))
-    with pytest.raises(InputError, match="none came"):
+    with pytest.raises(InputError, match="none given"):
         compose()
 
 
@@ -84,7 +77,7 @@ def test_what_adds_up_is_kept(n):
     epsilons = [0.5, 0.5, 0.5]
     # A bit of the database moves by 1 when people change: epsilon each, whatever the coupling.
     for many in (1, 2, 3):
-        found = realised_loss(response(bits[:many], 0.5), law, pairs)
-        assert found <= sum(epsilons[:many]) + 1e-12
+        result = realised_loss(response(bits[:many], 0.5), law, pairs)
+        assert result <= sum(epsilons[:many]) + 1e-12
     both = realised_loss(response(bits[:2], 0.5), law, pairs)
     assert both > 0.5  # more than either alone

@@ -22,23 +22,25 @@ from countveil.congenial import (
     FixedTotal,
     PartialPrivacy,
     PartialZCDP,
-    Secret,
     Theta,
-    conditioned,
-    delta_z,
     largest_shift,
     odds_bounds,
     posterior_to_posterior,
     printed_posterior_to_posterior,
+)
+from countveil.errors import InfeasibleError, InputError
+from countveil.noise.discrete_gaussian import DiscreteGaussian
+from countveil.noise.discrete_laplace import DiscreteLaplace
+from countveil.papers.seeman import (
+    ValueSecret,
+    conditioned,
+    delta_z,
     realised_divergence,
     realised_loss,
     secret_pairs,
 )
-from countveil.errors import InfeasibleError, InputError
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-from countveil.mechanisms.discrete_laplace import DiscreteLaplace
 
-HIS = [(has(0), has(1))]
+PAIR = [(has(0), has(1))]
 THETA = Theta(("the total is 5",), "people are independent", "all pairs remain")
 
 
@@ -65,17 +67,17 @@ def test_theorem_9_as_realised(case, exact, tol):
     assert delta_z(n=int(n), z0=z0, z1=z1) == people
     halves = 1 if case.startswith("no2") else 2
     mechanism = exponential(int(n), 1 / (halves * people))
-    found = realised_loss(mechanism, of_value_and_count(int(n), z0, z1), HIS)
-    assert found == pytest.approx(loss, abs=tol)
-    assert found <= 1 + 1e-12
+    result = realised_loss(mechanism, of_value_and_count(int(n), z0, z1), PAIR)
+    assert result == pytest.approx(loss, abs=tol)
+    assert result <= 1 + 1e-12
 
 
 def test_dependence_that_is_ignored():
     ((_, exact, tol),) = golden("ignore_dependence")
     law = of_value_and_count(20, "3/10", "7/10")
-    found = realised_loss(exponential(20, 1 / 2), law, HIS)
-    assert found == pytest.approx(exact, abs=tol)
-    assert found > 4
+    result = realised_loss(exponential(20, 1 / 2), law, PAIR)
+    assert result == pytest.approx(exact, abs=tol)
+    assert result > 4
 
 
 @pytest.mark.parametrize("epsilon", ["1/2", "1", "3"])
@@ -87,7 +89,7 @@ def test_theorem_9_holds_for_every_case(case, epsilon):
     law = of_value_and_count(n, z0, z1)
     promised = PartialPrivacy.of_exponential(rate, Fraction(people), THETA, "quantiles")
     assert promised.epsilon == Fraction(epsilon)
-    assert realised_loss(exponential(n, float(rate)), law, HIS) <= float(promised.epsilon) + 1e-12
+    assert realised_loss(exponential(n, float(rate)), law, PAIR) <= float(promised.epsilon) + 1e-12
 
 
 def added(mechanism, n, reach=60):
@@ -109,22 +111,22 @@ def test_added_noise_needs_no_factor_of_two(case):
     people = delta_z(n=n, z0=z0, z1=z1)
     law = of_value_and_count(n, z0, z1)
     promised = PartialPrivacy.of_exponential(
-        "1/7", Fraction(people), THETA, "quantiles", constant_normaliser=True
+        "1/7", Fraction(people), THETA, "quantiles", constant_normalizer=True
     )
     assert promised.epsilon == Fraction(people, 7)
-    found = realised_loss(added(DiscreteLaplace("7"), n), law, HIS)
-    assert found <= people / 7 + 1e-12
+    result = realised_loss(added(DiscreteLaplace("7"), n), law, PAIR)
+    assert result <= people / 7 + 1e-12
     if (z0, z1) == ("0", "1"):
-        assert found == pytest.approx(people / 7)
+        assert result == pytest.approx(people / 7)
 
 
 def test_cut_noise_does_need_it():
-    """On 0 … n the normaliser moves too: without the factor 2 the promise is broken."""
+    """On 0 … n the normalizer moves too: without the factor 2 the promise is broken."""
     law = of_value_and_count(1, "0", "0")
     half = {"rate": 1, "sensitivity": Fraction(1), "theta": THETA, "coupling": "none"}
-    assert PartialPrivacy.of_exponential(**half, constant_normaliser=True).epsilon == 1
-    found = realised_loss(exponential(3, 1), law, HIS)
-    assert 1.18 < found < PartialPrivacy.of_exponential(**half).epsilon
+    assert PartialPrivacy.of_exponential(**half, constant_normalizer=True).epsilon == 1
+    result = realised_loss(exponential(3, 1), law, PAIR)
+    assert 1.18 < result < PartialPrivacy.of_exponential(**half).epsilon
 
 
 def geometric(epsilon):
@@ -147,15 +149,17 @@ def test_conditioning_costs_up_to_twice(case, exact, tol):
     epsilon = case.removeprefix("eps=")
     one = uniform([(0,), (1,)])
     free = geometric(epsilon)
-    assert realised_loss(free, one, HIS) == pytest.approx(float(epsilon))
-    found = realised_loss(conditioned(free, lambda y: y != "below"), one, HIS)
-    assert found == pytest.approx(exact, abs=tol)
-    assert found < PartialPrivacy.of_conditioning(epsilon, THETA).epsilon
+    assert realised_loss(free, one, PAIR) == pytest.approx(float(epsilon))
+    result = realised_loss(conditioned(free, lambda y: y != "below"), one, PAIR)
+    assert result == pytest.approx(exact, abs=tol)
+    assert result < PartialPrivacy.of_conditioning(epsilon, THETA).epsilon
 
 
 def test_twice_epsilon_is_nearly_reached():
-    kept = conditioned(geometric("0.01"), lambda y: y != "below")
-    assert realised_loss(kept, uniform([(0,), (1,)]), HIS) / 0.01 == pytest.approx(1.98, abs=0.005)
+    remaining = conditioned(geometric("0.01"), lambda y: y != "below")
+    assert realised_loss(remaining, uniform([(0,), (1,)]), PAIR) / 0.01 == pytest.approx(
+        1.98, abs=0.005
+    )
 
 
 def test_conditioning_costs_more_where_people_depend_on_each_other():
@@ -170,10 +174,10 @@ def test_conditioning_costs_more_where_people_depend_on_each_other():
             pair = uniform([x, other])
             secrets = [(lambda d, x=x: d == x, lambda d, other=other: d == other)]
             assert realised_loss(free, pair, secrets) == pytest.approx(1)  # plain privacy
-    kept = conditioned(free, lambda y: len(set(y)) == 1)
+    remaining = conditioned(free, lambda y: len(set(y)) == 1)
     pairs = secret_pairs(people=3).pairs
-    assert realised_loss(kept, alike, pairs) == pytest.approx(3)
-    assert PartialPrivacy.of_conditioning(1, THETA, people=people).epsilon == 6
+    assert realised_loss(remaining, alike, pairs) == pytest.approx(3)
+    assert PartialPrivacy.of_conditioning(1, THETA, delta_z=people).epsilon == 6
 
 
 @pytest.mark.parametrize("case", [(6, "1/2", "1/2"), (9, "1/5", "4/5"), (7, "7/10", "2/5")])
@@ -186,33 +190,33 @@ def test_zero_concentration_is_kept(case, order):
     promised = PartialZCDP.of_gaussian(50, people**2, THETA, "quantiles")
     assert promised.rho == Fraction(people**2, 100)
     gaussian = added(noise, n, reach=120)
-    assert realised_divergence(gaussian, law, HIS, order=order) <= order * float(promised.rho)
+    assert realised_divergence(gaussian, law, PAIR, order=order) <= order * float(promised.rho)
     bounded = PartialZCDP.of_exponential(2, THETA, "quantiles")
     assert bounded.rho == Fraction(1, 2)
-    found = realised_divergence(exponential(n, 1 / people), law, HIS, order=order)
-    assert found <= order * float(bounded.rho)
+    result = realised_divergence(exponential(n, 1 / people), law, PAIR, order=order)
+    assert result <= order * float(bounded.rho)
 
 
 def test_zero_concentration_comes_close():
     """Where everyone follows one person, the mixture is the noise itself."""
     law = of_value_and_count(4, "0", "1")
-    found = realised_divergence(added(DiscreteGaussian("50"), 4, 120), law, HIS, order=3)
-    assert found == pytest.approx(3 * 16 / 100, rel=1e-6)
+    result = realised_divergence(added(DiscreteGaussian("50"), 4, 120), law, PAIR, order=3)
+    assert result == pytest.approx(3 * 16 / 100, rel=1e-6)
     # Two outcomes, equally likely but for the database: the bound of epsilon²/8 is its limit.
     small = realised_divergence(
-        response([lambda x: x[0]], 0.01), uniform([(0,), (1,)]), HIS, order=2
+        response([lambda x: x[0]], 0.01), uniform([(0,), (1,)]), PAIR, order=2
     )
     assert small == pytest.approx(2 * 0.02**2 / 8, rel=1e-3)
 
 
 def test_cut_gaussian_noise_breaks_it():
-    """Conditioned on two far outcomes, the normaliser moves: the promise is for noise that is added."""
+    """Conditioned on two far outcomes, the normalizer moves: the promise is for noise that is added."""
     law = of_value_and_count(1, "0", "0")
     rho = float(PartialZCDP.of_gaussian(50, 1, THETA, "one").rho)
     whole = added(DiscreteGaussian("50"), 1, 120)
-    assert realised_divergence(whole, law, HIS, order=2) <= 2 * rho * (1 + 1e-9)
+    assert realised_divergence(whole, law, PAIR, order=2) <= 2 * rho * (1 + 1e-9)
     cut = conditioned(whole, lambda y: y in (-20, 21))
-    assert realised_divergence(cut, law, HIS, order=2) > 10 * rho
+    assert realised_divergence(cut, law, PAIR, order=2) > 10 * rho
 
 
 @pytest.mark.parametrize("epsilon", ["0", "1/100", "1/3", "1", "5", "40", "900"])
@@ -226,12 +230,12 @@ def test_bounds_are_rounded_outwards(epsilon):
         assert low == pytest.approx(float(mpmath.exp(-e)), rel=1e-15, abs=5e-324)
         if math.isfinite(high):
             assert high == pytest.approx(float(mpmath.exp(e)), rel=1e-15)
-        for found, right in (
+        for result, right in (
             (largest_shift(epsilon), mpmath.tanh(e / 4)),
             (posterior_to_posterior(epsilon), mpmath.tanh(e / 2)),
         ):
-            assert found >= right or found == 1.0
-            assert found == pytest.approx(float(right), rel=1e-15)
+            assert result >= right or result == 1.0
+            assert result == pytest.approx(float(right), rel=1e-15)
         printed = printed_posterior_to_posterior(epsilon)
         assert printed >= mpmath.expm1(e)
         assert printed >= posterior_to_posterior(epsilon)
@@ -251,8 +255,8 @@ def test_posterior_to_posterior_is_attained_and_never_passed(epsilon):
     bound = posterior_to_posterior(str(epsilon))
     parity = response([lambda x: x[0] ^ x[1]], epsilon)
     prior = uniform([(1, 0), (1, 1)])
-    found = total_variation(parity, prior, lambda x: (0, x[1]), (1,))
-    assert found == pytest.approx(bound, rel=1e-12)
+    result = total_variation(parity, prior, lambda x: (0, x[1]), (1,))
+    assert result == pytest.approx(bound, rel=1e-12)
     rng = np.random.default_rng(5)
     everyone = list(product((0, 1), repeat=3))
     functions = [
@@ -265,15 +269,15 @@ def test_posterior_to_posterior_is_attained_and_never_passed(epsilon):
         prior = {x: w / sum(weights) for x, w in zip(everyone, weights, strict=True)}
         for function in functions:
             one = response([function], epsilon)
-            found = total_variation(one, prior, lambda x: (1, *x[1:]), (int(rng.integers(2)),))
-            assert found <= bound + 1e-12
+            result = total_variation(one, prior, lambda x: (1, *x[1:]), (int(rng.integers(2)),))
+            assert result <= bound + 1e-12
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 def test_the_largest_shift_is_attained(epsilon):
     prior = 1 / (1 + math.exp(epsilon / 2))
-    said = {0: 1 / (1 + math.exp(epsilon)), 1: math.exp(epsilon) / (1 + math.exp(epsilon))}
-    after = prior * said[1] / (prior * said[1] + (1 - prior) * said[0])
+    responses = {0: 1 / (1 + math.exp(epsilon)), 1: math.exp(epsilon) / (1 + math.exp(epsilon))}
+    after = prior * responses[1] / (prior * responses[1] + (1 - prior) * responses[0])
     assert after - prior == pytest.approx(largest_shift(str(epsilon)))
 
 
@@ -328,19 +332,19 @@ def test_statements_say_what_they_are():
 def test_what_is_impossible_is_told():
     bit = response([lambda x: x[0]], 1)
     with pytest.raises(InfeasibleError, match="no secret pair remains"):
-        realised_loss(bit, uniform([(0,)]), HIS)
+        realised_loss(bit, uniform([(0,)]), PAIR)
     with pytest.raises(InputError, match="sum to 1 exactly"):
-        realised_loss(bit, {(0,): Fraction(1, 2)}, HIS)
+        realised_loss(bit, {(0,): Fraction(1, 2)}, PAIR)
     with pytest.raises(InputError, match="its probabilities sum to 0.5"):
-        realised_loss(lambda x: {0: 0.5}, uniform([(0,), (1,)]), HIS)
+        realised_loss(lambda x: {0: 0.5}, uniform([(0,), (1,)]), PAIR)
     with pytest.raises(InfeasibleError, match="no outcome that agrees"):
-        realised_loss(conditioned(bit, lambda y: y == 5), uniform([(0,), (1,)]), HIS)
+        realised_loss(conditioned(bit, lambda y: y == 5), uniform([(0,), (1,)]), PAIR)
     with pytest.raises(InputError, match="order: 1 is not allowed"):
-        realised_divergence(bit, uniform([(0,), (1,)]), HIS, order=1)
+        realised_divergence(bit, uniform([(0,), (1,)]), PAIR, order=1)
     with pytest.raises(InputError, match="epsilon: -1 is not allowed"):
         PartialPrivacy("-1", THETA)
-    with pytest.raises(InputError, match="people: 0 is not allowed"):
-        PartialPrivacy.of_conditioning(1, THETA, people=0)
+    with pytest.raises(InputError, match="delta_z: 0 is not allowed"):
+        PartialPrivacy.of_conditioning(1, THETA, delta_z=0)
     with pytest.raises(InputError, match="epsilon: -1 is not allowed"):
         odds_bounds("-1")
 
@@ -348,6 +352,8 @@ def test_what_is_impossible_is_told():
 def test_a_release_that_gives_a_secret_away_loses_everything():
     plain = {(0,): {0: 1.0}, (1,): {1: 0.5, 0: 0.5}}
     both = uniform([(0,), (1,)])
-    assert realised_loss(plain.__getitem__, both, HIS) == math.inf
-    assert realised_divergence(plain.__getitem__, both, HIS, order=2) == math.inf
-    assert realised_loss(plain.__getitem__, both, [(Secret(0, 0), Secret(0, 1))]) == math.inf
+    assert realised_loss(plain.__getitem__, both, PAIR) == math.inf
+    assert realised_divergence(plain.__getitem__, both, PAIR, order=2) == math.inf
+    assert (
+        realised_loss(plain.__getitem__, both, [(ValueSecret(0, 0), ValueSecret(0, 1))]) == math.inf
+    )

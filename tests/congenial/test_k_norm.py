@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from countveil.congenial import KNormGradient, Theta, gradients
-from countveil.congenial.gradients import grid_of, of_linear, of_logistic
-from countveil.congenial.k_norm import draw
+from countveil.base.randomness import Secure, Seeded
+from countveil.congenial import KNormGradient, Theta
+from countveil.congenial.mechanism import k_norm
+from countveil.congenial.mechanism.k_norm import (
+    draw_points,
+    grid_of,
+    linear_gradients,
+    logistic_gradients,
+)
 from countveil.errors import InputError
-from countveil.randomness import Secure, Seeded
 
 UNIT = [("0", "1")]
 MODELS = {
@@ -26,8 +31,8 @@ MODELS = {
         step=1,
         norm="L1",
     ),
-    "mean beside dependence": KNormGradient(
-        "mean", epsilon="3", bounds=UNIT, box=UNIT, points=21, step="1/2", people=2
+    "mean with dependence": KNormGradient(
+        "mean", epsilon="3", bounds=UNIT, box=UNIT, points=21, step="1/2", delta_z=2
     ),
     "linear": KNormGradient(
         "linear", epsilon="2", bounds=[(-1, 1), (-1, 1)], box=[(-2, 2)], points=41, step=1
@@ -83,7 +88,7 @@ def test_the_law_is_that_of_theorem_10(name):
     rng = np.random.default_rng(2)
     possible = records(mechanism)
     data = [possible[i] for i in rng.integers(0, len(possible), 5)]
-    exponents = mechanism._exponents(np.array(data))
+    exponents = mechanism._finite_law(np.array(data))
     sigma = []
     for k, y in enumerate(mechanism.grid):
         gradient = sum(contribution(mechanism, y, record) for record in data)
@@ -100,7 +105,7 @@ def test_the_law_is_that_of_theorem_10(name):
     expected = np.array([float(-exponents._exponent(k)) for k in range(len(log_p))])
     expected -= np.log(np.exp(expected).sum())
     assert log_p == pytest.approx(expected, abs=1e-12)
-    rate = mechanism.epsilon / (2 * mechanism.people)
+    rate = mechanism.epsilon / (2 * mechanism.delta_z)
     assert exponents.rate == rate
 
 
@@ -111,13 +116,13 @@ def test_draws_follow_the_law(name, seed):
     possible = records(mechanism)
     data = np.array([possible[i] for i in np.random.default_rng(3).integers(0, len(possible), 4)])
     size = 3000
-    drawn = mechanism.sample(data, rng=Seeded(seed), size=size)
+    draws = mechanism.sample(data, rng=Seeded(seed), size=size)
     p = np.exp(mechanism.log_probabilities(data))
     index = {tuple(y): k for k, y in enumerate(mechanism.grid.tolist())}
-    seen = np.bincount([index[tuple(y)] for y in drawn.tolist()], minlength=len(p))
+    tally = np.bincount([index[tuple(y)] for y in draws.tolist()], minlength=len(p))
     order = np.argsort(p)
     groups = np.minimum(np.cumsum(p[order]) * size // 12, size // 12 - 1).astype(int)
-    observed, expected = (np.bincount(groups, w) for w in (seen[order], size * p[order]))
+    observed, expected = (np.bincount(groups, w) for w in (tally[order], size * p[order]))
     observed, expected = observed[expected > 0], expected[expected > 0]
     statistic = ((observed - expected) ** 2 / expected).sum()
     assert chi2.sf(statistic, len(expected) - 1) > 1e-4
@@ -125,7 +130,7 @@ def test_draws_follow_the_law(name, seed):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_realised_loss_is_within_epsilon(name):
-    """Over all databases of two or three people, and as many changed records as Delta_z says."""
+    """Over all databases of two or three people, and up to Delta_z changed records."""
     mechanism = MODELS[name]
     possible = records(mechanism)
     people = 3 if len(possible) <= 4 else 2
@@ -137,7 +142,7 @@ def test_the_realised_loss_is_within_epsilon(name):
     for data, log_p in laws.items():
         for other, log_q in laws.items():
             changed = sum(a != b for a, b in zip(data, other, strict=True))
-            if 0 < changed <= mechanism.people:
+            if 0 < changed <= mechanism.delta_z:
                 worst = max(worst, float(np.abs(log_p - log_q).max()))
     assert worst <= float(mechanism.epsilon) + 1e-9
     assert worst > 0.3 * float(mechanism.epsilon)
@@ -155,33 +160,35 @@ def test_ranges_of_linear_gradients_are_tight(norm):
     """With the maximum norm, sigma is the largest move over records on a fine grid."""
     bounds = np.array([[-4, 8], [2, 6], [-6, 4]])
     grid = grid_of(((Fraction(-2), Fraction(2)),) * 2, (9, 9))
-    found = of_linear(np.array([[1, 2, 3]]), bounds, grid, norm)
+    result = linear_gradients(np.array([[1, 2, 3]]), bounds, grid, norm)
     fine = [np.linspace(low, high, 2 * (high - low) + 1) for low, high in bounds]
     points = np.array(list(product(*fine)))
-    for y, sigma in zip(grid.coordinates, found.sensitivities, strict=True):
+    for y, sigma in zip(grid.coordinates, result.sensitivities, strict=True):
         g = points[:, :2] * (points[:, :2] @ y - grid.denominator * points[:, 2])[:, None]
         moves = np.ptp(g, axis=0)
         worst = moves.sum() if norm == "L1" else moves.max()
         assert worst - 1e-9 <= sigma <= 1.02 * worst + 2
 
 
-def test_logistic_chances_stay_within_their_bounds():
+def test_logistic_probabilities_stay_within_their_bounds():
     """Data at the corners of the bounds: no contribution leaves the range that sigma is made of."""
     bounds = np.array([[-3, 2], [1, 1], [0, 1]])
     grid = grid_of(((Fraction(-40), Fraction(40)), (Fraction(-1), Fraction(1))), (11, 5))
     corners = np.array(list(product((-3, 2), (1,), (0, 1))))
-    sums = [of_logistic(corner[None], bounds, Fraction(1), grid, "maximum") for corner in corners]
-    for found in sums:
-        assert (found.norms <= found.sensitivities).all()
+    sums = [
+        logistic_gradients(corner[None], bounds, Fraction(1), grid, "maximum") for corner in corners
+    ]
+    for result in sums:
+        assert (result.norms <= result.sensitivities).all()
 
 
 def test_whatever_floats_do_sigma_holds(monkeypatch):
-    """A logistic function gone wrong on data alone: each chance is brought back between its bounds."""
-    right = gradients._logistic
-    monkeypatch.setattr(gradients, "_logistic", lambda t: right(t) + (np.ndim(t) == 2))
+    """A logistic function that is wrong on data alone: its values are clipped."""
+    right = k_norm._logistic
+    monkeypatch.setattr(k_norm, "_logistic", lambda t: right(t) + (np.ndim(t) == 2))
     bounds, grid = np.array([[1, 1], [0, 1]]), grid_of(((Fraction(-1), Fraction(1)),), (5,))
-    found = of_logistic(np.array([[1, 0]]), bounds, Fraction(1), grid, "maximum")
-    assert (found.norms < found.sensitivities).all()
+    result = logistic_gradients(np.array([[1, 0]]), bounds, Fraction(1), grid, "maximum")
+    assert (result.norms < result.sensitivities).all()
 
 
 def test_points_off_the_grid_have_no_density():
@@ -223,8 +230,8 @@ def test_errors_fall_as_one_over_n(model):
         mechanism = KNormGradient(
             model, epsilon="4", bounds=bounds, box=[(centre - half, centre + half)], points=601
         )
-        drawn = mechanism.sample(data, rng=Seeded(n), size=1500)
-        errors.append(np.abs(drawn - target).mean())
+        draws = mechanism.sample(data, rng=Seeded(n), size=1500)
+        errors.append(np.abs(draws - target).mean())
     assert errors[0] / errors[1] == pytest.approx(16, rel=0.15)
 
 
@@ -232,8 +239,8 @@ def test_the_mean_has_the_error_of_its_law():
     n = 400
     x = (np.arange(n) / n).round(3)
     mechanism = KNormGradient("mean", epsilon="1", bounds=UNIT, box=UNIT, points=20001)
-    drawn = mechanism.sample(x, rng=Seeded(4), size=3000)
-    error = np.abs(drawn - x.mean()) * n / 2  # exponential with mean 1
+    draws = mechanism.sample(x, rng=Seeded(4), size=3000)
+    error = np.abs(draws - x.mean()) * n / 2  # exponential with mean 1
     assert error.mean() == pytest.approx(1, abs=4 / math.sqrt(3000))
     assert (error < 1).mean() == pytest.approx(1 - math.exp(-1), abs=4 * 0.5 / math.sqrt(3000))
 
@@ -241,9 +248,9 @@ def test_the_mean_has_the_error_of_its_law():
 def test_releases_go_through_the_door():
     mechanism = MODELS["mean of one"]
     data = np.array([0.0, 1.0, 0.5])
-    with pytest.raises(InputError, match=r"releases go through the door measure\.draw"):
+    with pytest.raises(InputError, match=r"drawn once, by measure\.draw_estimate"):
         mechanism.sample(data, rng=Secure())
-    assert draw(mechanism, data, rng=Secure()).shape == (1, 1)
+    assert draw_points(mechanism, data, rng=Secure()).shape == (1, 1)
     assert mechanism.sample(data, rng=Seeded(1)).shape == (1,)
     again = [mechanism.sample(data, rng=Seeded(9), size=20).tolist() for _ in range(2)]
     assert again[0] == again[1]
@@ -255,25 +262,25 @@ def test_it_states_its_guarantee():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("inputs", "message"),
     [
-        ({"model": "median"}, "model: 'median' is not known"),
-        ({"norm": "L2"}, "norm: 'L2' is not known"),
+        ({"model": "median"}, "model: unknown model 'median'"),
+        ({"norm": "L2"}, "norm: unknown norm 'L2'"),
         ({"epsilon": "0"}, "epsilon: 0 is not allowed"),
-        ({"box": [(0, 1)] * 4}, "4 dimensions came"),
+        ({"box": [(0, 1)] * 4}, "4 dimensions are not supported"),
         ({"box": [(1, 0)]}, "box: 1 to 0 is not allowed"),
         ({"bounds": [("0", "inf")]}, "'inf' is not a number"),
-        ({"bounds": [(0, 1), (0, 1)]}, "bounds: 2 came"),
+        ({"bounds": [(0, 1), (0, 1)]}, "bounds: got 2"),
         ({"bounds": [("0", "1/3")]}, "must be multiples of the step"),
         ({"bounds": [(1, 1)]}, "nothing is left to release"),
         ({"points": 1}, "2 or more"),
-        ({"points": 300_000}, "more than 200,000 in all"),
-        ({"people": 0}, "people: 0 is not allowed"),
+        ({"points": 300_000}, "more than 200,000 points"),
+        ({"delta_z": 0}, "delta_z: 0 is not allowed"),
     ],
 )
-def test_bad_settings_are_named(given, message):
+def test_bad_settings_are_named(inputs, message):
     with pytest.raises(InputError, match=message):
-        KNormGradient(**{"model": "mean", "epsilon": 1, "bounds": UNIT, "box": UNIT} | given)
+        KNormGradient(**{"model": "mean", "epsilon": 1, "bounds": UNIT, "box": UNIT} | inputs)
 
 
 @pytest.mark.parametrize(

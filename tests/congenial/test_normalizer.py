@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from countveil.congenial import normalizer
-from countveil.congenial.normalizer import log_sum
+from countveil.congenial.mechanism import normalizer
+from countveil.congenial.mechanism.normalizer import log_sum
 from countveil.errors import CertificateError, InputError
 
 
@@ -33,9 +33,9 @@ def by_polynomials(rows, total):
                 for value in row[: total + 1]
             ]
             joint = flint.arb_poly((joint * flint.arb_poly(weights)).coeffs()[: total + 1])
-        found = joint[total].log()
-        assert found.rad() < 1e-20
-        return float(found)
+        result = joint[total].log()
+        assert result.rad() < 1e-20
+        return float(result)
     finally:
         flint.ctx.prec = before
 
@@ -124,7 +124,7 @@ def test_the_ends_and_the_impossible():
 
 def test_what_is_not_certain_is_refused(monkeypatch):
     monkeypatch.setattr(normalizer, "_LARGE", 1_000)
-    with pytest.raises(CertificateError, match="not certain to 1e-11"):
+    with pytest.raises(CertificateError, match="cannot be certified to 1e-11"):
         log_sum([np.where(LONG % 2 == 0, 0.0, -400.0)] * 3, 1001)
 
 

@@ -1,4 +1,4 @@
-"""What is public, in words; which secrets remain beside it, against a look at every database."""
+"""What is public, in words, and which secrets remain, compared with a look at every database."""
 
 import math
 from fractions import Fraction
@@ -15,13 +15,10 @@ from countveil.congenial import (
     JointLaw,
     KAnonymity,
     PreviousCounts,
-    Secret,
     TCloseness,
-    cell_pairs,
-    delta_z,
-    secret_pairs,
 )
 from countveil.errors import InfeasibleError, InputError
+from countveil.papers.seeman import ValueSecret, cell_pairs, delta_z, secret_pairs
 
 EVERYTHING = {
     "the sum of all entries is exactly 3": (FixedTotal(3), lambda x: sum(x) == 3),
@@ -114,11 +111,11 @@ def test_closed_form_equals_a_look_at_every_database():
                 secret_pairs(*facts, people=n)
             kinds.add("none")
             continue
-        found = secret_pairs(*facts, people=n)
-        assert {first.person for first, _ in found.pairs} == expected
-        assert found.remaining == len(expected)
+        result = secret_pairs(*facts, people=n)
+        assert {first.person for first, _ in result.pairs} == expected
+        assert result.remaining == len(expected)
         agreeing = [x for x in product((0, 1), repeat=n) if all(f.agrees(x) for f in facts)]
-        for group in found.certain:
+        for group in result.certain:
             assert {x[i] for x in agreeing for i in group.people} == {group.value}
             assert set(group.because) <= {fact.sentence for fact in facts}
         kinds.add("all" if len(expected) == n else "some" if expected else "gone")
@@ -145,14 +142,14 @@ def test_only_facts_that_give_a_value_away_are_named():
 
 def test_facts_that_do_not_nest_are_enumerated():
     overlapping = FixedTotal(2, (0, 1)), FixedTotal(1, (1, 2))
-    found = secret_pairs(*overlapping, people=4)
-    assert [(g.people, g.value) for g in found.certain] == [((0,), 1), ((1,), 1), ((2,), 0)]
+    result = secret_pairs(*overlapping, people=4)
+    assert [(g.people, g.value) for g in result.certain] == [((0,), 1), ((1,), 1), ((2,), 0)]
     # Person 2 has 0 because of both sums: 1 has the value 1 by the first.
-    assert len(found.certain[2].because) == 2
-    assert found.pairs == ((Secret(3, 0), Secret(3, 1)),)
+    assert len(result.certain[2].because) == 2
+    assert result.pairs == ((ValueSecret(3, 0), ValueSecret(3, 1)),)
     below = secret_pairs(AtMost([0, 1], [2, 3]), FixedTotal(0, (2,)), people=4)
     assert {first.person for first, _ in below.pairs} == {1, 3}
-    with pytest.raises(InputError, match="up to 14 are enumerated"):
+    with pytest.raises(InputError, match="at most 14 people are enumerated"):
         secret_pairs(AtMost([0], [1]), people=15)
 
 
@@ -160,8 +157,8 @@ def test_a_pair_must_be_possible_under_every_law():
     certain = JointLaw({(0, 0, 1): "1/2", (0, 1, 0): "1/2"})
     open_ = JointLaw(dict.fromkeys(product((0, 1), repeat=3), "1/8"))
     assert secret_pairs(laws=[open_]).remaining == 3
-    found = secret_pairs(laws=[open_, certain])
-    assert [group.people for group in found.certain] == [(0,)]
+    result = secret_pairs(laws=[open_, certain])
+    assert [group.people for group in result.certain] == [(0,)]
     assert secret_pairs(FixedTotal(1), laws=[open_, certain]).remaining == 2
     assert secret_pairs(FixedTotal(0), laws=[open_]).remaining == 0
     wide = JointLaw({(0,) * 40: "1/2", (0,) * 39 + (1,): "1/2"})
@@ -171,10 +168,10 @@ def test_a_pair_must_be_possible_under_every_law():
 def test_cells_of_a_small_table():
     # Two places, cases and deaths; the second place is known to have no case.
     facts = AtMost([2, 3], [0, 1]), FixedTotal(0, (1,)), FixedTotal(2, (0, 1))
-    found = cell_pairs(*facts, cells=4, largest=2)
-    assert found.possible == (0, 2)
-    assert found.pairs == ((0, 2),)
-    assert found.sentence.startswith("1 of 6 pairs of cells remain secret")
+    result = cell_pairs(*facts, cells=4, largest=2)
+    assert result.possible == (0, 2)
+    assert result.pairs == ((0, 2),)
+    assert result.sentence.startswith("1 of 6 pairs of cells remain secret")
     # If as many died as fell ill, nobody is alive after it.
     assert cell_pairs(*facts, FixedTotal(2, (2, 3)), cells=4, largest=2).possible == (2,)
     with pytest.raises(InfeasibleError, match="no table agrees"):
@@ -213,9 +210,9 @@ def farthest_quantiles(first, second):
 
 
 @pytest.mark.parametrize(
-    "chances", [("1/10", "9/10"), ("1/3", "1/3"), ("3/5", "1/4"), ("0", "1/2")]
+    "probabilities", [("1/10", "9/10"), ("1/3", "1/3"), ("3/5", "1/4"), ("0", "1/2")]
 )
-def test_disclosure_limits_change_delta_z(chances):
+def test_disclosure_limits_change_delta_z(probabilities):
     """The paper says that they do not: they can only bring the laws nearer, or tear them apart."""
     n = 8
     for facts, window in (
@@ -225,12 +222,12 @@ def test_disclosure_limits_change_delta_z(chances):
         ([KAnonymity(1), TCloseness("1/8", "3/8")], (2, 4)),
     ):
         low, high = window
-        if chances[0] == "0" and low > 0:
+        if probabilities[0] == "0" and low > 0:
             with pytest.raises(InfeasibleError, match="nobody can have the value 0"):
-                delta_z(n=n, z0=chances[0], z1=chances[1], public=facts)
+                delta_z(n=n, z0=probabilities[0], z1=probabilities[1], public=facts)
             continue
-        expected = farthest_quantiles(*conditional_counts(n, *chances, low, high))
-        assert delta_z(n=n, z0=chances[0], z1=chances[1], public=facts) == expected
+        expected = farthest_quantiles(*conditional_counts(n, *probabilities, low, high))
+        assert delta_z(n=n, z0=probabilities[0], z1=probabilities[1], public=facts) == expected
 
 
 def test_disclosure_limits_shrink_it_here():
@@ -243,23 +240,23 @@ def test_disclosure_limits_shrink_it_here():
     [
         (lambda: FixedTotal(-1), "total: -1 is not allowed"),
         (lambda: FixedTotal(1, []), "one position or more"),
-        (lambda: FixedTotal(1, [4]).agrees((0, 1)), "position 4 came"),
+        (lambda: FixedTotal(1, [4]).agrees((0, 1)), "position 4 does not exist"),
         (lambda: FixedTotals(), "one total or more"),
         (lambda: FixedTotals(FixedTotal(1, [0, 1]), FixedTotal(1, [1, 2])), "overlap without"),
-        (lambda: AtMost([0], [1, 2]), "1 and 2 positions came"),
+        (lambda: AtMost([0], [1, 2]), "got 1 and 2 positions"),
         (lambda: KAnonymity(-1), "k: -1 is not allowed"),
         (lambda: TCloseness("2", "0"), "t: 2 is not allowed"),
-        (lambda: Dependence("0", "1", "any"), "'any' is not known"),
+        (lambda: Dependence("0", "1", "any"), "unknown kind 'any'"),
         (lambda: JointLaw({(0,): "1/2", (0, 1): "1/2"}), "all of one length"),
         (lambda: JointLaw({(0,): "1/2"}), "sum to 1/2"),
         (lambda: secret_pairs(FixedTotal(1)), "give people=20"),
         (lambda: secret_pairs(people=0), "people: 0 is not allowed"),
         (lambda: delta_z(n=5, z0="0", z1="1", public=[FixedTotal(1, [0])]), "not about the count"),
         (lambda: delta_z(n=5, z0="0", z1="1", public=[KAnonymity(3)]), "no count of 5 people"),
-        (lambda: delta_z(n=5, z0="0"), "all three are needed"),
-        (lambda: delta_z(n=2, dependence={(0, 0): 1}), "a joint law says all"),
+        (lambda: delta_z(n=5, z0="0"), "give all three"),
+        (lambda: delta_z(n=2, dependence={(0, 0): 1}), "a joint law already contains them"),
         (lambda: delta_z(dependence={(0, 0): 1}), "no secret pair remains"),
-        (lambda: delta_z(n=2, z0="0", z1="1", of="people"), "of: 'people' is not known"),
+        (lambda: delta_z(n=2, z0="0", z1="1", of="people"), "of: unknown measure 'people'"),
         (
             lambda: delta_z(dependence={(0, 0): 1}, public=[FixedTotal(1)]),
             "no database of the joint law",

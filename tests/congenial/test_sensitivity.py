@@ -75,7 +75,7 @@ CASES = [  # cells, largest total, deaths, fixed total, neighbours
 def test_every_small_table(case, loss):
     cells, largest, deaths, fixed, neighbors = case
     for changed in (1, 2, 3, 4, 5, 7):
-        found = sensitivity(
+        result = sensitivity(
             loss,
             changed,
             fixed_total=fixed,
@@ -85,7 +85,7 @@ def test_every_small_table(case, loss):
             cells=cells,
         )
         expected = largest_move(loss, cells, largest, changed, deaths, fixed, neighbors)
-        assert float(found) == pytest.approx(expected, rel=1e-14)
+        assert float(result) == pytest.approx(expected, rel=1e-14)
 
 
 def test_what_the_errata_say():
@@ -100,10 +100,10 @@ def test_what_the_errata_say():
 
 @pytest.mark.parametrize("people", [1, 2, 7, 10**6])
 def test_roots_are_rounded_up(people):
-    found = sensitivity("L2", people, fixed_total=True)
-    assert found**2 > 2 * people**2
-    assert (found - Fraction(1, 10**15)) ** 2 < 2 * people**2
-    assert float(found) == pytest.approx(people * math.sqrt(2), rel=1e-15)
+    result = sensitivity("L2", people, fixed_total=True)
+    assert result**2 > 2 * people**2
+    assert (result - Fraction(1, 10**15)) ** 2 < 2 * people**2
+    assert float(result) == pytest.approx(people * math.sqrt(2), rel=1e-15)
 
 
 def test_the_comparison_with_plain_privacy():
@@ -112,29 +112,29 @@ def test_the_comparison_with_plain_privacy():
     assert same.ratio == 1
     assert "as far as under differential privacy" in same.sentence
     dear = compare_sensitivity("L1", 3, fixed_total=True, neighbors="add-remove")
-    assert (dear.beside, dear.plain) == (6, 1)
+    assert (dear.with_public, dear.plain) == (6, 1)
     assert "6 times as far" in dear.sentence
     for loss in LOSSES:
         for people in (1, 2, 9):
             for deaths in (False, True):
-                found = compare_sensitivity(
+                result = compare_sensitivity(
                     loss, people, fixed_total=True, deaths=deaths, largest=20
                 )
-                assert found.beside >= found.plain
+                assert result.with_public >= result.plain
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("inputs", "message"),
     [
-        ({"loss": "L3"}, "loss: 'L3' is not known"),
-        ({"loss": "L1", "people": 0}, "people: 0 is not allowed"),
-        ({"loss": "L1", "neighbors": "add-remove"}, "not possible beside a fixed total"),
-        ({"loss": "L1", "neighbors": "swap"}, "neighbors: 'swap' is not known"),
+        ({"loss": "L3"}, "loss: unknown loss 'L3'"),
+        ({"loss": "L1", "delta_z": 0}, "delta_z: 0 is not allowed"),
+        ({"loss": "L1", "neighbors": "add-remove"}, "not possible with a fixed total"),
+        ({"loss": "L1", "neighbors": "swap"}, "neighbors: unknown relation 'swap'"),
         ({"loss": "squared L2"}, "give largest="),
         ({"loss": "L1", "cells": 1}, "nothing is left to release"),
         ({"loss": "squared L2", "largest": 0}, "largest: 0 is not allowed"),
     ],
 )
-def test_bad_input_is_named(given, message):
+def test_bad_input_is_named(inputs, message):
     with pytest.raises(InputError, match=message):
-        sensitivity(**{"fixed_total": True} | given)
+        sensitivity(**{"fixed_total": True} | inputs)

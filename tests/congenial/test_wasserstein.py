@@ -15,12 +15,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from countveil import Secure, Seeded
-from countveil.congenial import DirichletMultinomial, Wasserstein, euclidean, independent
-from countveil.congenial.base_measure import Flat
-from countveil.congenial.exact_chance import Scaled, below, enclose_exp, those_that_happen
-from countveil.congenial.product import Group, Shape, prepare
+from countveil.base.numerics import log_theta
+from countveil.congenial import DirichletMultinomial, Wasserstein
+from countveil.congenial.mechanism import euclidean, product_law
+from countveil.congenial.mechanism.base_measure import FlatMeasure
+from countveil.congenial.mechanism.exact_probability import (
+    ScaledExponential,
+    enclose_exp,
+    events_that_happen,
+    uniform_below,
+)
+from countveil.congenial.mechanism.product_law import Decay, Group, ProductLaw
 from countveil.errors import InputError
-from countveil.numerics import log_theta
 
 Table = NDArray[np.int64]
 
@@ -39,14 +45,14 @@ def _compositions(places: int, total: int) -> Iterator[tuple[int, ...]]:
 
 def _tables(places: int, total: int, deaths: bool) -> list[Table]:
     """Return every table with the total, deaths not above cases."""
-    found = []
+    result = []
     for cases in _compositions(places, total):
         if not deaths:
-            found.append(np.array(cases))
+            result.append(np.array(cases))
             continue
         for died in itertools.product(*(range(count + 1) for count in cases)):
-            found.append(np.stack((cases, died), axis=1))
-    return found
+            result.append(np.stack((cases, died), axis=1))
+    return result
 
 
 def _loss(kind: str, apart: Table) -> float:
@@ -78,19 +84,21 @@ def _p_value(
     mechanism: Wasserstein, tables: list[Table], counts: Table, seed: int, draws: int
 ) -> float:
     logs = _log_weights(mechanism, tables, counts)
-    chances = np.exp(logs - np.logaddexp.reduce(logs))
+    probabilities = np.exp(logs - np.logaddexp.reduce(logs))
     number = {table.astype(np.int64).tobytes(): i for i, table in enumerate(tables)}
-    seen = np.zeros(len(tables))
+    tally = np.zeros(len(tables))
     prepared, rng = mechanism.prepared(counts), Seeded(seed)
     for table in prepared.sample(rng=rng, size=draws):
-        seen[number[np.ascontiguousarray(table).tobytes()]] += 1
-    order = np.argsort(chances)
-    groups = (np.cumsum(chances[order]) * draws // 6).astype(int)  # six or more expected in each
-    expected = np.bincount(groups, chances[order] * draws)
-    observed = np.bincount(groups, seen[order])
-    kept = expected > 0
-    statistic = ((observed[kept] - expected[kept]) ** 2 / expected[kept]).sum()
-    return float(stats.chi2.sf(statistic, int(kept.sum()) - 1))
+        tally[number[np.ascontiguousarray(table).tobytes()]] += 1
+    order = np.argsort(probabilities)
+    groups = (np.cumsum(probabilities[order]) * draws // 6).astype(
+        int
+    )  # six or more expected in each
+    expected = np.bincount(groups, probabilities[order] * draws)
+    observed = np.bincount(groups, tally[order])
+    remaining = expected > 0
+    statistic = ((observed[remaining] - expected[remaining]) ** 2 / expected[remaining]).sum()
+    return float(stats.chi2.sf(statistic, int(remaining.sum()) - 1))
 
 
 _CASES = np.array([9, 1, 0, 12])
@@ -119,7 +127,7 @@ def test_a_sampler_that_forgets_the_remainder_fails_that_test(
     mechanism = Wasserstein(loss="L1", epsilon="2", total=22)
     tables = _tables(4, 22, False)
     monkeypatch.setattr(
-        "countveil.congenial.product.those_that_happen",
+        "countveil.congenial.mechanism.product_law.events_that_happen",
         lambda logs, *rest: iter(np.flatnonzero(np.isfinite(logs)).tolist()),
     )
     assert _p_value(mechanism, tables, _CASES, 1, 1_500) < 1e-9
@@ -155,35 +163,35 @@ def test_every_proposal_is_worth_its_weight_exactly(loss: str, deaths: bool) -> 
         Group((0, 2), int(targets[[0, 2], 0].sum())),
         Group((1, 3), int(targets[[1, 3], 0].sum())),
     )
-    shape = Shape(Fraction(3, 10), 1 if loss == "L1" else 2)
-    law = prepare(_PRIOR, shape, targets, groups)
+    decay = Decay(Fraction(3, 10), 1 if loss == "L1" else 2)
+    law = ProductLaw.prepare(_PRIOR, decay, targets, groups)
     assert total == sum(group.total for group in groups)
     tables, logs, _ = law.propose(200, Seeded(2))
     fine = np.flatnonzero(np.isfinite(logs))
     assert len(fine) > 50
     for number in fine.tolist():
-        chance = law.chance(tables[number])
-        low, high = chance.enclose(100)
+        acceptance = law.acceptance(tables[number])
+        low, high = acceptance.enclose(100)
         assert high <= 1 << 100  # certainly at most 1
         assert high - low <= 4
-        assert chance.log == pytest.approx(float(logs[number]), abs=law.margin)
-        # weight = proposal · chance · constant, proposal by its whole numbers
+        assert acceptance.log == pytest.approx(float(logs[number]), abs=law.margin)
+        # weight = proposal · acceptance · constant, the proposal from its whole numbers
         proposal = Fraction(1)
         places = np.arange(4)
-        drawn = law.cases.weight(places, tables[number][:, 0])
+        samples = law.cases.weight(places, tables[number][:, 0])
         for place in places.tolist():
             if place not in law.last:
-                proposal *= Fraction(int(drawn[place]), int(law.cases.totals[place]))
+                proposal *= Fraction(int(samples[place]), int(law.cases.totals[place]))
         if law.deaths is not None:
-            drawn = law.deaths.weight(places, tables[number][:, 1])
+            samples = law.deaths.weight(places, tables[number][:, 1])
             limits = law.deaths.up_to(places, tables[number][:, 0])
             proposal *= math.prod(
-                Fraction(int(n), int(m)) for n, m in zip(drawn, limits, strict=True)
+                Fraction(int(n), int(m)) for n, m in zip(samples, limits, strict=True)
             )
         weight = float(_PRIOR.log_weights(places, tables[number][:, 0]).sum())
-        weight -= float(shape.cost(tables[number] - targets).sum())
-        worth = (Scaled(Fraction(0), proposal) * chance * law.constant).log
-        assert worth == pytest.approx(weight, abs=1e-9)
+        weight -= float(decay.cost(tables[number] - targets).sum())
+        product = (ScaledExponential(Fraction(0), proposal) * acceptance * law.constant).log
+        assert product == pytest.approx(weight, abs=1e-9)
 
 
 @pytest.mark.parametrize("loss", _LOSSES)
@@ -193,13 +201,14 @@ def test_deciding_all_by_enclosures_gives_the_same_draws(
     counts = np.array([[30, 2], [0, 0], [7, 7], [63, 5]])
     epsilon = "400" if loss == "squared L2" else "1"
     mechanism = Wasserstein(
-        loss=loss, epsilon=epsilon, total=100, prior=_PRIOR, deaths=True, people=1
+        loss=loss, epsilon=epsilon, total=100, prior=_PRIOR, deaths=True, delta_z=1
     )
     by_floats = [mechanism.sample(counts, rng=Seeded(seed)) for seed in range(8)]
-    for module in ("product", "euclidean"):
-        plain = __import__(f"countveil.congenial.{module}", fromlist=["x"]).those_that_happen
+    for module in (product_law, euclidean):
+        plain = module.events_that_happen
         monkeypatch.setattr(
-            f"countveil.congenial.{module}.those_that_happen",
+            module,
+            "events_that_happen",
             lambda logs, margin, *rest, plain=plain: plain(logs, 1e300, *rest),
         )
     exactly = [mechanism.sample(counts, rng=Seeded(seed)) for seed in range(8)]
@@ -211,45 +220,46 @@ def test_deciding_all_by_enclosures_gives_the_same_draws(
 @pytest.mark.parametrize(
     "prior", [None, _PRIOR, DirichletMultinomial([1, 1, 0, 9], pseudo_count="1e-9")]
 )
-def test_no_table_has_a_chance_above_one(loss: str, rate: Fraction, prior: Any) -> None:
+def test_no_table_has_an_acceptance_above_one(loss: str, rate: Fraction, prior: Any) -> None:
     for deaths, counts in ((False, np.array([[6], [0], [1], [2]])), (True, _BOTH)):
         total = int(counts[:, 0].sum())
-        shape = Shape(rate, 1 if loss == "L1" else 2)
-        law = prepare(prior or Flat(), shape, counts, (Group((0, 1, 2, 3), total),))
+        decay = Decay(rate, 1 if loss == "L1" else 2)
+        groups = (Group((0, 1, 2, 3), total),)
+        law = ProductLaw.prepare(prior or FlatMeasure(), decay, counts, groups)
         for table in _tables(4, total, deaths)[::7]:
-            _, high = law.chance(table.reshape(4, -1)).enclose(80)
+            _, high = law.acceptance(table.reshape(4, -1)).enclose(80)
             assert high <= 1 << 80
 
 
-def test_no_table_has_a_euclidean_chance_above_one() -> None:
+def test_no_table_has_a_euclidean_acceptance_above_one() -> None:
     counts = np.array([[5], [0], [3]])
     for epsilon, prior in (("2", None), ("1/50", None), ("3", DirichletMultinomial([9, 1, 1]))):
         mechanism = Wasserstein(loss="L2", epsilon=epsilon, total=8, prior=prior)
         law = mechanism.prepared(counts[:, 0]).sampler
-        assert isinstance(law, euclidean.Euclidean)
+        assert isinstance(law, euclidean.EuclideanLaw)
         for table in _tables(3, 8, False)[::5]:
-            for part in range(len(law.envelope.shapes)):
-                assert law._enclosure(table[:, None], part)(80)[1] <= 1 << 80
+            for part in range(len(law.envelope.decays)):
+                assert law._encloser(table[:, None], part)(80).high <= 1 << 80
 
 
 def test_a_large_total_has_the_right_euclidean_law() -> None:
-    """Beside a large total, what matters is near: tables a few people away, summed by hand."""
+    """With a large total only near tables matter: those a few people away, summed by hand."""
     counts = np.array([1_000_000, 1_500_000, 500_000])
     mechanism = Wasserstein(loss="L2", epsilon="6", total=3_000_000)
     near = [(a, b) for a in range(-40, 41) for b in range(-40, 41)]
     weights = [math.exp(-float(mechanism.rate) * math.hypot(a, b, a + b)) for a, b in near]
-    chance = 1 / sum(weights)
-    drawn = mechanism.sample(counts, rng=Seeded(2), size=4_000)
-    hits = int((drawn == counts).all(axis=1).sum())
-    assert abs(hits - 4_000 * chance) < 5 * math.sqrt(4_000 * chance * (1 - chance))
+    probability = 1 / sum(weights)
+    samples = mechanism.sample(counts, rng=Seeded(2), size=4_000)
+    hits = int((samples == counts).all(axis=1).sum())
+    assert abs(hits - 4_000 * probability) < 5 * math.sqrt(4_000 * probability * (1 - probability))
 
 
-def test_chances_that_are_no_numbers_are_not_decided() -> None:
+def test_probabilities_that_are_not_numbers_are_not_decided() -> None:
     rng = Seeded(1)
     rng.begin(2)
     with pytest.raises(ArithmeticError):
         list(
-            those_that_happen(
+            events_that_happen(
                 np.array([0.0, np.nan]), 1e-9, lambda _: lambda _: (0, 1), rng, np.arange(2), 0
             )
         )
@@ -257,21 +267,21 @@ def test_chances_that_are_no_numbers_are_not_decided() -> None:
 
 def test_wide_sums_of_noise_are_enclosed() -> None:
     for rate in (Fraction(1, 199), Fraction(1, 201), Fraction(1, 5_000)):
-        low, high = independent._enclose_sum(Shape(rate, 2), 120)
+        low, high = product_law._enclose_sum(Decay(rate, 2), 120)
         assert low <= high <= low + 2**40
         assert low / 2**120 == pytest.approx(math.exp(log_theta(float(rate))), rel=1e-14)
 
 
 def test_the_euclidean_envelope_is_above_everywhere() -> None:
     for rate, dimension, farthest in ((Fraction(1, 3), 4, math.inf), (Fraction(1, 40), 6, 300.0)):
-        envelope = euclidean.envelope(rate, dimension, farthest, lambda _: 0.0)
+        envelope = euclidean.Envelope.build(rate, dimension, farthest, lambda _: 0.0)
         most = 200_000 if math.isinf(farthest) else int(farthest) ** 2
         squares = np.arange(most + 1)
         # The absolute distance is between r and r times the root of the dimension.
         distances = np.sqrt(squares * dimension)
         above = envelope.log_sum(squares.astype(float), distances) + math.log(envelope.above)
         assert (above + float(rate) * np.sqrt(squares) >= 0).all()
-        low, high = envelope.enclose(49, 13, 80)
+        low, high = envelope.enclose_share(49, 13, 80)
         value = math.exp(
             -float(rate) * 7
             - float(envelope.log_sum(np.array([49.0]), np.array([13.0]))[0])
@@ -293,12 +303,12 @@ def test_whole_numbers_below_limits_are_uniform() -> None:
     limits = np.tile(np.array([1, 3, 7, 2**50]), 20_000)
     rng = Seeded(4)
     rng.begin(len(limits))
-    found, depth = below(limits, rng, np.arange(len(limits)), 0)
+    result, depth = uniform_below(limits, rng, np.arange(len(limits)), 0)
     assert depth >= 1
-    assert (found >= 0).all()
-    assert (found < limits).all()
+    assert (result >= 0).all()
+    assert (result < limits).all()
     for limit in (3, 7):
-        counts = np.bincount(found[limits == limit], minlength=limit)
+        counts = np.bincount(result[limits == limit], minlength=limit)
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
@@ -329,8 +339,8 @@ def _neighbours(table: Table, deaths: bool) -> Iterator[Table]:
 def test_the_realised_loss_over_all_neighbours_stays_below_epsilon(
     loss: Any, prior: bool, deaths: bool, places: int, total: int
 ) -> None:
-    given = DirichletMultinomial([3, 1, 6][:places], alpha=1) if prior else None
-    mechanism = Wasserstein(loss=loss, epsilon="1/2", total=total, prior=given, deaths=deaths)
+    inputs = DirichletMultinomial([3, 1, 6][:places], alpha=1) if prior else None
+    mechanism = Wasserstein(loss=loss, epsilon="1/2", total=total, prior=inputs, deaths=deaths)
     tables = _tables(places, total, deaths)
     laws = {}
     for table in tables:
@@ -344,7 +354,7 @@ def test_the_realised_loss_over_all_neighbours_stays_below_epsilon(
         for near in _neighbours(table, deaths)
     )
     assert worst <= 0.5 + 1e-12
-    # Half of it comes from the weights; normalisers add to that, or, for squares, take away.
+    # Half of it comes from the weights; normalizers add to that, or, for squares, subtract.
     assert worst > (0.1 if loss == "squared L2" else 0.24)
 
 
@@ -409,7 +419,7 @@ def test_what_is_prepared_shows_no_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "counts", "message"),
+    ("inputs", "counts", "message"),
     [
         ({"epsilon": "0"}, None, "epsilon: 0 is not allowed"),
         ({"epsilon": "-1"}, None, "epsilon: -1 is not allowed"),
@@ -418,31 +428,31 @@ def test_what_is_prepared_shows_no_count() -> None:
         ({"total": 10**9}, None, "the largest supported"),
         ({"total": None, "base": "congenial"}, None, "give total"),
         ({"total": None, "prior": _PRIOR}, None, "give total"),
-        ({"base": "congenial", "prior": _PRIOR}, None, "give either"),
-        ({"base": "other"}, None, "is not known"),
-        ({"loss": "L3"}, None, "loss: 'L3' is not known"),
-        ({"loss": "squared L2", "base": "naive"}, None, "moves without limit"),
+        ({"base": "congenial", "prior": _PRIOR}, None, "give base or prior, not both"),
+        ({"base": "other"}, None, "base: unknown base 'other'"),
+        ({"loss": "L3"}, None, "loss: unknown loss 'L3'"),
+        ({"loss": "squared L2", "base": "naive"}, None, "is unbounded"),
         ({"halved": False}, None, "halved: False"),
-        ({"neighbors": "add-remove"}, None, "not possible beside a fixed total"),
-        ({"people": 0}, None, "people: 0 is not allowed"),
+        ({"neighbors": "add-remove"}, None, "not possible with a fixed total"),
+        ({"delta_z": 0}, None, "delta_z: 0 is not allowed"),
         ({"sigma": "1/10"}, None, "sigma: 1/10 is below 2"),
-        ({"epsilon": "1e-12"}, None, "says nothing of its counts"),
-        ({}, np.zeros(2**18 + 1, np.int64), "up to 262,144 are drawn"),
+        ({"epsilon": "1e-12"}, None, "says nothing about its counts"),
+        ({}, np.zeros(2**18 + 1, np.int64), "at most 262,144 are supported"),
         ({"subtotals": [([0], 30)]}, _CASES, "they sum to 30 and the total is 22"),
-        ({"subtotals": [([0, 1], 9), ([1], 1)]}, None, "may be in one of them only"),
-        ({"subtotals": [([9], 3)]}, _CASES, "a place is 9"),
+        ({"subtotals": [([0, 1], 9), ([1], 1)]}, None, "may be in only one of them"),
+        ({"subtotals": [([9], 3)]}, _CASES, "there is no place 9"),
         ({}, np.array([1, 2]), "do not sum to their public total 22"),
         ({}, np.array([-1, 23]), "1 places have a negative count"),
         ({}, np.array([11.5, 10.5]), "counts are whole numbers"),
-        ({}, np.array([[9, 1], [13, 1]]), "the shape (2, 2) came"),
-        ({"deaths": True}, np.array([[9, 10], [13, 1]]), "deaths are above cases in 1 places"),
+        ({}, np.array([[9, 1], [13, 1]]), "the shape is (2, 2)"),
+        ({"deaths": True}, np.array([[9, 10], [13, 1]]), "deaths exceed cases in 1 places"),
         ({"prior": _PRIOR}, np.array([11, 11]), "the prior has 4 previous counts"),
     ],
 )
 def test_bad_input_is_refused_with_a_message(
-    given: dict[str, Any], counts: Table | None, message: str
+    inputs: dict[str, Any], counts: Table | None, message: str
 ) -> None:
-    arguments: dict[str, Any] = {"loss": "L1", "epsilon": "1", "total": 22, **given}
+    arguments: dict[str, Any] = {"loss": "L1", "epsilon": "1", "total": 22, **inputs}
     with pytest.raises(InputError) as caught:
         Wasserstein(**arguments).sample([] if counts is None else counts, rng=Seeded(1))
     assert message in str(caught.value)
@@ -464,9 +474,9 @@ def test_no_message_tells_a_confidential_sum() -> None:
         ([], {}, "whole numbers"),
         ([3], {"alpha": "0"}, "alpha: 0 is not allowed"),
         ([3], {"pseudo_count": "-1"}, "pseudo_count: -1 is not allowed"),
-        ([3], {"alpha": "1e14"}, "must lie between"),
-        ([3], {"alpha": "1e-400"}, "must lie between"),
-        ([2**62], {}, "must lie between"),
+        ([3], {"alpha": "1e14"}, "must be between"),
+        ([3], {"alpha": "1e-400"}, "must be between"),
+        ([2**62], {}, "must be between"),
     ],
 )
 def test_bad_priors_are_refused(previous: Any, more: dict[str, Any], message: str) -> None:
@@ -480,9 +490,9 @@ def test_the_prior_is_the_dirichlet_multinomial_law() -> None:
     prior = DirichletMultinomial([30, 10, 20], alpha="1/10")
     mechanism = Wasserstein(loss="L1", epsilon="1e-9", total=12, prior=prior)
     tables = _tables(3, 12, False)
-    found = np.array([mechanism.log_density(table, [12, 0, 0]) for table in tables])
+    result = np.array([mechanism.log_density(table, [12, 0, 0]) for table in tables])
     known = stats.dirichlet_multinomial(alpha=[3, 1, 2], n=12)
-    assert found == pytest.approx([known.logpmf(table) for table in tables], abs=1e-7)
+    assert result == pytest.approx([known.logpmf(table) for table in tables], abs=1e-7)
 
 
 def test_flat_tables_of_one_place_or_none_left_are_certain() -> None:
@@ -496,14 +506,14 @@ def test_mechanisms_are_values() -> None:
     one, two = (Wasserstein(loss="L1", epsilon="1", total=5) for _ in range(2))
     assert one == two
     assert "total=5" in repr(one)
-    assert Flat().log_weights(0, np.arange(3)).tolist() == [0, 0, 0]
+    assert FlatMeasure().log_weights(0, np.arange(3)).tolist() == [0, 0, 0]
     assert dataclasses.is_dataclass(one)
 
 
 def test_euclidean_noise_is_bounded_for_the_number_of_counts():
     mechanism = Wasserstein(loss="L2", epsilon="4e-7", base="naive", halved=False)
     mechanism.prepared(np.zeros(10, int))
-    with pytest.raises(InputError, match="with 100 counts and 1 people the noise would have"):
+    with pytest.raises(InputError, match="with 100 counts and delta_z = 1 the noise would have"):
         mechanism.prepared(np.zeros(100, int))
-    with pytest.raises(InputError, match="up to 1,073,741,824 is supported"):
+    with pytest.raises(InputError, match="the largest supported is 1,073,741,824"):
         mechanism.prepared(np.array([2**30 + 1]))

@@ -8,10 +8,11 @@ from fractions import Fraction
 import pytest
 from tests.explorer.test_explorer_settings import PRESET, STARTER
 
-from countveil.assess import attacks
-from countveil.assess.plan_error import expected_error
-from countveil.assess.plan_risk import judged, risk_by_level
-from countveil.explorer import pictures, wording
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.verdict import verdict
+from countveil.estimate.plan_error import expected_error
+from countveil.explorer import answer_text, offered_charts
 from countveil.explorer.answer import (
     answer,
     answer_at_judged_level,
@@ -19,9 +20,9 @@ from countveil.explorer.answer import (
     priors_of,
     with_levels_above,
 )
-from countveil.explorer.drawing import draw
+from countveil.explorer.chart_drawing import draw
 from countveil.explorer.settings import Settings, changed
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 ONE_COUNT = """
 [release]
@@ -146,7 +147,7 @@ def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_
     assert as_one < 0.9 * alone
     assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
     assert not found.as_one_count
-    told = wording.above_sentence(found, settings)
+    told = answer_text.above_sentence(found, settings)
     assert told.endswith(f"{alone:.3g} times his prior, as from his level alone.")
 
 
@@ -179,13 +180,13 @@ def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
     monkeypatch.setattr(attacks, "posteriors_by_prior", counted)
     plan, settings = asked(PRESET, attack="whole record", level="tract")
     first = answer_at_judged_level(plan, settings)
-    assert levels == ["tract"]
+    assert set(levels) == {"tract"}  # its risks, and the verdict
     assert [item.level for item in first.levels if item.risks] == ["tract"]
-    assert wording.sentence(first, settings)
+    assert answer_text.sentence(first, settings)
     whole = completed(first, plan, settings)
-    assert sorted(levels) == sorted(plan.measured_levels)
+    assert set(levels) == set(plan.measured_levels)
     assert whole == answer(plan, settings)
-    assert wording.sentence(whole, settings) == wording.sentence(first, settings)
+    assert answer_text.sentence(whole, settings) == answer_text.sentence(first, settings)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +202,7 @@ def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
             assert risk.marginal_risk == expected.value
     right = attacks.correct_decision(plan, prior=found.prior, level="tract", **given)
     assert found.decision == right.value
-    assert found.limit is None  # the plan's limit is about presence
-    assert wording.verdict(found) is None
+    assert found.verdict == verdict(plan)  # whatever attack the page looks at
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
 def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     plan, settings = asked(STARTER, prior="0.1", **changes)
     found = answer(plan, settings)
-    text = wording.sentence(found, settings)
+    text = answer_text.sentence(found, settings)
     numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
     his = found.his
     told = [his.prior, his.posterior, his.marginal_risk, 100 * found.decision]
@@ -225,7 +225,7 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
         pytest.approx(value, rel=5e-3, abs=0.051 if i == 3 else 0) for i, value in enumerate(told)
     ]
     assert (settings.attribute or "block") in text
-    lines = dict(wording.cost_lines(found, settings))
+    lines = dict(answer_text.cost_lines(found, settings))
     assert lines["Cost"] == str(plan.cost)
     if "Epsilon" in lines:
         assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
@@ -237,7 +237,7 @@ def test_it_says_where_what_is_published_as_counted_settles_it():
     for text, settled in ((moved, False), (moved + public, True)):
         found, settings = answer(*asked(text)), asked(text)[1]
         assert found.settled == settled
-        assert ("settles it" in wording.sentence(found, settings)) == settled
+        assert ("settles it" in answer_text.sentence(found, settings)) == settled
 
 
 def test_the_verdict_follows_the_limit():
@@ -246,10 +246,9 @@ def test_the_verdict_follows_the_limit():
         found = answer(plan, settings)
         worst = max(risk.marginal_risk for risk in found.judged.risks)
         assert (worst <= 1.5) == within
-        kept, text = wording.verdict(found)
-        assert kept == within
-        assert f"{worst:.3g}" in text
-        assert ("within" if within else "above") in wording.short(found)
+        assert found.verdict.status == ("within" if within else "above")
+        assert f"{worst:.4g}" in found.verdict.sentence
+        assert ("within" if within else "above") in answer_text.short(found)
 
 
 def test_of_very_many_priors_some_are_shown_and_always_his():
@@ -267,7 +266,7 @@ def test_pictures_show_the_plan_as_set():
     plan = Plan.parse(STARTER)
     settings = replace(Settings.of(plan), amount="2", prior="0.1")
     other = changed(plan, settings)
-    drawn = {name: draw(name, plan, settings).table for name in pictures.offered(settings)}
+    drawn = {name: draw(name, plan, settings).table for name in offered_charts.offered(settings)}
     by_level = drawn["risk-by-level"].to_pylist()
     expected = risk_by_level(other)
     assert [row["marginal_risk"] for row in by_level] == [r.marginal_risk for r in expected]
@@ -290,10 +289,10 @@ def test_a_picture_is_drawn_again_only_for_what_it_shows():
 
     def moved(**changes):
         other = replace(own, **changes)
-        marks = pictures.fingerprint
-        return {name for name in pictures.TITLES if marks(name, own) != marks(name, other)}
+        marks = offered_charts.fingerprint
+        return {name for name in offered_charts.TITLES if marks(name, own) != marks(name, other)}
 
-    everything = set(pictures.TITLES)
+    everything = set(offered_charts.TITLES)
     assert moved(amount="1.0") == set()
     assert moved(siblings=4) == set()
     assert moved(weights=tuple((level, f"{share}e1") for level, share in _decimals(own))) == set()
@@ -301,7 +300,7 @@ def test_a_picture_is_drawn_again_only_for_what_it_shows():
     assert moved(prior="0.3") == everything - {"expected-error", "budget-allocation"}
     assert moved(level="tract") == {"risk-by-rho", "intruders"}
     pure = replace(own, mechanism="discrete Laplace", attack="whole record")
-    assert pictures.offered(pure) == ("risk-by-level", "expected-error", "budget-allocation")
+    assert offered_charts.offered(pure) == ("risk-by-level", "expected-error", "budget-allocation")
 
 
 def _decimals(settings):

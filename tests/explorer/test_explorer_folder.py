@@ -75,7 +75,7 @@ def test_a_new_plan_is_there_whole_or_not_at_all(folder, monkeypatch):
         assert "new.toml" not in seen  # until all of it is durable, it has no name
         raise KeyboardInterrupt
 
-    for step in ("countveil.storage.sync", "os.link"):
+    for step in ("countveil.base.storage.sync", "os.link"):
         with monkeypatch.context() as patched:
             patched.setattr(step, stopped)
             with pytest.raises(KeyboardInterrupt):

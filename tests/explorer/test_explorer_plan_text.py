@@ -12,7 +12,7 @@ from tests.explorer.test_explorer_settings import PLANS, PRESET, STARTER
 from countveil.errors import InputError
 from countveil.explorer.plan_text import rewritten, written
 from countveil.explorer.settings import Settings, changed
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 INLINE = TINY_PLAN.replace(
     '[budget.levels]\nregion = "1/2"\narea = "1/2"\n',

@@ -11,7 +11,7 @@ from tests.explorer.visiting import Visitor, request, sealed, serving
 
 from countveil.explorer.answer import answer
 from countveil.explorer.settings import Settings, changed
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 
 @pytest.fixture

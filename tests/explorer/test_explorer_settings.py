@@ -8,13 +8,14 @@ import pytest
 from tests.conftest import TINY_PLAN
 
 from countveil.errors import InputError
+from countveil.explorer.plan_folder import PlanFolder
+from countveil.explorer.session import Session
 from countveil.explorer.settings import Settings, changed
-from countveil.measure import mechanism_for
-from countveil.mechanisms.discrete_laplace import DiscreteLaplace
+from countveil.noise.discrete_laplace import DiscreteLaplace
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP, PureDP
-from countveil.schema.plan import Plan
 
-STARTER = resources.files("countveil").joinpath("starter.toml").read_text()
+STARTER = resources.files("countveil.demo").joinpath("starter.toml").read_text()
 PRESET = '[release]\ntitle = "T"\npreset = "pl94-2020"\n'
 PLANS = {
     "tiny": TINY_PLAN,
@@ -59,7 +60,7 @@ def test_laplace_noise_is_a_pure_budget(plan):
     own = replace(Settings.of(plan), mechanism="discrete Laplace", amount="1/2")
     other = changed(plan, own)
     assert other.cost == PureDP("1/2")
-    assert all(isinstance(mechanism_for(item), DiscreteLaplace) for item in other.allocations)
+    assert all(isinstance(item.mechanism, DiscreteLaplace) for item in other.allocations)
     calibrated = Plan.parse(PLANS["calibrated"])
     assert changed(calibrated, own).cost == PureDP("1/2")
     back = replace(Settings.of(other), mechanism="discrete Gaussian", amount="2")
@@ -87,7 +88,7 @@ def test_the_intruder_is_added_to_those_of_the_plan(plan):
         (TINY_PLAN, {"amount": "1e-300"}, "standard deviation above"),
         (TINY_PLAN, {"prior": "1"}, "prior: 1 is not allowed; it is between 0 and 1"),
         (TINY_PLAN, {"prior": "half"}, "prior: 'half' is not a number"),
-        (TINY_PLAN, {"level": "street"}, "no level 'street'; choose from region, area"),
+        (TINY_PLAN, {"level": "street"}, "unknown level 'street'; choose from region, area"),
         (TINY_PLAN, {"weights": (("region", "0"), ("area", "0"))}, "all levels have 0"),
         (TINY_PLAN, {"weights": (("region", "-1"), ("area", "2"))}, "weight of region: -1 is not"),
         (TINY_PLAN, {"weights": (("region", "1"),)}, "give one for each of region, area"),
@@ -123,12 +124,12 @@ def test_what_no_page_sends_is_refused(plan, changes, message):
         Settings.read(None)
 
 
-def test_a_table_beside_public_information_has_nothing_to_move():
-    plan = Plan.parse(
+def test_one_table_has_nothing_to_move(tmp_path):
+    text = (
         '[release]\ntitle = "T"\nunit = "person"\nneighbors = "change-one"\n'
         '[geography]\nlevels = ["state", "county"]\n[attributes]\nKIND = ["x", "y"]\n'
         '[budget]\nepsilon = "1"\n[[invariants]]\nlevel = "state"\nquery = "TOTAL"\n'
         'reason = "known"\n[postprocess]\nmethod = "congenial"\n'
     )
-    with pytest.raises(InputError, match="countveil assess plan --lens public"):
-        Settings.of(plan)
+    with pytest.raises(InputError, match="the explorer needs a plan of counts"):
+        Session(PlanFolder(tmp_path)).open_text("plan.toml", text)

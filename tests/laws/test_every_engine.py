@@ -15,15 +15,15 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from countveil import Seeded, infer, pipeline
-from countveil.assess.risk_map import internal_map, public_map
-from countveil.engines.registry import ENGINES, open_engine
+from countveil import Seeded, estimate, pipeline
+from countveil.assess.risk_maps import internal_map, public_map
+from countveil.demo.starter import write_start
+from countveil.engines.engine import ENGINES, open_engine
 from countveil.errors import CertificateError, InputError, PlanError, RecordsError
-from countveil.infer import tree_passes
-from countveil.measure import boundary
-from countveil.postprocess import descent
-from countveil.schema.plan import Plan
-from countveil.starter import write_start
+from countveil.measure import door
+from countveil.plan.plans import Plan
+from countveil.postprocess import topdown
+from countveil.tree import messages
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 
 every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
@@ -134,7 +134,7 @@ def as_folder(folder: Path) -> str:
 
 
 def as_view(folder: Path) -> str:
-    from countveil.engines.spark.session import open_session
+    from countveil.engines.spark.spark_session import open_session
 
     frame = open_session().createDataFrame(pa.csv.read_csv(folder / "people.csv"))
     frame.createOrReplaceTempView("everyone")
@@ -324,7 +324,7 @@ def write_ids(tiny: Path, ids: list[str], more: str = "") -> Plan:
 @every_engine
 @pytest.mark.parametrize(
     ("nobody", "rule"),
-    [(BLANKS, "no person; every"), (PLACEHOLDERS, "no person but a placeholder")],
+    [(BLANKS, "person_id: blank; give"), (PLACEHOLDERS, "person_id: a placeholder")],
 )
 def test_ids_that_are_blank_or_placeholders_name_no_person(engine, tiny, nobody, rule):
     for start in range(0, len(nobody), 5):  # as many as a message names
@@ -405,13 +405,13 @@ BAD_RECORDS = [
     ),
     (
         [("A1", "old", ""), ("A1", "old", "f")],
-        "row 1: column SEX: a missing code; fill it in, or declare",
+        "row 1: column SEX: missing code; fill it in, or declare",
     ),
     (
         [("A1", "old", "f"), (SENTINEL, "old", "f")],
-        "row 2: column area: a code that the crosswalk does not list",
+        "row 2: column area: unknown geocode",
     ),
-    ([("", "old", "f")], "row 1: column area: no geography code"),
+    ([("", "old", "f")], "row 1: column area: blank; give each row the code of its area"),
     (
         [("A1", SENTINEL, "f")] * 9,
         "rows 1, 2, 3, 4, 5 and more: column AGE: not a declared category",
@@ -523,7 +523,7 @@ LINES = [
         "lines 2, 3: a quotation mark in a field that is not quoted as a whole",
     ),
     (NOTED + 'A1,old,f,"a"b\n', None, "line 2: a quotation mark in a field that is not quoted"),
-    (NOTED + "A1,old,f,z\n   \nA2,old,m,z\n\x1a\n", None, "lines 3, 5: nothing but blanks"),
+    (NOTED + "A1,old,f,z\n   \nA2,old,m,z\n\x1a\n", None, "lines 3, 5: only blanks"),
     (
         NOTED + "A1,old,f,z\nA2,old,m,Zz-secret-value" + ",9" * 30_000 + "\n",
         None,
@@ -611,8 +611,16 @@ def test_no_name_of_a_column_is_taken_for_one_of_the_engines_own(engine, tiny, n
             "people.csv",
             "no column 'area' for the level area; rename",
         ),
-        (b"area,AGE,AGE,SEX\nA1,old,old,f\n", "people.csv", "names a column twice"),
-        (b"id,ID,area,AGE,SEX\n1,2,A1,old,f\n", "people.csv", "names a column twice"),
+        (
+            b"area,AGE,AGE,SEX\nA1,old,old,f\n",
+            "people.csv",
+            "line 1 repeats or omits a column name",
+        ),
+        (
+            b"id,ID,area,AGE,SEX\n1,2,A1,old,f\n",
+            "people.csv",
+            "line 1 repeats or omits a column name",
+        ),
         (b"area,AGE,SEX," + b"x" * 200_000 + b"\n", "people.csv", "cannot be read as column names"),
         (b"\xff\xfearea,AGE,SEX\nA1,old,f\n", "people.csv", "line 1 is not UTF-8"),
         (b"area,AGE,SEX\nA1,\xff\xfe,f\n", "people.csv", "people.csv"),
@@ -637,7 +645,7 @@ def test_a_file_that_is_not_utf_8_is_told_as_such(engine, tiny):
     with pytest.raises(InputError, match="places.csv: is not UTF-8 text; save the file as UTF-8"):
         Plan.load(tiny).geography()
     (tiny.parent / "places.csv").write_bytes(b"")
-    with pytest.raises(InputError, match="line 1 is empty; it holds the column names"):
+    with pytest.raises(InputError, match="line 1 is empty; it must hold the column names"):
         Plan.load(tiny).geography()
 
 
@@ -662,9 +670,9 @@ def test_sources_that_are_not_there_or_not_a_select(engine, tiny):
 
     refuse('path = "none.csv"', "no such file")
     refuse('path = "."', "is a folder")
-    refuse('query = "DROP TABLE x"', "is not one SELECT statement")
-    refuse('query = "SELECT 1; SELECT 2"', "is not one SELECT statement")
-    refuse("query = \"COPY (SELECT 1) TO 'x.csv'\"", "is not one SELECT statement")
+    refuse('query = "DROP TABLE x"', "is not a single SELECT statement")
+    refuse('query = "SELECT 1; SELECT 2"', "is not a single SELECT statement")
+    refuse("query = \"COPY (SELECT 1) TO 'x.csv'\"", "is not a single SELECT statement")
     refuse('query = "SELECT * FROM nowhere"', "nowhere")
     refuse('query = "SELEKT"', "cannot be run")
     (tiny.parent / "bare.csv").write_text("A1,Zz-secret-value,f\nA1,old,f\n")
@@ -692,7 +700,7 @@ def test_sources_that_spark_does_not_read(spark_session, tiny):
 
     refuse('path = "none.csv"', "no such file")
     refuse('path = "."', "is a folder")
-    refuse('path = "hdfs://somewhere/people.csv"', "is not named as Parquet")
+    refuse('path = "hdfs://somewhere/people.csv"', "is not Parquet by its name")
     refuse('query = "DROP TABLE x"', "cannot be run")
     refuse('query = "SELECT 1; SELECT 2"', "cannot be run")
     refuse('query = "INSERT INTO x SELECT 1"', "cannot be run")
@@ -733,7 +741,7 @@ def test_an_unreadable_file_is_refused(engine, tiny):
 def test_a_plan_without_records_is_refused(engine, tiny):
     text = TINY_PLAN.replace('[records]\npath = "people.csv"\none_row_per_person = true\n', "")
     tiny.write_text(text)
-    with pytest.raises(PlanError, match="records: is needed to release"):
+    with pytest.raises(PlanError, match=r"\[records\] is missing; a release needs it"):
         open_engine(engine).tabulate(Plan.load(tiny))
 
 
@@ -762,13 +770,13 @@ def test_workers_do_tasks_in_order_and_raise_what_a_task_raised(engine, tmp_path
 
 @every_engine
 def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(boundary, "_VALUES", 3000)  # several parts a level
+    monkeypatch.setattr(door, "_VALUES", 3000)  # several parts a level
     write_start(tmp_path / "start", people=400, seed=3)
     plan = Plan.load(tmp_path / "start" / "plan.toml")
     # The reference is made in this process alone.
     pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1)
-    monkeypatch.setattr(boundary, "_MANY", 1)
-    monkeypatch.setattr(descent, "_MANY", 2)
+    monkeypatch.setattr(door, "_MANY", 1)
+    monkeypatch.setattr(topdown, "_MANY", 2)
     pipeline.release(plan, to=tmp_path / "out", rng=Seeded(7), engine=engine, workers=2)
     expected, found = (
         {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
@@ -782,8 +790,8 @@ def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, mo
 
 @every_engine
 def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, tiny, monkeypatch):
-    monkeypatch.setattr(boundary, "_VALUES", 15)  # several row groups
-    monkeypatch.setattr(tree_passes, "_VALUES", 15)  # several runs of families
+    monkeypatch.setattr(door, "_VALUES", 15)  # several row groups
+    monkeypatch.setattr(messages, "_VALUES", 15)  # several runs of families
     text = TINY_PLAN.replace('"AGE*SEX" =', 'AGE = "1/4"\n"AGE*SEX" =').replace('"3/4"', '"1/2"')
     tiny.write_text(text + '[postprocess]\nmethod = "top-down"\nconfidence = 0.9\n')
     plan = Plan.load(tiny)
@@ -792,10 +800,10 @@ def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, ti
     areas = {"east": ["A1", "A4"], "all": ["A1", "A2", "A3", "A4", "A5"]}
 
     def found(name: str, workers) -> list[pa.Table]:
-        squares = infer.least_squares(
+        squares = estimate.least_squares(
             release.measurements, plan, workers=None if workers == 1 else workers
         )
-        made = infer.replicates(release, count=20, workers=workers, work=tiny.parent / name)
+        made = estimate.replicates(release, count=20, workers=workers, work=tiny.parent / name)
         public = public_map(release.measurements, release.geography, prior=0.1, workers=workers)
         inside = internal_map(release.measurements, counts, prior=0.1, workers=workers)
         return [
@@ -813,5 +821,5 @@ def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, ti
 
 
 def test_unknown_engines_list_the_known_ones():
-    with pytest.raises(InputError, match="no engine 'cloud'; choose from local, spark"):
+    with pytest.raises(InputError, match="unknown engine 'cloud'; choose from local, spark"):
         open_engine("cloud")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from countveil.mechanisms.law import Law, Mechanism, central_half_width
-from countveil.mechanisms.registry import from_parameters
-from countveil.privacy.costs import PureDP, Sensitivity, total
-from countveil.randomness import Secure, Seeded
-from tests.laws.mechanisms import LAW_CASES, MECHANISM_CASES, reach
+from countveil.base.randomness import Secure, Seeded
+from countveil.noise.law import Law, Mechanism, central_half_width
+from countveil.noise.mechanisms import MECHANISMS, calibrate, from_parameters
+from countveil.privacy.costs import ZCDP, PureDP, Sensitivity, total
+from tests.laws.mechanisms import DOCUMENTED, LAW_CASES, MECHANISM_CASES, reach
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISM_CASES, ids=str)
 every_law = pytest.mark.parametrize("law", LAW_CASES, ids=str)
@@ -106,7 +106,8 @@ def test_repeating_a_charge_equals_charging_again(mechanism, count):
 
 
 @every_mechanism
-def test_parameters_build_the_mechanism_again(mechanism):
+def test_parameters_build_the_mechanism_again(mechanism, monkeypatch):
+    monkeypatch.setitem(MECHANISMS, DOCUMENTED.name, DOCUMENTED)
     assert from_parameters(mechanism.name, mechanism.parameters) == mechanism
 
 
@@ -131,6 +132,27 @@ def test_central_half_widths_are_the_smallest_that_hold_the_probability(mechanis
     assert half == 0 or inside(half - 1) < probability
 
 
+@pytest.mark.parametrize("kind", [*MECHANISMS.values(), DOCUMENTED], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("amount", ["1/1000", "1/7", "1", "20"])
+@pytest.mark.parametrize("sensitivity", [(1, 1), (2, 2), (6, 18)])
+def test_calibrated_noise_costs_what_is_allotted(kind, amount, sensitivity):
+    allotted = {"rho": ZCDP, "epsilon": PureDP}[kind.currency](amount)
+    moved = Sensitivity(*map(Fraction, sensitivity))
+    noise = calibrate(kind, allotted, moved)
+    assert isinstance(noise, kind)
+    assert Fraction(9, 10) * allotted.amount <= noise.cost(moved).amount <= allotted.amount
+
+
+@every_mechanism
+@pytest.mark.parametrize("shift", [1, 3])
+def test_hockey_stick_is_the_smallest_delta(mechanism, shift):
+    e = np.arange(-reach(mechanism) - 5, reach(mechanism) + 6)
+    log_p, loss = mechanism.log_pmf(e), mechanism.loss_at(e, shift)
+    epsilons = np.array([-1.0, 0.0, 0.1, 0.7, 3.0])
+    direct = [(np.exp(log_p) * -np.expm1(np.minimum(eps - loss, 0))).sum() for eps in epsilons]
+    assert mechanism.hockey_stick(epsilons, shift) == pytest.approx(direct, rel=1e-9, abs=1e-13)
+
+
 @every_mechanism
 def test_it_is_both_a_law_and_a_mechanism(mechanism):
     assert isinstance(mechanism, Law)
@@ -151,6 +173,21 @@ def test_loss_is_the_log_ratio_and_never_falls(law, shift):
     direct = law.log_density(e) - law.log_density(e + shift)
     assert law.loss_at(e, shift) == pytest.approx(direct, abs=1e-9, rel=1e-9)
     assert (np.diff(law.loss_at(e, shift)) >= 0).all()
+
+
+@every_law
+def test_answers_about_the_family_agree_with_the_law(law):
+    e = np.arange(-60.0, 61.0)
+    losses = law.loss_at(e)
+    if law.bounded_loss is not None:
+        assert losses.max() == pytest.approx(law.bounded_loss, rel=1e-12)
+    else:
+        assert law.loss_at(1e6) > 1e3 * losses[-1]
+    if law.gaussian_variance is not None:
+        assert losses == pytest.approx((2 * e + 1) / (2 * law.gaussian_variance), rel=1e-12)
+    if law.laplace_scale is not None:
+        assert losses == pytest.approx((abs(e + 1) - abs(e)) / law.laplace_scale, rel=1e-12)
+    assert law.lattice == bool(np.isneginf(law.log_density(0.5)))
 
 
 @every_law

@@ -13,31 +13,22 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from tests.conftest import TINY_PLAN
+from tests.conftest import TINY_PLAN, run
 from tests.measure.test_one_estimate import DATA, MEAN, THETA
 from tests.measure.test_one_table import plan as cases  # noqa: F401
 from tests.privacy.test_ledger import crash_inside_a_commit
 
-from countveil import (
-    Ledger,
-    Release,
-    Secure,
-    Seeded,
-    cli,
-    measure,
-    open_engine,
-    pipeline,
-    storage,
-)
+from countveil import Ledger, Secure, Seeded, measure, open_engine, open_release, pipeline
+from countveil.base import storage
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
-from countveil.measure import boundary, drawing
+from countveil.measure import door, drawing
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 ROOM = '[ledger]\ntotal = "8"\n'
-WAY_OUT = "draw one of its own here with --restart --charge-again"
+WAY_OUT = "draw a new one here with --restart --charge-again"
 
 
 class Killed(BaseException):
@@ -53,7 +44,7 @@ def plan(request, monkeypatch) -> Path:
     else:
         path = request.getfixturevalue("tiny")
         path.write_text(TINY_PLAN + ROOM)
-        monkeypatch.setattr(boundary, "_VALUES", 14)  # three parts
+        monkeypatch.setattr(door, "_VALUES", 14)  # three parts
     (path.parent / "here").mkdir()
     return path
 
@@ -79,7 +70,7 @@ def copied(plan: Path, to: str, of: str = "here") -> None:
 
 def verifies(plan: Path, where: str) -> bool:
     try:
-        Release.read(plan.parent / where / "out").verify(plan.parent / "l.sqlite")
+        open_release(plan.parent / where / "out").verify(plan.parent / "l.sqlite")
     except VerificationError:
         return False
     return True
@@ -199,7 +190,8 @@ def test_a_run_that_a_copy_overtakes_while_it_draws_publishes_nothing(plan, monk
     with monkeypatch.context() as patch:
         at(patch, step, overtake)
         with pytest.raises(
-            Interrupted, match="other measurements than this run holds|began in ano"
+            Interrupted,
+            match="measurements other than those of this run|another copy of this run beg",
         ):
             released(plan)
     assert drawn_in(plan) == {}
@@ -215,12 +207,12 @@ def test_a_copy_that_draws_on_while_the_run_is_sealed_publishes_nothing(plan, mo
     with monkeypatch.context() as patch:
         at(patch, "attempt noted", lambda: copied(plan, "copy"))
         released(plan)
-    with pytest.raises(Overtaken, match="is sealed with other measurements"):
+    with pytest.raises(Overtaken, match="is sealed with measurements other"):
         released(plan, "copy")
     # Even with draws of its own, as if it had drawn them in time.
-    other = boundary if (plan.parent / "people.csv").exists() else measure.one_table
+    publish = "_publish" if (plan.parent / "people.csv").exists() else "publish_one_table"
     with monkeypatch.context() as patch:
-        patch.setattr(other, "_publish", kill)
+        patch.setattr(door, publish, kill)
         patch.setattr(Ledger, "seal", lambda *arguments: None)
         patch.setattr(
             Ledger, "take_attempt", lambda *arguments, **options: mock.Mock(number=9, charged=False)
@@ -230,7 +222,7 @@ def test_a_copy_that_draws_on_while_the_run_is_sealed_publishes_nothing(plan, mo
     assert parts_in(plan, "copy")
     (line,) = ledger_of(plan).charges()
     state = json.loads((plan.parent / "copy" / "out-internal" / "run.json").read_text())
-    with pytest.raises(Overtaken, match="is sealed with other measurements"):
+    with pytest.raises(Overtaken, match="is sealed with measurements other"):
         ledger_of(plan).seal(line.release, state["tokens"], "0" * 64)
     assert verifies(plan, "here")
 
@@ -262,7 +254,7 @@ def test_an_older_backup_does_not_lock_out_the_draws_that_were_sealed(plan, monk
     sealed = parts_in(plan)
     internal.rename(plan.parent / "sealed")
     shutil.copytree(plan.parent / "backup", internal)
-    with pytest.raises(Overtaken, match="is sealed with other measurements than this run holds"):
+    with pytest.raises(Overtaken, match="is sealed with measurements other than those of this run"):
         released(plan)
     assert parts_in(plan) == {}, "refused before anything is drawn"
     shutil.rmtree(internal)
@@ -274,9 +266,9 @@ def test_an_older_backup_does_not_lock_out_the_draws_that_were_sealed(plan, monk
 
 def test_two_hosts_with_one_ledger_finish_one_release(plan, monkeypatch):
     monkeypatch.undo()  # processes of their own cut parts as usual
-    other = boundary if (plan.parent / "people.csv").exists() else measure.one_table
+    publish = "_publish" if (plan.parent / "people.csv").exists() else "publish_one_table"
     with monkeypatch.context() as patch:
-        patch.setattr(other, "_publish", lambda *a, **o: kill())
+        patch.setattr(door, publish, lambda *a, **o: kill())
         patch.setattr(Ledger, "seal", lambda *a: None)
         with pytest.raises(Killed):
             released(plan)
@@ -354,7 +346,7 @@ def test_a_ledger_that_was_set_back_is_recognised(plan, monkeypatch):
     killed(plan, monkeypatch, "sealed", before=True)
     latest = ledger.read_bytes()
     ledger.write_bytes(older)
-    with pytest.raises(Overtaken, match="has attempt 1 .* this run is at attempt 2, so the ledger"):
+    with pytest.raises(Overtaken, match="is at attempt 1 .* this run at attempt 2, so the ledger"):
         released(plan)
     ledger.write_bytes(latest)
     released(plan)
@@ -395,7 +387,7 @@ def test_a_release_from_before_attempts_still_verifies(plan):
     as_before_attempts(ledger)
     without_attempts(out.with_name("out-internal"))
     before = ledger.read_bytes()
-    checks = Release.read(out).verify(ledger).checks
+    checks = open_release(out).verify(ledger).checks
     assert "once, from before ledgers kept the SHA-256 of measurements" in checks[-1]
     released(plan)
     assert ledger.read_bytes() == before, "nothing is charged, so nothing is written"
@@ -447,7 +439,7 @@ def test_a_run_is_kept_whose_charge_may_be_in_the_ledger(plan, monkeypatch):
 def test_a_release_rolls_back_what_a_crash_left_in_the_ledger(plan, monkeypatch):
     killed(plan, monkeypatch, "part drawn")
     crash_inside_a_commit(plan.parent / "l.sqlite")
-    with pytest.raises(LedgerError, match="a crash left a change half done"):
+    with pytest.raises(LedgerError, match="a crash interrupted a change"):
         ledger_of(plan).charges()
     released(plan)
     assert verifies(plan, "here")
@@ -463,7 +455,7 @@ def test_seals_of_measurements_alone_stay_valid(plan, monkeypatch):
     released(plan)
     (line,) = ledger_of(plan).charges()
     assert len(line.measurements) == 64
-    checks = Release.read(plan.parent / "here" / "out").verify(plan.parent / "l.sqlite").checks
+    checks = open_release(plan.parent / "here" / "out").verify(plan.parent / "l.sqlite").checks
     assert "it was sealed before seals covered places and invariants" in checks[-1]
 
 
@@ -492,16 +484,16 @@ def test_verify_compares_what_was_drawn_with_the_ledger(tiny):
     counts = open_engine("local").tabulate(plan)
     ledger = folder / "l.sqlite"
     measure.take(counts, plan, rng=Secure(), ledger=ledger, to=folder / "out")
-    Release.read(folder / "out").verify(ledger)
+    open_release(folder / "out").verify(ledger)
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=folder / "forged")
     honest = json.loads((folder / "out" / "manifest.json").read_text())
     forged = json.loads((folder / "forged" / "manifest.json").read_text())
     for name in ("release", "randomness", "publishable"):
         forged[name] = honest[name]
     (folder / "forged" / "manifest.json").write_text(json.dumps(forged))
-    Release.read(folder / "forged").verify()
+    open_release(folder / "forged").verify()
     with pytest.raises(VerificationError, match="was charged rho = 2 for other measurements than"):
-        Release.read(folder / "forged").verify(ledger)
+        open_release(folder / "forged").verify(ledger)
 
 
 def test_verify_wants_measurements_of_a_charge_that_was_made_since(tiny):
@@ -509,7 +501,7 @@ def test_verify_wants_measurements_of_a_charge_that_was_made_since(tiny):
     plan, folder = Plan.load(tiny), tiny.parent
     counts = open_engine("local").tabulate(plan)
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=folder / "out")
-    done = Release.read(folder / "out")
+    done = open_release(folder / "out")
     plan.ledger(folder / "l.sqlite").charge(done.manifest["release"], plan.cost)
     with pytest.raises(VerificationError, match="but not the SHA-256 of its measurements"):
         done.verify(folder / "l.sqlite", simulation=True)
@@ -547,7 +539,7 @@ def test_an_estimate_is_fenced_as_well(tmp_path, monkeypatch):
 def test_a_part_that_is_gone_is_not_published(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
     with monkeypatch.context() as patch:
-        patch.setattr(boundary, "_draw", lambda *arguments: None)
+        patch.setattr(door, "_draw", lambda *arguments: None)
         with pytest.raises(Interrupted, match="a part that was drawn is gone.*the charge stands"):
             released(tiny, "here")
     released(tiny, "here")
@@ -563,72 +555,63 @@ def test_a_run_whose_attempt_cannot_be_read_is_refused(tiny, monkeypatch):
             released(tiny)
 
 
-# The command line, in this process.
+# The command line.
 
 
-def command(capsys, *words: object) -> tuple[int, str]:
-    """Run a command; return its status and what it said on stderr."""
-    with mock.patch.object(sys, "argv", ["countveil", *map(str, words)]):
-        try:
-            cli.main()
-        except SystemExit as ended:
-            return int(ended.code or 0), capsys.readouterr().err
-    return 0, capsys.readouterr().err
-
-
-def test_a_folder_that_init_wrote_and_cp_copied_is_released_once(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_init_wrote_and_cp_copied_is_released_once(tmp_path, monkeypatch):
     """The attack: killed after the charge, copied with `cp -r`, finished in both places."""
     place, copy = tmp_path / "place", tmp_path / "elsewhere" / "place"
-    assert command(capsys, "init", place, "--people", 100)[0] == 0
+    assert run("init", place, "--people", 100).status == 0
     with monkeypatch.context() as patch:
         at(patch, "attempt noted", kill)
         with pytest.raises(Killed):
-            command(capsys, "release", place / "plan.toml", "--to", place / "out", "--quiet")
+            run("release", place / "plan.toml", "--to", place / "out", "--quiet")
     shutil.copytree(place, copy)
     ledger = tmp_path / "place-ledger.sqlite"
-    results = [
-        command(capsys, "release", at / "plan.toml", "--to", at / "out", "--quiet")
-        for at in (copy, place)
-    ]
-    assert [status for status, _ in results] == [0, 2]
-    assert results[0][1] == "", "no warning: the ledger is not in what was copied"
-    assert WAY_OUT in results[1][1]
-    assert command(capsys, "verify", copy / "out", "--ledger", ledger)[0] == 0
-    assert command(capsys, "verify", place / "out", "--ledger", ledger)[0] == 2
+    first, second = (
+        run("release", at / "plan.toml", "--to", at / "out", "--quiet") for at in (copy, place)
+    )
+    assert (first.status, second.status) == (0, 2)
+    assert first.err == "", "no warning: the ledger is not in what was copied"
+    assert WAY_OUT in second.err
+    assert run("verify", copy / "out", "--ledger", ledger).status == 0
+    assert run("verify", place / "out", "--ledger", ledger).status == 2
     assert len(Plan.load(place / "plan.toml").ledger().charges()) == 1
     again = ("--restart", "--charge-again")
-    status, _ = command(
-        capsys, "release", place / "plan.toml", "--to", place / "out", "--quiet", *again
-    )
-    assert status == 0
-    assert command(capsys, "verify", place / "out", "--ledger", ledger)[0] == 0
+    ran = run("release", place / "plan.toml", "--to", place / "out", "--quiet", *again)
+    assert ran.status == 0
+    assert run("verify", place / "out", "--ledger", ledger).status == 0
     assert len(Plan.load(place / "plan.toml").ledger().charges()) == 2
 
 
-def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny, capsys):
+def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny):
     folder = tiny.parent
     outside = folder.parent / f"{folder.name}.sqlite"
     tiny.write_text(TINY_PLAN + ROOM)
     release = ("release", tiny, "--quiet", "--to")
-    assert command(capsys, *release, folder / "a", "--ledger", outside) == (0, "")
-    assert command(capsys, *release, folder / "runs" / "a") == (0, ""), "the plan's, one folder up"
-    status, err = command(capsys, *release, folder / "b")
-    assert status == 0
-    assert err.startswith("warning: ")
-    assert "is in the folder that holds the release" in err
-    assert "move the ledger out and name its new place" in err
-    assert command(capsys, *release, folder / "b") == (0, ""), "it is released already"
+
+    def warning(*arguments: object) -> str:
+        ran = run(*release, *arguments)
+        assert ran.status == 0
+        return ran.err
+
+    assert warning(folder / "a", "--ledger", outside) == ""
+    assert warning(folder / "runs" / "a") == "", "the plan's, one folder up"
+    found = warning(folder / "b")
+    assert found.startswith("warning: ")
+    assert "is in the folder that holds the release" in found
+    assert "move the ledger out and name its new place" in found
+    assert warning(folder / "b") == "", "it is released already"
     (folder / "linked").symlink_to(folder)
-    _, err = command(capsys, *release, folder / "c", "--ledger", folder / "linked" / "l.sqlite")
-    assert err.startswith("warning: "), "wherever its name leads"
+    found = warning(folder / "c", "--ledger", folder / "linked" / "l.sqlite")
+    assert found.startswith("warning: "), "wherever its name leads"
     outside.unlink()
 
 
-def test_with_json_the_warning_is_in_the_document(tiny, capsys):
-    words = ["countveil", "release", str(tiny), "--to", str(tiny.parent / "out"), "--json"]
-    with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit, match="0"):
-        cli.main()
-    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+def test_with_json_the_warning_is_in_the_document(tiny):
+    ran = run("release", tiny, "--to", tiny.parent / "out", "--json")
+    assert ran.status == 0
+    (warning,) = ran.document()["warnings"]
     assert "is in the folder that holds the release" in warning
 
 

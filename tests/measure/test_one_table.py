@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import parts_of, run
 
-from countveil import Release, Secure, Seeded, congenial, measure, open_engine, pipeline
-from countveil.assess.public_information import beside_public
+from countveil import Secure, Seeded, congenial, measure, open_engine, pipeline
+from countveil.assess.remaining_guarantee import public_guarantee
 from countveil.errors import (
     FolderError,
     InputError,
@@ -20,9 +20,10 @@ from countveil.errors import (
     PlanError,
     VerificationError,
 )
-from countveil.measure import manifest, one_table
+from countveil.measure import door, manifest, one_table
 from countveil.measure.parts import Parts
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
+from countveil.publish import open_release
 
 PLAN = """
 [release]
@@ -90,8 +91,7 @@ def drawn(path, out="out", rng=None, counts=None):
     loaded = Plan.load(path)
     exact = open_engine("local").tabulate(loaded) if counts is None else counts
     geography = loaded.geography()
-    wanted = loaded.one_table
-    above = geography.ancestors(wanted.level, wanted.fixed) if wanted.fixed else None
+    above = geography.ancestors(loaded.level, loaded.fixed) if loaded.fixed else None
     totals = None if above is None else np.bincount(above, TABLE[:, 0]).astype(np.int64)
     mechanism = measure.mechanism_of(loaded, totals, geography)
     return measure.draw(
@@ -116,7 +116,7 @@ def test_the_call_sites_work_as_written(plan):
     assert y.shape == (5, 2)
     assert y[:, 0].sum() == 315
     assert (y[:, 1] <= y[:, 0]).all()
-    release = Release.read(folder / "out")
+    release = open_release(folder / "out")
     assert np.array_equal(release.counts, y)
     assert release.mechanism == m
     assert release.table.column_names == ["geocode", "count", "part", "previous"]
@@ -139,31 +139,31 @@ def test_a_second_call_finds_the_release_and_charges_nothing(plan):
 
 
 def test_a_crash_after_the_draw_keeps_that_draw(plan, monkeypatch):
-    real = one_table._publish
+    real = door.publish_one_table
 
     def full(*arguments):
         raise OSError(5, "I/O error")
 
-    monkeypatch.setattr(one_table, "_publish", full)
+    monkeypatch.setattr(door, "publish_one_table", full)
     with pytest.raises(Interrupted, match="nothing is lost"):
         drawn(plan)
     part = Parts(parts_of(plan.parent / "out")).read("county", 0)
     kept = pq.read_table(pa.BufferReader(part))["count"].to_pylist()
-    monkeypatch.setattr(one_table, "_publish", real)
+    monkeypatch.setattr(door, "publish_one_table", real)
     assert drawn(plan)[:, 0].tolist() == kept
     assert len(Plan.load(plan).ledger().charges()) == 1
 
 
 def test_a_crash_after_the_charge_is_not_charged_again(plan, monkeypatch):
-    real = one_table.draw_exactly
+    real = door.draw_exactly
 
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one_table, "draw_exactly", stopped)
+    monkeypatch.setattr(door, "draw_exactly", stopped)
     with pytest.raises(Interrupted):
         drawn(plan)
-    monkeypatch.setattr(one_table, "draw_exactly", real)
+    monkeypatch.setattr(door, "draw_exactly", real)
     drawn(plan)
     assert len(Plan.load(plan).ledger().charges()) == 1
 
@@ -179,18 +179,18 @@ def test_changed_records_are_another_release(plan):
 def test_the_release_verifies_and_a_changed_one_does_not(plan):
     drawn(plan)
     out = plan.parent / "out"
-    checks = Release.read(out).verify(plan.parent / "ledger.sqlite").checks
+    checks = open_release(out).verify(plan.parent / "ledger.sqlite").checks
     assert any("agree with what is public" in line for line in checks)
     assert any("beside public information once" in line for line in checks)
     document = json.loads((out / "manifest.json").read_text())
     for key, value in (("guarantee", {**document["guarantee"], "epsilon": "1/2"}),):
         (out / "manifest.json").write_text(json.dumps({**document, key: value}))
         with pytest.raises(VerificationError, match="guarantee is not stated"):
-            Release.read(out).verify()
+            open_release(out).verify()
     stated = {**document["table"], "total": 316}
     (out / "manifest.json").write_text(json.dumps({**document, "table": stated}))
     with pytest.raises(VerificationError):
-        Release.read(out).verify()
+        open_release(out).verify()
 
 
 def test_a_table_that_breaks_a_total_does_not_verify(plan):
@@ -207,14 +207,14 @@ def test_a_table_that_breaks_a_total_does_not_verify(plan):
     )["counts/county.parquet"]
     (out / "manifest.json").write_text(json.dumps(document))
     with pytest.raises(VerificationError, match="breaks a public total"):
-        Release.read(out).verify()
+        open_release(out).verify()
 
 
 def test_a_seeded_release_is_a_simulation(plan):
     drawn(plan, rng=Seeded(3))
     with pytest.raises(VerificationError, match="drawn from a seed"):
-        Release.read(plan.parent / "out").verify()
-    assert Release.read(plan.parent / "out").verify(simulation=True)
+        open_release(plan.parent / "out").verify()
+    assert open_release(plan.parent / "out").verify(simulation=True)
 
 
 def test_nothing_published_depends_on_records_but_the_table_and_the_totals(plan):
@@ -248,11 +248,11 @@ def test_regions_whose_totals_are_public_keep_them(plan):
     y = drawn(plan)
     assert y[:3, 0].sum() == 48
     assert y[3:, 0].sum() == 267
-    release = Release.read(plan.parent / "out")
+    release = open_release(plan.parent / "out")
     assert release.verify(plan.parent / "ledger.sqlite")
     assert len(release.mechanism.subtotals) == 2
     assert "which county of his region" in release.guarantee.theta.secrets
-    assert loaded.one_table.fixed == "region"
+    assert loaded.fixed == "region"
 
 
 def test_naive_noise_needs_no_total_and_spends_all_of_epsilon(plan):
@@ -264,7 +264,7 @@ def test_naive_noise_needs_no_total_and_spends_all_of_epsilon(plan):
     )
     y = drawn(plan)
     assert y.shape == (5,)
-    release = Release.read(plan.parent / "out")
+    release = open_release(plan.parent / "out")
     assert release.mechanism.rate * release.mechanism.sigma == 1
     assert release.verify(plan.parent / "ledger.sqlite")
 
@@ -279,7 +279,7 @@ def test_previous_counts_may_be_an_earlier_private_release(plan):
         ('title = "Cases of a month"', 'title = "The next"\ndataset = "Cases of a month"'),
     )
     drawn(plan, "may")
-    release = Release.read(plan.parent / "may")
+    release = open_release(plan.parent / "may")
     assert list(release.mechanism.prior.previous) == pq.read_table(released)["count"].to_pylist()
     shutil.rmtree(plan.parent / "april")
     assert release.verify(plan.parent / "ledger.sqlite")
@@ -326,7 +326,7 @@ def test_only_the_columns_that_were_used_are_published(plan):
     published = (plan.parent / "out" / "previous.csv").read_text()
     assert "secret" not in published
     assert "250" not in published
-    assert Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+    assert open_release(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
 
 
 def test_other_previous_counts_are_another_release(plan):
@@ -349,8 +349,8 @@ def test_what_cannot_be_drawn_is_refused_before_the_charge(plan, monkeypatch):
 def test_the_manifest_says_that_a_budget_was_chosen_from_records(plan):
     changed(plan, ('epsilon = "1"', 'epsilon = "1"\nchosen_from = "records"'))
     drawn(plan)
-    assert Release.read(plan.parent / "out").manifest["budget_chosen_from"] == "records"
-    assert Release.read(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
+    assert open_release(plan.parent / "out").manifest["budget_chosen_from"] == "records"
+    assert open_release(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
 
 
 def test_the_secret_of_add_remove_is_whether_he_is_counted(plan):
@@ -363,9 +363,9 @@ def test_the_secret_of_add_remove_is_whether_he_is_counted(plan):
     )
     assert "whether he is counted there or nowhere" in one_table.theta_of(loaded).secrets
     drawn(plan)
-    found = beside_public(Release.read(plan.parent / "out"))
-    assert any("rho = 1/2 " in line for line in found.sentences)
-    mechanism = Release.read(plan.parent / "out").mechanism
+    found = public_guarantee(open_release(plan.parent / "out"))
+    assert any("rho = 1/2." in line for line in found.sentences)
+    mechanism = open_release(plan.parent / "out").mechanism
     apart = mechanism.log_density([1, 0], [1, 0]) - mechanism.log_density([1, 0], [0, 0])
     assert apart == pytest.approx(1.0)
 
@@ -376,8 +376,8 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
     )
     changed(plan, ('level = "state"', 'level = "region"'))
     pipeline.release(Plan.load(plan), to=plan.parent / "out", rng=Seeded(1))
-    found = beside_public(Release.read(plan.parent / "out"))
-    assert "2 of 3 public totals are of one unit, and tell its count." in found.sentences
+    found = public_guarantee(open_release(plan.parent / "out"))
+    assert "2 of 3 public totals cover a single unit and so reveal its count." in found.sentences
 
 
 @pytest.mark.parametrize(
@@ -396,20 +396,20 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
                     'loss = "squared L2"\nbase = "naive"',
                 )
             ],
-            "moves without limit",
+            "is unbounded where counts are",
         ),
         ([('epsilon = "1"', 'epsilon = "0"')], "budget.epsilon: 0 is not allowed"),
         ([('epsilon = "1"', 'rho = "1"')], "spends epsilon alone"),
-        ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "take out levels"),
-        ([('method = "congenial"', 'method = "none"')], "goes with method"),
+        ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "remove levels"),
+        ([('method = "congenial"', 'method = "none"')], "belongs to method"),
         ([('level = "state"', 'level = "county"')], "so is every count of county"),
         ([('query = "TOTAL"', 'query = "OUTCOME"')], "keeps TOTAL alone"),
         ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "no category 'lost'"),
         ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "no such attribute"),
         ([('["died"] }', '["died", "alive"] }')], "names nobody, or everybody"),
-        ([('pseudo_count = "1/2"', 'level = "village"')], "no level 'village'"),
-        ([('pseudo_count = "1/2"', 'base = "naive"')], "shares out public totals"),
-        ([('pseudo_count = "1/2"', 'alpha = "0"')], "alpha is above 0"),
+        ([('pseudo_count = "1/2"', 'level = "village"')], "unknown level 'village'"),
+        ([('pseudo_count = "1/2"', 'base = "naive"')], "divide public totals"),
+        ([('pseudo_count = "1/2"', 'alpha = "0"')], "alpha must be above 0"),
         ([('pseudo_count = "1/2"', 'loss = "L3"')], "loss"),
         ([('neighbors = "change-one"', 'neighbors = "add-remove"')], "guarantee would be empty"),
         (
@@ -465,7 +465,7 @@ def test_zero_previous_counts_need_a_pseudo_count(plan):
         (TABLE[:4], "a table of (4, 2)"),
         (TABLE[:, 0], "a table of (5,)"),
         (TABLE * 1.0, "float64"),
-        (TABLE * -1, "is not allowed"),
+        (TABLE * -1, "have a negative count"),
         (TABLE[:, ::-1], "is not the one that"),
     ],
 )
@@ -506,17 +506,21 @@ def test_a_real_release_names_a_ledger(plan):
 
 def test_the_command_line_checks_releases_verifies_and_packages(plan):
     folder = plan.parent
-    assert "epsilon = 1 beside public information" in run("check", plan).out
+    assert "epsilon = 1 next to public information" in run("check", plan).out
     ran = run("release", plan, "--to", folder / "out", "--quiet")
     assert ran.status == 0, ran.err
-    assert "released for epsilon = 1 beside public information" in ran.out
+    assert "released for epsilon = 1 next to public information" in ran.out
     assert "has epsilon = 0 left" in ran.out
     again = run("release", plan, "--to", folder / "out", "--quiet", "--json").document()
     assert again["released_before"]
     assert again["cost"]["currency"] == "beside public information"
     assert run("verify", folder / "out", "--ledger", folder / "ledger.sqlite").status == 0
     assert run("package", folder / "out").status == 0
-    for command in (("price", plan), ("postprocess", folder / "out"), ("assess", folder / "out")):
+    for command in (
+        ("price", plan),
+        ("postprocess", folder / "out"),
+        ("assess", "presence", folder / "out"),
+    ):
         refused = run(*command)
         assert refused.status == 2, command
         assert refused.err.strip().startswith("error: ")
@@ -524,15 +528,15 @@ def test_the_command_line_checks_releases_verifies_and_packages(plan):
 
 def test_the_public_lens_states_the_guarantee(plan):
     folder = plan.parent
-    of_plan = run("assess", plan, "--lens", "public", "--json").document()
+    of_plan = run("assess", "public", plan, "--json").document()
     run("release", plan, "--to", folder / "out", "--quiet")
-    of_release = run("assess", folder / "out", "--lens", "public", "--json").document()
+    of_release = run("assess", "public", folder / "out", "--json").document()
     assert of_plan == of_release
     assert of_release["secrets"][0]["guarantee"] == "epsilon = 1"
     assert of_release["secrets"][0]["odds"] == pytest.approx(np.e)
     assert of_release["audience"] == "public"
-    words = " ".join(run("assess", folder / "out", "--lens", "public").out.split())
-    assert "no differential privacy, and is added to none" in words
+    words = " ".join(run("assess", "public", folder / "out").out.split())
+    assert "not differential privacy, and its epsilon is not added to one" in words
     assert "the TOTAL of every state, exactly" in words
 
 

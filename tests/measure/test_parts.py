@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import HANG, TINY_PLAN, parts_of
 
-from countveil import Release, Secure, Seeded, measure, open_engine, storage
+from countveil import Release, Secure, Seeded, measure, open_engine
+from countveil.base import storage
 from countveil.errors import FolderError, Interrupted
-from countveil.measure import boundary, drawing
+from countveil.measure import door, drawing
 from countveil.measure.drawing import DrawJob
 from countveil.measure.parts import Parts
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 
 def keep_many(folder: Path, mark: int, barrier, results) -> None:
@@ -93,7 +94,7 @@ def job_and_task(path: Path, folder: Path, rng) -> tuple[DrawJob, drawing.DrawTa
     plan = Plan.load(path)
     counts = open_engine("local").tabulate(plan)
     folder.mkdir(exist_ok=True)
-    return DrawJob(plan, rng, Parts(folder)), boundary._task(counts, "area", 0, 0, 5)
+    return DrawJob(plan, rng, Parts(folder)), door._task(counts, "area", 0, 0, 5)
 
 
 def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_path, monkeypatch):
@@ -139,8 +140,8 @@ def test_a_task_says_nothing_of_its_counts(tiny, tmp_path):
 
 
 def test_processes_measure_what_one_process_measures(tiny, monkeypatch):
-    monkeypatch.setattr(boundary, "_VALUES", 14)
-    monkeypatch.setattr(boundary, "_MANY", 1)
+    monkeypatch.setattr(door, "_VALUES", 14)
+    monkeypatch.setattr(door, "_MANY", 1)
     plan = Plan.load(tiny)
     counts = open_engine("local").tabulate(plan)
     results = [
@@ -230,7 +231,7 @@ def test_a_task_that_is_late_finds_nowhere_to_write(tiny, monkeypatch):
 
 
 def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
-    monkeypatch.setattr(boundary, "_VALUES", 14)
+    monkeypatch.setattr(door, "_VALUES", 14)
     plan, out = Plan.load(tiny), tiny.parent / "out"
     counts = open_engine("local").tabulate(plan)
     ledger = tiny.parent / "ledger.sqlite"

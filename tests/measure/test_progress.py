@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from countveil.measure.progress import Watch, silent
-from countveil.measure.run_log import RunLog
+from countveil.measure.run import RunLog
 
 WORKERS = SimpleNamespace(retries=3, peak_memory=5_000)
 

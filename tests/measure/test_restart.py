@@ -8,14 +8,14 @@ from unittest.mock import Mock
 
 import pytest
 from tests.conftest import TINY_PLAN, parts_of, run
-from tests.measure.test_boundary import stop_before_publishing
+from tests.measure.test_door import stop_before_publishing
 
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.errors import FolderError, Interrupted, LedgerError
-from countveil.measure import boundary, protocol, restart
+from countveil.measure import door, once
 from countveil.measure.parts import Parts
+from countveil.plan.plans import Plan
 from countveil.privacy.ledger import Ledger
-from countveil.schema.plan import Plan
 
 ROOM = '[ledger]\ntotal = "4"\n'
 
@@ -110,7 +110,7 @@ def test_the_same_command_goes_on_with_what_it_began_anew(tiny, monkeypatch):
 def test_a_restart_that_is_refused_sets_nothing_aside(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
     interrupted(tiny, monkeypatch)
-    monkeypatch.setattr(boundary, "_refuse_large_families", lambda *a: 1 / 0)
+    monkeypatch.setattr(door, "_refuse_large_families", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny, restart=True, charge_again=True)
     monkeypatch.undo()
@@ -132,11 +132,11 @@ def test_a_run_that_cannot_be_read_any_more_can_be_begun_anew(tiny, monkeypatch)
 
 def test_a_crash_while_setting_aside_is_no_hindrance(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    real = boundary.manifest.list_files
-    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
+    real = door.manifest.list_files
+    monkeypatch.setattr(door.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
-    monkeypatch.setattr(restart.storage, "sync", lambda path: 1 / 0)
+    monkeypatch.setattr(once.storage, "sync", lambda path: 1 / 0)
     rename = Path.rename
 
     def crash(path, target):
@@ -148,10 +148,10 @@ def test_a_crash_while_setting_aside_is_no_hindrance(tiny, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         released(tiny, restart=True, charge_again=True)
     monkeypatch.undo()
-    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
+    monkeypatch.setattr(door.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
-    monkeypatch.setattr(boundary.manifest, "list_files", real)
+    monkeypatch.setattr(door.manifest, "list_files", real)
     released(tiny, restart=True, charge_again=True).verify(tiny.parent / "l.sqlite")
     assert len(charges(tiny)) == 2
 
@@ -160,7 +160,7 @@ def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(protocol, "_begin", stopped)
+    monkeypatch.setattr(once, "_begin", stopped)
     with pytest.raises(KeyboardInterrupt):
         released(tiny)
     monkeypatch.undo()
@@ -184,11 +184,11 @@ def test_another_ledger_does_not_make_a_charged_run_free(tiny, monkeypatch):
 
 def test_files_that_were_half_published_go_aside_too(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
-    real = boundary.manifest.list_files
-    monkeypatch.setattr(boundary.manifest, "list_files", lambda *a, **o: 1 / 0)
+    real = door.manifest.list_files
+    monkeypatch.setattr(door.manifest, "list_files", lambda *a, **o: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         released(tiny)
-    monkeypatch.setattr(boundary.manifest, "list_files", real)
+    monkeypatch.setattr(door.manifest, "list_files", real)
     assert (tiny.parent / "out" / "measurements" / "area.parquet").exists()
     released(tiny, restart=True, charge_again=True)
     (aside,) = tiny.parent.glob("out-internal-set-aside-*")

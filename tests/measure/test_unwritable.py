@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.conftest import TINY_PLAN
-from tests.measure.test_fence import Killed, command, kill
+from tests.conftest import TINY_PLAN, run
+from tests.measure.test_fence import Killed, kill
 
-from countveil import Release, Secure, measure, open_engine, pipeline, storage
+from countveil import Release, Secure, measure, open_engine, pipeline
+from countveil.base import storage
 from countveil.errors import FolderError, InputError, PlanError
-from countveil.measure import boundary, manifest
+from countveil.measure import door, manifest
 from countveil.measure.run import Run
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 NUMBERS = {
     "intruder.limit": "[intruder]\nlimit = {}\n",
@@ -26,11 +27,11 @@ NUMBERS = {
 
 @pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
 @pytest.mark.parametrize("key", NUMBERS)
-def test_a_plan_holds_finite_numbers(tiny, capsys, key, number):
+def test_a_plan_holds_finite_numbers(tiny, key, number):
     tiny.write_text(TINY_PLAN + NUMBERS[key].format(number))
     with pytest.raises(PlanError, match=key):
         Plan.load(tiny)
-    assert command(capsys, "release", tiny, "--to", tiny.parent / "out", "--quiet")[0] == 2
+    assert run("release", tiny, "--to", tiny.parent / "out", "--quiet").status == 2
     assert not list(tiny.parent.glob("*.sqlite"))
 
 
@@ -58,25 +59,25 @@ def test_a_manifest_that_cannot_be_written_is_not_charged(tiny, monkeypatch):
 
 @pytest.mark.parametrize("name", ["manifest.json", "run.json", "log.jsonl"])
 @pytest.mark.parametrize("words", [("release",), ("status",), ("postprocess",)])
-def test_a_pipe_is_not_waited_for(tiny, capsys, name, words):
+def test_a_pipe_is_not_waited_for(tiny, name, words):
     out = tiny.parent / "out"
     pipeline.release(Plan.load(tiny), to=out, rng=Secure())
     path = (out if name == "manifest.json" else out.with_name("out-internal")) / name
     path.unlink()
     os.mkfifo(path)
     arguments = (tiny, "--to", out, "--quiet") if words == ("release",) else (out,)
-    status, err = command(capsys, *words, *arguments)
-    assert status in (0, 2), "whoever needs it refuses it"
-    assert "fault" not in err
+    ran = run(*words, *arguments)
+    assert ran.status in (0, 2), "whoever needs it refuses it"
+    assert "fault" not in ran.err
     if words == ("release",):
-        assert status == 2
+        assert ran.status == 2
 
 
 def test_a_part_that_is_a_pipe_is_refused(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + '[ledger]\ntotal = "8"\n')
     plan, out = Plan.load(tiny), tiny.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(boundary, "_publish", lambda *a: kill())
+        patch.setattr(door, "_publish", lambda *a: kill())
         with pytest.raises(Killed):
             pipeline.release(plan, to=out, rng=Secure())
     part = next(out.with_name("out-internal").glob("parts/*/*.parquet"))
@@ -92,9 +93,7 @@ RECORDS = ("records.path", PIPE)  # for the engines to judge
 
 @pytest.mark.parametrize("method", ["none", "top-down"])
 @pytest.mark.parametrize("kind", ["a pipe", "a file"])
-def test_something_else_where_estimates_are_made_is_not_waited_for(
-    tiny, monkeypatch, capsys, method, kind
-):
+def test_something_else_where_estimates_are_made_is_not_waited_for(tiny, monkeypatch, method, kind):
     tiny.write_text(f'{TINY_PLAN}[ledger]\ntotal = "8"\n[postprocess]\nmethod = "{method}"\n')
     out = tiny.parent / "out"
     with monkeypatch.context() as patch:
@@ -103,9 +102,9 @@ def test_something_else_where_estimates_are_made_is_not_waited_for(
             pipeline.release(Plan.load(tiny), to=out, rng=Secure())
     work = out.with_name("out-internal") / "estimates"
     os.mkfifo(work) if kind == "a pipe" else work.write_text("x")
-    status, err = command(capsys, "release", tiny, "--to", out, "--quiet", "--workers", 1)
-    assert status == (0 if method == "none" else 3), err
-    assert "fault" not in err
+    ran = run("release", tiny, "--to", out, "--quiet", "--workers", 1)
+    assert ran.status == (0 if method == "none" else 3), ran.err
+    assert "fault" not in ran.err
 
 
 PATHS = {
@@ -124,16 +123,16 @@ PATHS = {
     ("key", "name"),
     [(key, name) for key in PATHS for name in (NUL, LOOP, PIPE) if (key, name) != RECORDS],
 )
-def test_paths_that_lead_nowhere_are_refused(tiny, capsys, monkeypatch, key, name, words):
+def test_paths_that_lead_nowhere_are_refused(tiny, monkeypatch, key, name, words):
     monkeypatch.chdir(tiny.parent)
     Path("loop").symlink_to("loop")
     os.mkfifo("pipe.csv")
     old, new = PATHS[key]
     tiny.write_text(TINY_PLAN.replace(old, new.format(name)))
-    status, err = command(capsys, words[0], tiny, *words[1:])
+    ran = run(words[0], tiny, *words[1:])
     if words != ("price",) or name == NUL:
-        assert status == 2, "a price needs no file"
-    assert status in (0, 2), err
+        assert ran.status == 2, "a price needs no file"
+    assert ran.status in (0, 2), ran.err
     assert not Path("out").exists()
 
 

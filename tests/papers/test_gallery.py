@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import pyarrow as pa
 import pytest
 
-from countveil import papers
 from countveil.errors import InputError
-from countveil.papers import Item, Picture, Rule, Value, gallery, pictures
-from countveil.papers.wording import document, plain, printed, shown
+from countveil.papers import catalogue, gallery, item_charts
+from countveil.papers.item import Item, ItemChart, ReferenceLine, Value
+from countveil.papers.item_text import display, display_printed, item_json, to_json
 
-LINES = Picture(
+LINES = ItemChart(
     "rates",
     "lines",
     pa.table({"x": [1, 2, 1, 2], "y": [0.5, 2.0, 1.0, 4.0], "who": ["a", "a", "b", "b"]}),
@@ -23,9 +23,9 @@ LINES = Picture(
     "who",
     "time",
     "rate",
-    rules=(Rule("y", 1.5, "limit"), Rule("x", 2, "now")),
+    reference_lines=(ReferenceLine("y", 1.5, "limit"), ReferenceLine("x", 2, "now")),
 )
-TILES = Picture(
+TILES = ItemChart(
     "map",
     "tiles",
     pa.table({"x": [1, 2], "y": [1, 1], "z": [3, 7]}),
@@ -35,9 +35,9 @@ TILES = Picture(
     "east",
     "north",
 )
-BARS = Picture("bars", "bars", pa.table({"x": ["a", "b"], "y": [1.0, 2.0]}), "x", "y")
-POINTS = Picture("points", "points", pa.table({"x": [1.0], "y": [2.0]}), "x", "y", log_x=True)
-SPANS = Picture(
+BARS = ItemChart("bars", "bars", pa.table({"x": ["a", "b"], "y": [1.0, 2.0]}), "x", "y")
+POINTS = ItemChart("points", "points", pa.table({"x": [1.0], "y": [2.0]}), "x", "y", log_x=True)
+SPANS = ItemChart(
     "spans",
     "intervals",
     pa.table({"x": ["a"], "y": [2.0], "low": [1.0], "high": [3.0], "s": ["one"]}),
@@ -71,12 +71,12 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        if "id" in given:
-            self.ids.append(given["id"])
+        inputs = dict(attrs)
+        if "id" in inputs:
+            self.ids.append(inputs["id"])
         for name in ("src", "href", "xlink:href"):
-            if name in given:
-                self.sources.append(given[name])
+            if name in inputs:
+                self.sources.append(inputs[name])
         if tag not in ("meta", "br", "link"):
             self.open.append(tag)
 
@@ -113,7 +113,7 @@ def test_the_page_is_well_formed_and_asks_for_nothing(page):
 
 def test_the_page_shows_every_value_escaped(page):
     text = " ".join(Page(page).text)
-    for said in (
+    for sentence in (
         "first <b>",
         "because 1 < 2",
         "A <table> & more",
@@ -121,7 +121,7 @@ def test_the_page_shows_every_value_escaped(page):
         "0.51",
         "1.100",
     ):
-        assert said.replace("1.100", "1.10") in text
+        assert sentence.replace("1.100", "1.10") in text
     assert '<tr class="off"><th scope="row">second' in page
     assert '<tr><th scope="row">first' in page
     assert "The papers print 3 of them: 2 agree" in text
@@ -130,7 +130,7 @@ def test_the_page_shows_every_value_escaped(page):
 
 
 @pytest.mark.parametrize(
-    ("off", "said"),
+    ("off", "sentence"),
     [
         (
             (False,),
@@ -145,14 +145,14 @@ def test_the_page_shows_every_value_escaped(page):
         ((False, False, True), "2 agree within"),
     ],
 )
-def test_what_is_one_is_said_as_one(off, said):
+def test_what_is_one_is_said_as_one(off, sentence):
     values = tuple(
         Value(f"{n}", "label", 1.0, 2.0 if other else 1.0, "why" if other else None, 0.1)
         for n, other in enumerate(off)
     )
     page = gallery.html([Item("003", "Figure 1", "t", values, (), "", None)])
     text = "".join(Page(page).text)
-    assert said in text
+    assert sentence in text
 
 
 def test_a_page_without_printed_numbers_says_so():
@@ -160,27 +160,27 @@ def test_a_page_without_printed_numbers_says_so():
     assert "The papers print none of them." in gallery.html([item])
 
 
-@pytest.mark.parametrize("picture", [LINES, TILES, BARS, POINTS, SPANS])
-def test_every_kind_is_drawn(picture):
-    drawn = pictures.svg(picture, prefix="p-")
-    assert drawn.startswith("<svg role=")
-    assert f'aria-label="{pictures.description(picture)}"' in drawn
-    used = set(re.findall(r"url\(#([^)]+)\)", drawn))
-    assert used <= set(re.findall(r'\bid="([^"]+)"', drawn))
+@pytest.mark.parametrize("chart", [LINES, TILES, BARS, POINTS, SPANS])
+def test_every_kind_is_drawn(chart):
+    drawing = item_charts.svg(chart, prefix="p-")
+    assert drawing.startswith("<svg role=")
+    assert f'aria-label="{item_charts.describe(chart)}"' in drawing
+    used = set(re.findall(r"url\(#([^)]+)\)", drawing))
+    assert used <= set(re.findall(r'\bid="([^"]+)"', drawing))
     assert all(name.startswith("p-") for name in used)
-    if picture.kind in ("lines", "points", "tiles"):
-        assert picture.x_title in drawn
+    if chart.kind in ("lines", "points", "tiles"):
+        assert chart.x_title in drawing
 
 
 def test_descriptions_say_the_plotted_numbers():
-    assert pictures.description(LINES) == (
+    assert item_charts.describe(LINES) == (
         "rates: rate against time, 4 points; values from 0.5 to 4; series: a, b."
     )
-    assert pictures.description(TILES) == ("map: north against east, 2 points; values from 3 to 7.")
+    assert item_charts.describe(TILES) == ("map: north against east, 2 points; values from 3 to 7.")
 
 
 def test_series_differ_by_colour_and_by_dash():
-    spec = pictures.chart(LINES).to_dict()
+    spec = item_charts.altair_chart(LINES).to_dict()
     encoding = spec["layer"][0]["encoding"]
     for channel in ("color", "strokeDash"):
         scale = encoding[channel]["scale"]
@@ -188,11 +188,11 @@ def test_series_differ_by_colour_and_by_dash():
         assert scale["range"][0] != scale["range"][1]
 
 
-def test_a_picture_needs_its_columns():
+def test_a_chart_needs_its_columns():
     with pytest.raises(InputError, match="no column y, z; the table has x"):
-        Picture("t", "lines", pa.table({"x": [1]}), "x", "y", "z")
-    with pytest.raises(InputError, match="call the series otherwise"):
-        Picture("t", "lines", pa.table({"x": [1], "count": ["a"]}), "x", "x", "count")
+        ItemChart("t", "lines", pa.table({"x": [1]}), "x", "y", "z")
+    with pytest.raises(InputError, match="rename the series"):
+        ItemChart("t", "lines", pa.table({"x": [1], "count": ["a"]}), "x", "x", "count")
 
 
 def test_writing_replaces_the_page(tmp_path):
@@ -219,11 +219,11 @@ def test_writing_replaces_the_page(tmp_path):
     ],
 )
 def test_numbers_are_shown_short(value, text):
-    assert shown(value) == text
+    assert display(value) == text
 
 
 @pytest.mark.parametrize(
-    ("given", "tolerance", "text"),
+    ("inputs", "tolerance", "text"),
     [
         (1.1, 0.005, "1.10"),
         (0.13, 0.0005, "0.130"),
@@ -235,18 +235,18 @@ def test_numbers_are_shown_short(value, text):
         (None, None, "—"),
     ],
 )
-def test_printed_numbers_keep_their_decimals(given, tolerance, text):
-    assert printed(Value("id", "label", given, 0.0, tolerance=tolerance)) == text
+def test_printed_numbers_keep_their_decimals(inputs, tolerance, text):
+    assert display_printed(Value("id", "label", inputs, 0.0, tolerance=tolerance)) == text
 
 
 def test_json_has_no_number_that_is_not_finite():
-    assert plain({"a": (1, float("inf"), float("nan"), None, "x", True)}) == {
+    assert to_json({"a": (1, float("inf"), float("nan"), None, "x", True)}) == {
         "a": [1, None, None, None, "x", True]
     }
-    found = document(ITEM)
-    assert found["item"] == "table-9"
-    assert found["values"][1]["differs"] is True
-    assert found["pictures"][0]["table"] == {
+    document = item_json(ITEM)
+    assert document["item"] == "table-9"
+    assert document["values"][1]["differs"] is True
+    assert document["pictures"][0]["table"] == {
         "x": [1, 2, 1, 2],
         "y": [0.5, 2.0, 1.0, 4.0],
         "who": ["a", "a", "b", "b"],
@@ -254,7 +254,7 @@ def test_json_has_no_number_that_is_not_finite():
 
 
 def test_a_real_item_is_on_its_page():
-    item = papers.reproduce("002", "table-4")
+    item = catalogue.reproduce("002", "table-4")
     page = gallery.html([item])
     for value in item.values:
-        assert f"<td>{shown(value.ours)}</td>" in page
+        assert f"<td>{display(value.ours)}</td>" in page

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from tests.conftest import GOLDEN
 
-from countveil import papers
 from countveil.errors import InputError
+from countveil.papers import catalogue
 from countveil.papers.item import Value
-from countveil.papers.pictures import svg
-from countveil.papers.wording import document
+from countveil.papers.item_charts import svg
+from countveil.papers.item_text import item_json
 
 TRUTH = {item["id"]: item for item in json.loads((GOLDEN / "papers.json").read_text())}
 # The authors' own run, on records that nobody may publish: shown on a synthetic population instead.
@@ -22,13 +22,13 @@ COMPUTED = ("drha.bound_violation", "drha.eb", "drha.ff.marginal")
 
 @pytest.fixture(scope="session")
 def reproduced():
-    return [papers.reproduce(entry.paper, entry.name, quick=True) for entry in papers.items()]
+    return [catalogue.reproduce(entry.paper, entry.name, quick=True) for entry in catalogue.items()]
 
 
 @pytest.fixture(scope="session")
 def values(reproduced):
     """As JSON holds them, by id."""
-    text = json.dumps([document(item) for item in reproduced], allow_nan=False)
+    text = json.dumps([item_json(item) for item in reproduced], allow_nan=False)
     return {value["id"]: value for item in json.loads(text) for value in item["values"]}
 
 
@@ -98,45 +98,48 @@ def test_differences_are_those_of_the_golden_list(values):
 
 
 def test_every_table_and_figure_is_listed():
-    wanted = {
+    expected = {
         "002": [f"table-{n}" for n in range(1, 8)] + [f"figure-{n}" for n in range(1, 9)],
         "000": [f"figure-{n}" for n in range(1, 7)],
         "001": ["table-sa1", *(f"figure-sa{n}" for n in range(1, 5))],
         "003": [f"figure-{n}" for n in range(1, 5)] + ["example-1", "example-2"],
         "004": ["table-1", "table-2", *(f"figure-{n}" for n in range(1, 5)), "figure-s1"],
     }
-    for paper, slugs in wanted.items():
-        assert set(slugs) <= {entry.slug for entry in papers.items(paper)}
+    for paper, slugs in expected.items():
+        assert set(slugs) <= {entry.slug for entry in catalogue.items(paper)}
 
 
-def test_every_figure_has_a_picture_or_says_what_it_needs(reproduced):
+def test_every_figure_has_a_chart_or_says_what_it_needs(reproduced):
     for item in reproduced:
         if item.name.startswith("Figure"):
-            assert item.pictures or item.needs, item.name
-        assert item.values or item.pictures or item.needs, item.name
+            assert item.charts or item.needs, item.name
+        assert item.values or item.charts or item.needs, item.name
 
 
 def test_every_series_is_drawn(reproduced):
     """A line of its own colour for each, as Vega drew it."""
     for item in reproduced:
-        for picture in item.pictures:
-            if picture.kind == "lines" and picture.series is not None:
-                names = set(picture.table[picture.series].to_pylist())
-                drawn = re.findall(
-                    r'<path d="M[^"]*L[^"]*" stroke="(#\w+)" [^>]*stroke-width="2"', svg(picture)
+        for chart in item.charts:
+            if chart.kind == "lines" and chart.series is not None:
+                names = set(chart.table[chart.series].to_pylist())
+                colours = re.findall(
+                    r'<path d="M[^"]*L[^"]*" stroke="(#\w+)" [^>]*stroke-width="2"', svg(chart)
                 )
-                assert len(set(drawn)) == len(names), (item.name, picture.title)
+                assert len(set(colours)) == len(names), (item.name, chart.title)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: papers.items("005"), "no paper '005'; choose from 002, 000, 001, 003, 004"),
+        (lambda: catalogue.items("005"), "no paper '005'; choose from 002, 000, 001, 003, 004"),
         (
-            lambda: papers.reproduce("002", "table-9"),
+            lambda: catalogue.reproduce("002", "table-9"),
             "no item 'table-9' in paper 002; choose from table-1",
         ),
-        (lambda: papers.reproduce("002", "table-4", data="nowhere"), "data: nowhere is no folder"),
+        (
+            lambda: catalogue.reproduce("002", "table-4", data="nowhere"),
+            "data: nowhere is not a folder",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -144,10 +147,10 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_progress_is_told_the_item():
-    told = []
-    papers.reproduce("002", "Table 4", progress=told.append)
-    assert told == ["002 Table 4"]
+def test_progress_names_the_item():
+    messages = []
+    catalogue.reproduce("002", "Table 4", progress=messages.append)
+    assert messages == ["002 Table 4"]
 
 
 @pytest.mark.parametrize(

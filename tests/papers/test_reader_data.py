@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from countveil import papers
 from countveil.errors import InputError
-from countveil.papers import sensitive_tables
-from countveil.papers.counties import counties_of
-from countveil.papers.districts import synthetic_state
+from countveil.papers import catalogue
+from countveil.papers.liu_zhao import example_tables
+from countveil.papers.petti_flaxman.loss_items import synthetic_state
+from countveil.papers.seeman.public_items import read_counties
 
 ADULT = (
     "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, "
@@ -36,50 +36,50 @@ def adult(tmp_path):
 
 def test_adult_is_grouped_with_the_upper_end(adult):
     """31 to 40 hours are one cell, of both incomes; 41 and 30 are cells of their own."""
-    table = sensitive_tables.adult(adult)
+    table = example_tables.adult(adult)
     assert sorted(map(sorted, table.counts.tolist())) == [[0, 1], [0, 1], [1, 2]]
     assert table.homogeneous.sum() == 2
 
 
 def test_adult_is_shown_where_it_is(adult):
-    without = papers.reproduce("004", "figure-2")
-    found = papers.reproduce("004", "figure-2", data=adult, quick=True)
+    without = catalogue.reproduce("004", "figure-2")
+    result = catalogue.reproduce("004", "figure-2", data=adult, quick=True)
     assert without.needs is not None
-    assert found.needs is None
-    assert len(found.pictures) == len(without.pictures) + 1
-    values = {value.id: value for value in found.values}
+    assert result.needs is None
+    assert len(result.charts) == len(without.charts) + 1
+    values = {value.id: value for value in result.values}
     assert values["004.adult.people"].ours == 5
     assert values["004.adult.cells"].ours == 3
     assert "identifiers" in values["004.adult.homogeneous"].erratum
     for name in ("figure-3", "figure-s1"):
-        found = papers.reproduce("004", name, data=adult, quick=True)
-        assert found.needs is None
-        assert any("Adult" in picture.title for picture in found.pictures)
+        result = catalogue.reproduce("004", name, data=adult, quick=True)
+        assert result.needs is None
+        assert any("Adult" in chart.title for chart in result.charts)
 
 
 def test_adult_of_another_layout_is_refused(tmp_path):
     (tmp_path / "adult.data").write_text("a,b\n")
-    with pytest.raises(InputError, match="row 1 has 2 fields, and 15 are needed"):
-        papers.reproduce("004", "figure-2", data=tmp_path)
+    with pytest.raises(InputError, match="row 1 has 2 fields instead of 15"):
+        catalogue.reproduce("004", "figure-2", data=tmp_path)
     (tmp_path / "adult.data").write_text(adult_rows((40, "Cuba", ">50K")))
     with pytest.raises(InputError, match="no complete row of the United States"):
-        papers.reproduce("004", "figure-2", data=tmp_path)
+        catalogue.reproduce("004", "figure-2", data=tmp_path)
 
 
 def test_bankruptcy_records_give_marginals(tmp_path):
     rng = np.random.default_rng(3)
     rows = [",".join([*rng.choice(list("PAN"), 6), "NB"]) for _ in range(60)]
     (tmp_path / "Qualitative_Bankruptcy.data.txt").write_text("\n".join(rows) + "\n")
-    assert papers.reproduce("004", "figure-4").pictures == ()
-    found = papers.reproduce("004", "figure-4", data=tmp_path, quick=True)
-    assert found.needs is None
-    distance = {value.id: value.ours for value in found.values}
+    assert catalogue.reproduce("004", "figure-4").charts == ()
+    result = catalogue.reproduce("004", "figure-4", data=tmp_path, quick=True)
+    assert result.needs is None
+    distance = {value.id: value.ours for value in result.values}
     for ways in (1, 2, 3):  # less noise, smaller distances
         assert distance[f"004.figure4.10.{ways}"] < distance[f"004.figure4.0.1.{ways}"]
 
 
 def test_shipped_cells_are_those_of_the_experiments():
-    bank, subset = sensitive_tables.bankruptcy(), sensitive_tables.subset()
+    bank, subset = example_tables.bankruptcy(), example_tables.subset()
     assert (bank.counts.shape, bank.sizes.sum(), bank.homogeneous.all()) == ((103, 2), 250, True)
     assert (subset.counts.shape, subset.sizes.sum(), subset.homogeneous.sum()) == ((78, 3), 250, 54)
     assert subset.sizes[subset.homogeneous].sum() == 142
@@ -94,28 +94,31 @@ def test_counties_of_a_folder(tmp_path):
     (tmp_path / "pa_county_monthly_jhu.csv").write_text(
         "fips,month,new_cases,new_deaths,county\n" + "\n".join(rows) + "\n"
     )
-    found = counties_of(tmp_path)
-    assert found.names == ("A", "B")
-    assert found.before.tolist() == [30, 5]
-    assert found.counts.tolist() == [[40, 3], [0, 0]]  # a correction is 0, and deaths at most cases
-    assert found.total == 40
-    item = papers.reproduce("003", "figure-3", data=tmp_path, quick=True)
+    result = read_counties(tmp_path)
+    assert result.names == ("A", "B")
+    assert result.before.tolist() == [30, 5]
+    assert result.counts.tolist() == [
+        [40, 3],
+        [0, 0],
+    ]  # a correction is 0, and deaths at most cases
+    assert result.total == 40
+    item = catalogue.reproduce("003", "figure-3", data=tmp_path, quick=True)
     assert item.needs is None
     assert "2 counties, 2021-03" in item.note
 
 
 def test_without_a_file_counties_are_made_up_and_said_to_be(tmp_path):
-    item = papers.reproduce("003", "figure-3", data=tmp_path, quick=True)
+    item = catalogue.reproduce("003", "figure-3", data=tmp_path, quick=True)
     assert "synthetic" in item.note
     assert "Department of Health" in item.needs
 
 
 def test_small_counties_are_contracted_most():
-    found = {v.id: v.ours for v in papers.reproduce("003", "figure-3").values}
+    result = {v.id: v.ours for v in catalogue.reproduce("003", "figure-3").values}
     for epsilon in ("0.01", "1"):
         for effect in ("case zeros", "death zeros"):
             small, every, large = (
-                found[f"003.figure3.{epsilon}.{size}.{effect}"]
+                result[f"003.figure3.{epsilon}.{size}.{effect}"]
                 for size in ("smallest", "all", "largest")
             )
             assert small >= every >= large
@@ -123,10 +126,10 @@ def test_small_counties_are_contracted_most():
 
 def test_a_prior_steadies_small_counties():
     """The claim of Figures 1 and 2: at a small epsilon, what is public beats projection."""
-    found = {v.id: v.ours for v in papers.reproduce("003", "figure-2", quick=True).values}
-    assert found["003.figure2.0.01.prior.95 %"] < found["003.figure2.0.01.projection.95 %"] / 5
+    result = {v.id: v.ours for v in catalogue.reproduce("003", "figure-2", quick=True).values}
+    assert result["003.figure2.0.01.prior.95 %"] < result["003.figure2.0.01.projection.95 %"] / 5
     for method in ("projection", "prior"):
-        assert found[f"003.figure2.1.{method}.median"] < 0.05
+        assert result[f"003.figure2.1.{method}.median"] < 0.05
 
 
 def test_the_synthetic_state_is_like_washington():

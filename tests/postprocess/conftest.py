@@ -11,7 +11,7 @@ import pytest
 
 from countveil import Seeded, measure, open_engine
 from countveil.measure import Measurements
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
 
 LEVELS = ("state", "county", "tract", "block")
 KINDS = ("home", "prison", "nursing", "college")

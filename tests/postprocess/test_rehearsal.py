@@ -1,11 +1,13 @@
 """What cannot be finished is refused before it is charged, with simulated people alone."""
 
 import pytest
-from tests.postprocess.test_precision import with_facts
+from tests.postprocess.solver.test_precision import with_facts
 
-from countveil import Plan, pipeline, starter
+from countveil import Plan, pipeline
+from countveil.demo import starter
 from countveil.errors import InputError
-from countveil.postprocess import multipliers, nonnegative, rehearsal, rehearse
+from countveil.postprocess import rehearsal, rehearse
+from countveil.postprocess.solver import multipliers, nonnegative
 
 
 @pytest.fixture
@@ -70,8 +72,8 @@ def test_a_rehearsal_that_fails_charges_nothing(what, crossing, cripple, command
     arguments = [what, crossing] + (["--to", tmp_path / "out"] if what == "release" else [])
     ran = command(*arguments)
     assert ran.status == 2
-    assert "rehearsed with simulated people before anything is charged" in ran.err
-    assert "nothing was charged" in ran.err
+    assert "a rehearsal with simulated people failed" in ran.err
+    assert "Nothing was charged" in ran.err
     assert sorted(tmp_path.rglob("*")) == before
 
 

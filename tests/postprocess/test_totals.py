@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from countveil import postprocess
 from countveil.errors import PlanError
 from countveil.postprocess import family
-from countveil.postprocess.totals import MeasuredTotals, fit, measured_totals
+from countveil.postprocess.totals import MeasuredTotals, fit_totals, measured_totals
 
 LOOK = '[postprocess.levels.{0}]\npasses = ["TOTAL"]\nlook_below = true\n'
 
@@ -25,7 +25,7 @@ def test_the_fit_is_the_constrained_least_squares_solution():
         upper = np.where(rng.random(count) < 0.4, lower + rng.integers(0, 40, count), np.inf)
         most = min(float(upper.sum()), float(lower.sum()) + 300)
         total = float(rng.integers(int(lower.sum()), int(most) + 1))
-        t, certificate = fit(MeasuredTotals(x, v), total, lower, upper)
+        t, certificate = fit_totals(MeasuredTotals(x, v), total, lower, upper)
         assert certificate.holds, certificate
         assert t.sum() == pytest.approx(total, abs=1e-7)
         assert (t >= lower - 1e-9).all()
@@ -43,7 +43,7 @@ def test_the_fit_is_the_constrained_least_squares_solution():
 
 def test_a_fit_that_is_off_does_not_certify():
     measured = MeasuredTotals(np.array([5.0, 9.0]), np.array([1.0, 4.0]))
-    t, certificate = fit(measured, 10.0, np.zeros(2), np.full(2, np.inf))
+    t, certificate = fit_totals(measured, 10.0, np.zeros(2), np.full(2, np.inf))
     assert t == pytest.approx([4.2, 5.8])
     assert certificate.kkt_residual < 1e-14
     from countveil.postprocess.totals import _certify

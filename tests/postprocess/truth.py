@@ -13,7 +13,7 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog
 
 from countveil.postprocess import solve_family
-from countveil.postprocess.rows import Row
+from countveil.postprocess.facts.rows import Row
 
 
 @dataclass(frozen=True, eq=False)

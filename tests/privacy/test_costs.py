@@ -111,5 +111,5 @@ def test_a_delta_too_small_for_a_float_is_not_called_zero():
 def test_nothing_spent_costs_nothing():
     assert ZCDP(0).epsilon("1e-10") == 0
     assert ApproxDP(0, "1e-10").zcdp == ZCDP(0)
-    with pytest.raises(InputError, match="whole number of times"):
+    with pytest.raises(InputError, match="give a whole number"):
         ZCDP(1) * 1.5

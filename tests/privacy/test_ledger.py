@@ -15,8 +15,7 @@ from tests.conftest import HANG
 
 from countveil.errors import LedgerError, Unsettled
 from countveil.privacy import ledger_file
-from countveil.privacy.beside_public import BesidePublic
-from countveil.privacy.costs import ZCDP, PureDP
+from countveil.privacy.costs import ZCDP, BesidePublic, PureDP
 from countveil.privacy.ledger import Claim, Ledger, Period
 
 
@@ -41,7 +40,7 @@ def test_the_same_release_is_charged_once(tmp_path):
     assert ledger.charge("r1", ZCDP("0.6"))
     assert not ledger.charge("r1", ZCDP("0.6"))
     assert ledger.spent() == ZCDP("0.6")
-    with pytest.raises(LedgerError, match="a changed plan needs a folder of its own"):
+    with pytest.raises(LedgerError, match="release a changed plan to a new folder"):
         ledger.charge("r1", ZCDP("0.5"))
 
 
@@ -94,7 +93,7 @@ def test_a_pure_ledger_takes_pure_costs_only(tmp_path):
 )
 def test_a_ledger_serves_one_data_set_unit_and_relation(tmp_path, field, value):
     book(tmp_path).charge("r1", ZCDP("0.1"))
-    with pytest.raises(LedgerError, match=f"kept for {field}"):
+    with pytest.raises(LedgerError, match=f"is for {field}"):
         book(tmp_path, **{field: value}).charge("r2", ZCDP("0.1"))
 
 
@@ -189,9 +188,7 @@ def test_the_ledger_of_another_user_is_left_as_it_is_unless_all_can_reach_it(
     ledger.path.chmod(mode)
     monkeypatch.setattr(os, "geteuid", lambda: ledger.path.stat().st_uid + 1)
     if refused:
-        with pytest.raises(
-            LedgerError, match="open to everyone; its owner closes it with `chmod o="
-        ):
+        with pytest.raises(LedgerError, match="everyone can open it; its owner can run `chmod o="):
             ledger.charge("r2", ZCDP("0.1"))
     else:
         assert ledger.charge("r2", ZCDP("0.1"))
@@ -223,7 +220,9 @@ def test_a_ledger_that_another_process_holds_is_not_said_to_be_damaged(tmp_path,
     ledger.charge("r1", ZCDP("0.1"))
     monkeypatch.setattr(ledger_file, "_PATIENCE", 0.1)
     other = sqlite3.connect(ledger.path, isolation_level=None)
-    message = "another process holds it, and did for 0.1 s; nothing was written: wait until it ends"
+    message = (
+        "another process has kept it locked for 0.1 s; nothing was written: wait until it ends"
+    )
     other.execute("BEGIN EXCLUSIVE")
     for attempt in (lambda: ledger.charge("r2", ZCDP("0.1")), ledger.charges, ledger.left):
         with pytest.raises(LedgerError, match=message) as caught:
@@ -267,7 +266,7 @@ def test_a_crash_inside_a_commit_is_rolled_back_by_the_next_writer_alone(tmp_pat
         lambda: ledger.check(ZCDP("0.1")),
         lambda: Ledger.limits_of(ledger.path),
     ):
-        with pytest.raises(LedgerError, match="a crash left a change half done.*countveil release"):
+        with pytest.raises(LedgerError, match="a crash interrupted a change.*countveil release"):
             reader()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     {

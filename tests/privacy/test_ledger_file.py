@@ -10,7 +10,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.measure.test_fence import as_before_attempts, command
+from tests.conftest import run
+from tests.measure.test_fence import as_before_attempts
 from tests.privacy.test_ledger import book, crash_inside_a_commit
 
 from countveil.errors import LedgerError
@@ -64,7 +65,7 @@ def test_links_are_never_followed(tmp_path, aim, end):
     link.symlink_to(link if aim == "itself" else target)
     before = seen(elsewhere)
     for message in tried(ledger):
-        assert f"{link}: is a link, and a ledger is never written through one" in message
+        assert f"{link}: is a symbolic link, and a ledger is not written through one" in message
     assert seen(elsewhere) == before
     assert link.is_symlink()
 
@@ -170,22 +171,22 @@ def test_a_journal_deletes_no_other_file(tmp_path):
     super_journal(ledger.path, victim)
     before = seen(tmp_path)
     for message in tried(ledger):
-        assert "a crash left a change half done" in message or "names another file" in message
-    with pytest.raises(LedgerError, match="names another file to delete.*move it away"):
+        assert "a crash interrupted a change" in message or "names another file" in message
+    with pytest.raises(LedgerError, match="names another file to delete.*then move"):
         ledger.recover()
     assert seen(tmp_path) == before
 
 
-def test_verify_deletes_nothing_either(tiny, capsys):
+def test_verify_deletes_nothing_either(tiny):
     folder, victim = tiny.parent, tiny.parent / "victim.csv"
-    assert command(capsys, "release", tiny, "--to", folder / "out", "--quiet")[0] == 0
+    assert run("release", tiny, "--to", folder / "out", "--quiet").status == 0
     victim.write_text("precious")
     super_journal(folder / "ledger.sqlite", victim)
     before = seen(folder)
-    status, err = command(capsys, "verify", folder / "out", "--ledger", folder / "ledger.sqlite")
-    assert status == 2
-    assert "a crash left a change half done" in err
-    assert command(capsys, "release", tiny, "--to", folder / "out2", "--quiet")[0] == 2
+    ran = run("verify", folder / "out", "--ledger", folder / "ledger.sqlite")
+    assert ran.status == 2
+    assert "a crash interrupted a change" in ran.err
+    assert run("release", tiny, "--to", folder / "out2", "--quiet").status == 2
     assert seen(folder) == before
 
 
@@ -277,7 +278,7 @@ def test_tables_whose_names_are_no_text_are_not_those_of_a_ledger(tmp_path, name
 
 def test_a_name_that_no_file_has_is_refused():
     for message in tried(Ledger(Path("a\0b"), "d", "person", "change-one", ZCDP(1))):
-        assert "is not the name of a file" in message
+        assert "is not a file name" in message
 
 
 def application_of(path: Path) -> int:
@@ -395,7 +396,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("release", "--quiet"), ("check",)])
-def test_the_command_line_refuses_them_with_status_2(tiny, capsys, words):
+def test_the_command_line_refuses_them_with_status_2(tiny, words):
     """The attack: a plan from somebody else names a ledger that is a link to a file of yours."""
     folder = tiny.parent
     victim = folder / "victim"
@@ -407,20 +408,20 @@ def test_the_command_line_refuses_them_with_status_2(tiny, capsys, words):
         if name == "link":
             (folder / "link").symlink_to(victim)
         tiny.write_text(tiny.read_text().split("[ledger]")[0] + f'[ledger]\npath = "{name}"\n')
-        status, err = command(capsys, words[0], tiny, *words[1:], *options)
-        assert status == 2
-        assert ("never written through one" if name == "link" else "is not a ledger") in err
+        ran = run(words[0], tiny, *words[1:], *options)
+        assert ran.status == 2
+        assert ("not written through one" if name == "link" else "is not a ledger") in ran.err
         assert not (folder / "out").exists()
         assert not (folder / "out-internal").exists()
     assert (victim.stat().st_mode, victim.read_bytes()) == before
 
 
-def test_verify_does_not_follow_a_link_either(tiny, capsys):
+def test_verify_does_not_follow_a_link_either(tiny):
     folder = tiny.parent
-    assert command(capsys, "release", tiny, "--to", folder / "out", "--quiet")[0] == 0
+    assert run("release", tiny, "--to", folder / "out", "--quiet").status == 0
     (folder / "link").symlink_to(folder / "ledger.sqlite")
     verify = ("verify", folder / "out", "--ledger")
-    assert command(capsys, *verify, folder / "ledger.sqlite")[0] == 0
-    status, err = command(capsys, *verify, folder / "link")
-    assert status == 2
-    assert "never written through one" in err
+    assert run(*verify, folder / "ledger.sqlite").status == 0
+    ran = run(*verify, folder / "link")
+    assert ran.status == 2
+    assert "not written through one" in ran.err

@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from countveil.mechanisms.continuous import Gaussian
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.noise.continuous import Gaussian
+from countveil.noise.discrete_gaussian import DiscreteGaussian
 from countveil.privacy.costs import ZCDP
 from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 

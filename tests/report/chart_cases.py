@@ -16,16 +16,18 @@ from countveil import (
     Seeded,
     assess,
 )
-from countveil.assess import Level, hierarchy, homogeneity
+from countveil.assess import Level, homogeneity
 from countveil.assess.empirical_loss import kde
-from countveil.assess.empirical_loss.residuals import gathered
-from countveil.assess.plan_error import expected_error
+from countveil.assess.empirical_loss.residual_values import gathered
+from countveil.assess.intruder import hierarchy
+from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.plan_lenses import homogeneity_by_size
-from countveil.assess.plan_risk import risk_by_level
-from countveil.assess.release_error import Accuracy
-from countveil.assess.risk_map import RiskMap
-from countveil.infer import AreaEstimates
-from countveil.infer.level_errors import LevelError
+from countveil.assess.risk_maps import RiskMap
+from countveil.estimate import AreaEstimates
+from countveil.estimate.errors_by_level import LevelError
+from countveil.estimate.plan_error import expected_error
+from countveil.estimate.release_error import Accuracy
+from countveil.papers import liu_zhao
 from countveil.report import charts
 
 SEEN = list(range(-4, 7))
@@ -92,7 +94,7 @@ def homogeneity_curve():
 
 
 def homogeneity_frontier():
-    return homogeneity.frontier(
+    return liu_zhao.frontier(
         table_of_people(), mechanism=Laplace, epsilons=EPSILONS, draws=3, rng=Seeded(1)
     )
 

@@ -4,10 +4,10 @@ import pytest
 from tests.report import hand_plan
 
 from countveil import Release, Seeded, open_engine, pipeline
-from countveil.assess.realised import realised
-from countveil.report.document import internal_report, public_report
-from countveil.report.what_if import what_if
-from countveil.schema.plan import Plan
+from countveil.assess.realised_disclosure import realised
+from countveil.plan.plans import Plan
+from countveil.report.other_budgets import what_if
+from countveil.report.report_page import internal_report, public_report
 
 
 @pytest.fixture(scope="session")

@@ -30,11 +30,11 @@ from countveil import (
     pipeline,
 )
 from countveil.assess.empirical_loss import kde
-from countveil.assess.empirical_loss.residuals import gathered
-from countveil.assess.plan_error import expected_error
-from countveil.assess.plan_risk import risk_by_level
-from countveil.assess.risk_map import internal_map, public_map
+from countveil.assess.empirical_loss.residual_values import gathered
+from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.risk_maps import internal_map, public_map
 from countveil.errors import InputError
+from countveil.estimate.plan_error import expected_error
 from countveil.privacy.costs import ZCDP
 from countveil.report import charts
 from countveil.report.charts import theme

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 from tests.report.chart_cases import PRIORS, drawn
 
-from countveil.report import words
+from countveil.base import words
 from countveil.report.charts import theme
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.report.chart_cases import INTERNAL, PICTURES, drawn, places, svg_of
 from tests.report.numbers_in_words import NUMBER, rounds_to
 
-from countveil.assess.risk_map import RiskMap
+from countveil.assess.risk_maps import RiskMap
 from countveil.report import charts
 
 
@@ -206,7 +206,7 @@ def test_pictures_stay_small(case):
 def test_altair_is_loaded_by_pictures_alone():
     program = "import {}; import sys; print('altair' in sys.modules, 'vl_convert' in sys.modules)"
     for module, expected in (
-        ("countveil, countveil.report, countveil.report.terminal", "False False"),
+        ("countveil, countveil.report, countveil.report.price_tables", "False False"),
         ("countveil.report.charts", "True True"),
     ):
         done = subprocess.run(

@@ -6,8 +6,8 @@ from rich.console import Console
 from tests.report import hand_plan
 
 from countveil.assess.comparison import compare
+from countveil.plan.plans import Plan
 from countveil.report.compare_terminal import comparison_document, comparison_view
-from countveil.schema.plan import Plan
 
 
 def shown(found):

@@ -1,5 +1,7 @@
 """Page one: its numbers by hand, what it says of limits, and what public counts settle."""
 
+from dataclasses import replace
+
 import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
@@ -7,20 +9,17 @@ from tests.report.numbers_in_words import NUMBER, rounds_to
 from tests.report.reading import Page
 
 from countveil import Release, Secure, Seeded, pipeline
-from countveil.assess.plan_risk import risk_by_level
+from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.verdict import verdict
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
-from countveil.report.decision_sheet import DecisionSheet, decision_sheet
-from countveil.report.document import public_report
-from countveil.schema.plan import Plan
+from countveil.report.decision_sheet import decision_sheet
+from countveil.report.report_page import public_report
 
 
 @pytest.fixture(scope="module")
 def sheet(hand):
     return decision_sheet(hand)
-
-
-def changed(sheet, **given):
-    return DecisionSheet(**{name: getattr(sheet, name) for name in sheet.__slots__} | given)
 
 
 def released(folder, text, rng=None):
@@ -82,27 +81,29 @@ def test_it_says_which_attack_gains_most(sheet, hand_page):
     assert sheet.worst_attack in Page(hand_page).words
 
 
-def test_it_says_whether_the_plan_keeps_its_limit(sheet, hand_page):
+def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
-    within = (
-        f"Within the plan's limit of 3 times the prior: the largest risk is {worst:.4g}, with prior "
-        f"0.02."
+    largest = (
+        f"the largest risk is {worst:.4g} times the prior, for someone who knows everyone else in an "
+        f"area, with a prior of 0.02."
     )
-    assert sheet.verdict == within
-    assert within in Page(hand_page).words
-    at_limit = changed(sheet, limit=sheet.worst.marginal_risk)
-    assert at_limit.verdict.startswith("Within")
-    assert changed(sheet, limit=1.5).verdict == (
-        f"Above the plan's limit of 1.5 times the prior: the largest risk is {worst:.4g}, with prior "
-        f"0.02."
-    )
+    judged = verdict(hand.plan)
+    assert judged.sentence == f"Within the plan's limit of 3 times the prior: {largest}"
+    assert sheet.verdict == judged.sentence
+    assert judged.sentence in Page(hand_page).words
+    at_limit = replace(judged, limit=judged.worst.marginal_risk)
+    assert (at_limit.status, at_limit.sentence[:6]) == ("within", "Within")
+    above = replace(judged, limit=1.5)
+    assert above.sentence == f"Above the plan's limit of 1.5 times the prior: {largest}"
     just_under = float(f"{worst:.4g}")
     if just_under > worst:
         just_under -= 0.001
-    told = changed(sheet, limit=just_under).verdict
-    assert float(NUMBER.findall(told)[1][0]) > just_under, "what is above reads above"
-    assert (
-        changed(sheet, limit=None).verdict == "The plan states no limit of risk (intruder.limit)."
+    sentence = replace(judged, limit=just_under).sentence
+    assert float(NUMBER.findall(sentence)[1][0]) > just_under, "what is above reads above"
+    without = replace(judged, limit=None)
+    assert without.status == "no limit"
+    assert without.sentence.startswith(
+        "The plan sets no limit on risk (intruder.limit); the largest"
     )
 
 
@@ -119,8 +120,9 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     assert "settles whether a person is in an area" in sheet.sentence
     assert f"from 0.02 to {noisy:.3g} on average: {noisy / 0.02:.3g} times" in sheet.sentence
     assert sheet.verdict == (
-        f"Above the plan's limit of 3 times the prior: the largest risk is 50, with prior 0.02. No "
-        f"noise changes that, as it is settled by what is public; by noisy counts alone the largest is "
+        f"Above the plan's limit of 3 times the prior: the largest risk is 50 times the prior, for "
+        f"someone who knows everyone else in an area, with a prior of 0.02. No noise changes that, "
+        f"because exactly published counts reveal who is there; from noisy counts alone it would be "
         f"{noisy / 0.02:.4g}, within the limit."
     )
     words = Page(public_report(settled)).words
@@ -141,9 +143,9 @@ def test_an_invariant_above_settles_only_above(tiny):
 def test_suppression_protects_less_where_people_have_several_rows(sheet):
     # A person of three rows leaves 1 to 4 from any count but 1.
     assert "only in cells that hold just 1 other," in sheet.suppression
-    one = changed(sheet, rows=1).suppression
+    one = replace(sheet, rows=1).suppression
     assert [number for number, _ in NUMBER.findall(one)] == ["1", "4", "1", "3"]
-    four = changed(sheet, rows=4).suppression
+    four = replace(sheet, rows=4).suppression
     assert "he would be certain everywhere" in four
     assert [number for number, _ in NUMBER.findall(four)] == ["1", "4", "4"]
 

@@ -21,21 +21,18 @@ from typer.testing import CliRunner
 from weasyprint.urls import FatalURLFetchingError
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
-from countveil.assess.plan_risk import judged, risk_by_level
-from countveil.assess.realised import realised
+from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.realised_disclosure import realised
 from countveil.cli.application import app
 from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
 from countveil.measure import drawing
-from countveil.release.attachment import attach
-from countveil.report import lenses
+from countveil.plan.plans import Plan
+from countveil.publish.additions import attach
 from countveil.report.decision_sheet import decision_sheet
-from countveil.report.document import as_pdf, internal_report, public_report
-from countveil.report.internal_lenses import internal_sections
-from countveil.report.interval_lens import interval_section
-from countveil.report.intruder_lens import intruder_section
-from countveil.report.what_if import what_if
-from countveil.schema.plan import Plan
+from countveil.report.lenses import sections_of
+from countveil.report.report_page import as_pdf, internal_report, public_report
+from countveil.report.section import Subject
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
@@ -140,7 +137,7 @@ def test_the_command_adds_it_to_the_release_which_still_verifies(released, monke
 def test_what_was_post_processed_anew_loses_the_report_of_what_it_replaced(released):
     out = released.folder
     attach(released, {"report.html": b"one", "report.pdf": b"two"})
-    pipeline.estimate(out)
+    pipeline.make_estimates(out)
     assert not (out / "report.html").exists()
     assert not (out / "report.pdf").exists()
     assert Release.read(out).verify(simulation=True)
@@ -180,9 +177,9 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
         '[postprocess]\nmethod = "congenial"\n'
     )
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
-    with pytest.raises(InputError, match="--lens public"):
+    with pytest.raises(InputError, match="countveil assess public"):
         public_report(Release.read(tmp_path / "out"))
-    with pytest.raises(InputError, match="holds no measurements to compare with records"):
+    with pytest.raises(InputError, match="not measurements"):
         counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
 
 
@@ -193,15 +190,7 @@ def found(made):
 
 
 def sections(release, found):
-    plan = release.plan
-    others, sheet = what_if(plan), decision_sheet(release)
-    yield intruder_section(release, others)
-    yield lenses.error_section(plan, sheet.errors)
-    yield interval_section(release)
-    yield lenses.loss_section(plan)
-    yield lenses.homogeneity_section(plan)
-    yield lenses.public_section(release)
-    yield from internal_sections(plan, found)
+    return sections_of(Subject(release.plan, release, found))
 
 
 def known(section):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
+from tests.report import sections_of_hand as made
 from tests.report.reading import Page, listing, table
 
 from countveil import Plan, Release, Seeded, open_engine, pipeline
 from countveil.assess.empirical_loss import kde, tail_ratio
-from countveil.assess.realised import realised
+from countveil.assess.realised_disclosure import realised
 from countveil.errors import InputError
-from countveil.report.document import internal_report
-from countveil.report.internal_lenses import internal_sections
+from countveil.report.report_page import internal_report
 
 PRIOR = 0.02  # the smallest, for whom most is at stake
 SIZES = {"1": (1, 1), "2": (2, 2), "3-4": (3, 4), "5-9": (5, 9), "10+": (10, 10**9)}
@@ -22,7 +22,7 @@ SIZES = {"1": (1, 1), "2": (2, 2), "3-4": (3, 4), "5-9": (5, 9), "10+": (10, 10*
 
 @pytest.fixture(scope="module")
 def sections(hand, hand_found):
-    return {section.name: section for section in internal_sections(hand.plan, hand_found)}
+    return {section.name: section for section in made.internal(hand.plan, hand_found)}
 
 
 def exact(level):
@@ -224,7 +224,7 @@ def test_totals_that_are_public_are_not_drawn(tmp_path):
     text = hand_plan.PLAN.replace("limit = 3.0\n", "") + hand_plan.SETTLING
     release, found = reported(tmp_path, text + hand_plan.ESTIMATED)
     assert found.totals is None
-    sections = {section.name: section for section in internal_sections(release.plan, found)}
+    sections = {section.name: section for section in made.internal(release.plan, found)}
     assert sections["everyone"].sentences[-1].startswith("What is published as counted settles")
 
 
@@ -238,7 +238,7 @@ def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
     release, found = reported(
         tmp_path, text, places=",".join(levels) + "\n" + places, people="l9,AGE,SEX\n" + people
     )
-    (error, *_) = internal_sections(release.plan, found)
+    (error, *_) = made.internal(release.plan, found)
     assert [row["Level"] for row in listing(error, "Estimated totals")] == levels
     assert list(dict.fromkeys(r["level"] for r in table(error, "error-by-size"))) == levels[2:]
     assert "lowest 8 of 10 levels" in error.sentences[-1]
@@ -248,7 +248,7 @@ def test_a_release_that_is_almost_all_noise_is_reported_in_bounded_work(tmp_path
     """Residuals that reach over millions are listed, and their density is not smoothed."""
     text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "1/1000000000000"')
     release, found = reported(tmp_path, text)
-    sections = {section.name: section for section in internal_sections(release.plan, found)}
+    sections = {section.name: section for section in made.internal(release.plan, found)}
     rows = listing(sections["realised-loss"], "Privacy loss from residuals")
     assert {row["Empirical loss"] for row in rows} == {None}
     assert all(row["Residuals"] > 0 for row in rows)

@@ -3,18 +3,18 @@
 import pyarrow as pa
 import pytest
 from tests.conftest import TINY_PLAN
-from tests.infer import released_trees
-from tests.infer.released_trees import plan_text
+from tests.estimate import released_trees
+from tests.estimate.released_trees import plan_text
+from tests.report import sections_of_hand as made
 from tests.report.chart_cases import area_estimates, covered, level_errors
 from tests.report.test_document import INVARIANT, untold
 
-from countveil import Plan, Release, Seeded, infer, pipeline
+from countveil import Plan, Release, Seeded, estimate, pipeline
 from countveil.errors import InputError
-from countveil.infer import level_errors as errors_of
-from countveil.infer import tree_values
+from countveil.estimate import errors_by_level as errors_of
 from countveil.report import charts
-from countveil.report.document import public_report
-from countveil.report.interval_lens import interval_section
+from countveil.report.report_page import public_report
+from countveil.tree import tree_values
 
 EVERYTHING = {"TOTAL": 1, "AGE": 2}
 
@@ -27,7 +27,7 @@ def release(tiny):
 
 
 def estimates(release):
-    return infer.least_squares(release.measurements, release.plan)
+    return estimate.least_squares(release.measurements, release.plan)
 
 
 def test_errors_are_drawn_as_they_are(release):
@@ -140,7 +140,7 @@ def errors(query):
 
 
 def test_the_section_lists_what_the_library_says(release):
-    section = interval_section(release)
+    section = made.margin(release)
     found = estimates(release)
     for listing, query in zip(section.listings, ("TOTAL", "AGE*SEX"), strict=True):
         assert query == "TOTAL" or query in listing.caption
@@ -153,7 +153,7 @@ def test_the_section_lists_what_the_library_says(release):
     assert "1.645 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
     assert len(section.pictures) == 1
-    assert "How sure each count is" in public_report(release)
+    assert "Margin of error" in public_report(release)
 
 
 def tree(folder, plan, places):
@@ -186,7 +186,7 @@ TOLD = {
 @pytest.mark.parametrize("case", AWKWARD)
 def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
     release = tree(tmp_path, AWKWARD[case], released_trees.places([3], [1, 2, 3]))
-    section = interval_section(release)
+    section = made.margin(release)
     for sentence in section.sentences:
         assert untold(section, sentence) == [], sentence
     assert TOLD[case] in " ".join(section.sentences)
@@ -202,12 +202,12 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
 
 def test_what_least_squares_cannot_do_is_said_with_its_reason(release, monkeypatch):
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 5)
-    section = interval_section(release)
+    section = made.margin(release)
     assert len(section.pictures) == 1  # of totals, which are few enough
     assert section.listings[1].columns == ("Query", "Because")
     assert "5 is the limit" in section.listings[1].rows[0][1]
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 0)
-    section = interval_section(release)
+    section = made.margin(release)
     assert [listing.columns for listing in section.listings] == [("Query", "Because")] * 2
     assert section.sentences == ("Least squares cannot estimate totals of this release.",)
     assert section.pictures == ()
@@ -218,4 +218,4 @@ def test_a_plan_without_attributes_has_totals_alone(tmp_path):
     release = tree(
         tmp_path, plan_text({}, {"l0": {"TOTAL": 1}, "l1": {"TOTAL": 1}}), "l0,l1\na,a1\na,a2\n"
     )
-    assert len(interval_section(release).listings) == 1
+    assert len(made.margin(release).listings) == 1

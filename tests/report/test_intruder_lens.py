@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
+from tests.report import sections_of_hand as made
 from tests.report.reading import Page, listing, table
 
 from countveil import Release, Seeded, pipeline
-from countveil.assess.summary import AttackRisk, summarise
+from countveil.assess.intruder.summary import AttackRisk, summarise
 from countveil.errors import InputError
-from countveil.report.document import public_report
-from countveil.report.intruder_lens import intruder_section
-from countveil.report.summary_words import SETTLED, added, summary_sentences
-from countveil.report.what_if import what_if
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
+from countveil.report.report_page import public_report
+from countveil.report.sections.intruder_section import (
+    SETTLED,
+    added,
+    summary_sentences,
+)
 
 # In how many cells of each query of an area the hypotheses of an attack differ.
 CELLS = {
@@ -28,7 +31,7 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def section(hand, hand_others):
-    return intruder_section(hand, hand_others)
+    return made.intruder(hand)
 
 
 def test_every_attack_ends_where_its_law_says(section):
@@ -119,7 +122,7 @@ def test_public_counts_above_add_what_a_regression_says(tmp_path):
 
 @pytest.fixture(scope="module")
 def settled_section(settled):
-    return intruder_section(settled, what_if(settled.plan))
+    return made.intruder(settled)
 
 
 def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_section):
@@ -181,7 +184,7 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
     )
     pipeline.release(Plan.load(path), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
-    section = intruder_section(release, what_if(release.plan))
+    section = made.intruder(release)
     rows = table(section, "risk-by-level")
     assert [row["settled"] for row in rows] == [True] * 3 + [False] * 3
     assert [row["marginal_risk"] for row in rows[:3]] == pytest.approx([2.5, 10, 50])
@@ -276,14 +279,14 @@ def test_shapes_are_of_the_level_that_most_of_them_name(hand, hand_others):
         "type": "FeatureCollection",
         "features": [square(code, n) for n, code in enumerate(("R1", "A1", "A2", "A3"))],
     }
-    section = intruder_section(hand, hand_others, shapes)
+    section = made.intruder(hand, shapes)
     assert {row["place"] for row in table(section, "risk-map")} <= set(hand_plan.AREAS)
     regions = {**shapes, "features": [square("R1", 0), square("R2", 1), square("A1", 2)]}
-    section = intruder_section(hand, hand_others, regions)
+    section = made.intruder(hand, regions)
     assert {row["place"] for row in table(section, "risk-map")} == {"R1", "R2"}
     nowhere = {**shapes, "features": [square("nowhere", 0)]}
     with pytest.raises(InputError, match="region and area; give shapes of one of these levels"):
-        intruder_section(hand, hand_others, nowhere)
+        _ = made.intruder(hand, nowhere).pictures
 
 
 def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
@@ -291,7 +294,7 @@ def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
     text = hand_plan.PLAN.replace("[0.4, 0.1, 0.02]", str(priors))
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
-    section = intruder_section(release, what_if(release.plan))
+    section = made.intruder(release)
     (row, *_) = listing(section, "Where someone who knows")
     assert [name for name in row if name.startswith("Prior")] == [f"Prior {p}" for p in priors]
     for name in ("risk-by-level", "risk-by-rho", "decision-by-rho", "posterior"):
@@ -307,7 +310,7 @@ def test_priors_that_nearly_agree_are_told_apart(tmp_path):
     (tmp_path / "people.csv").write_text("area,AGE,SEX\nA1,young,f\n")
     pipeline.release(plan, to=tmp_path / "out", rng=Seeded(1))
     release = Release.read(tmp_path / "out")
-    section = intruder_section(release, what_if(plan))
+    section = made.intruder(release)
     for name in ("risk-by-level", "risk-by-rho", "posterior"):
         series = {row["series"]: row["prior"] for row in table(section, name)}
         assert series == {"prior 0.1": 0.1, "prior 0.1000000001": 0.1000000001}

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
+from tests.report import sections_of_hand as made
 from tests.report.reading import listing, table
 
-from countveil.assess.plan_error import expected_error
-from countveil.assess.suppression import kept_secret, posterior_beside_suppression
-from countveil.report import lenses, words
-from countveil.schema.plan import Plan
+from countveil.assess.suppression import kept_secret, posterior_under_suppression
+from countveil.base import words
+from countveil.plan.plans import Plan
 
 LISTED = [
     *(("region", query) for query in ("TOTAL", "AGE*SEX")),
@@ -27,7 +27,7 @@ def plan():
 
 
 def test_errors_are_listed_in_their_columns(plan):
-    section = lenses.error_section(plan, expected_error(plan))
+    section = made.error(plan)
     rows = listing(section, "Error of a cell")
     assert [(row["Level"], row["Query"]) for row in rows] == LISTED
     for row in rows:
@@ -39,7 +39,7 @@ def test_errors_are_listed_in_their_columns(plan):
 
 
 def test_its_sentences_tell_the_noise_of_totals(plan):
-    section = lenses.error_section(plan, expected_error(plan))
+    section = made.error(plan)
     assert section.sentences[1:] == tuple(
         f"The noise of the total of {level} is {hand_plan.absolute(level.split()[1], 'TOTAL'):.4g} in "
         f"size on average, and as often above 0 as below."
@@ -49,14 +49,14 @@ def test_its_sentences_tell_the_noise_of_totals(plan):
 
 def test_a_total_published_as_counted_is_no_error(plan):
     public = Plan.parse(hand_plan.PLAN + hand_plan.SETTLING)
-    section = lenses.error_section(public, expected_error(public))
+    section = made.error(public)
     rows = listing(section, "Error of a cell")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "TOTAL"]
     assert len(section.sentences) == 1
 
 
 def test_the_pictures_of_error_and_budget(plan):
-    section = lenses.error_section(plan, expected_error(plan))
+    section = made.error(plan)
     for row in table(section, "expected-error"):
         of = row["level"], row["query"]
         assert row["standard_error"] == pytest.approx(hand_plan.standard_error(*of))
@@ -76,7 +76,7 @@ def test_queries_that_determine_nothing_leave_an_error_section():
     )
     text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
     plan = Plan.parse(text)
-    section = lenses.error_section(plan, expected_error(plan))
+    section = made.error(plan)
     assert {row["Query"] for row in listing(section, "Error of a cell")} == {"TOTAL", "GROUP"}
 
 
@@ -89,7 +89,7 @@ def edge_and_loss(level, query):
 
 
 def test_losses_are_listed_at_the_edge_of_the_noise(plan):
-    section = lenses.loss_section(plan)
+    section = made.loss(plan)
     rows = listing(section, "Loss of one value at the edge of 95 %")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "AGE"]
     for row in rows:
@@ -101,20 +101,20 @@ def test_losses_are_listed_at_the_edge_of_the_noise(plan):
 
 def test_the_loss_is_told_where_it_is_largest(plan):
     edge, loss = edge_and_loss("area", "AGE*SEX")
-    section = lenses.loss_section(plan)
+    section = made.loss(plan)
     assert all(row["Loss there"] <= loss for row in listing(section, "Loss of one value"))
     assert section.sentences[1] == (
         f"Of the queries listed it is largest for AGE*SEX of an area: {loss:.4g} at a noise of {edge}, "
         f"which at least 95 % of its noise does not pass in size."
     )
     assert "with all 3 rows of a person in its count" in section.sentences[0]
-    one = lenses.loss_section(Plan.parse(TINY_PLAN))
+    one = made.loss(Plan.parse(TINY_PLAN))
     assert "with a person in its count" in one.sentences[0]
 
 
 def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
     """Zero-concentrated: the mean of all losses is at most rho, and none is the largest."""
-    told = lenses.loss_section(plan).sentences[-1]
+    told = made.loss(plan).sentences[-1]
     assert "at most rho on average" in told
     assert "sets no largest value" in told
     mean, far = 0.0, 0.0
@@ -124,7 +124,7 @@ def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
         far += float(points.max())
     assert mean <= 0.9 < far
     pure = Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "2"'))
-    assert "never passes the budget" in lenses.loss_section(pure).sentences[-1]
+    assert "never passes the budget" in made.loss(pure).sentences[-1]
     largest = sum(
         max(abs(abs(k + 1) - abs(k)) * epsilon / 2 for k in range(-40, 40))
         for epsilon in (1 / 4, 3 / 4) * 2
@@ -133,7 +133,7 @@ def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
 
 
 def test_groups_that_are_alike_are_listed_and_drawn(plan):
-    section = lenses.homogeneity_section(plan)
+    section = made.homogeneity(plan)
     k, chance = hand_plan.law(hand_plan.variance("area", "AGE*SEX"))
     rows = {row["Attribute"]: row for row in listing(section, "How often noisy counts of an area")}
     drawn = {(row["attribute"], row["people"]): row for row in table(section, "uniform-groups")}
@@ -153,7 +153,7 @@ def test_more_attributes_than_can_be_told_apart_are_all_listed():
     names = ["AGE", "SEX", *(f"B{n}" for n in range(8))]
     text = TINY_PLAN.replace('"m", "x"]\n', f'"m", "x"]\n{more}')
     plan = Plan.parse(text.replace("AGE*SEX", "*".join(names)))
-    section = lenses.homogeneity_section(plan)
+    section = made.homogeneity(plan)
     assert [row["Attribute"] for row in listing(section, "How often")] == names
     drawn = dict.fromkeys(row["attribute"] for row in table(section, "uniform-groups"))
     assert list(drawn) == names[:8]
@@ -163,26 +163,26 @@ def test_more_attributes_than_can_be_told_apart_are_all_listed():
 def test_a_plan_without_attributes_has_no_groups():
     text = TINY_PLAN.replace('AGE = ["young", "old"]\nSEX = ["f", "m", "x"]\n', "")
     plan = Plan.parse(text.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'TOTAL = "1"'))
-    assert lenses.homogeneity_section(plan) is None
+    assert made.homogeneity(plan) is None
 
 
 def test_what_remains_beside_public_counts(settled):
     """Where another must make up for a change, four people's rows differ: rho is 16 times as large."""
-    section = lenses.public_section(settled)
+    section = made.public(settled)
     rows = {row["Secret"]: row for row in listing(section, "Secrets")}
     assert section.sentences[0] == (
         "This is public beside the release: TOTAL of every area, exactly (known)."
     )
-    moved = rows["in which area he is counted"]
+    moved = rows["in which area a person is counted"]
     assert moved["People who must differ"] == 1 + hand_plan.ROWS
     assert moved["Guarantee"].startswith(f"rho = {Fraction(9, 10) * 16}")
-    assert rows["his SEX"]["People who must differ"] == 1
-    assert rows["his SEX"]["Guarantee"].startswith("rho = 9/10")
+    assert rows["SEX of a person"]["People who must differ"] == 1
+    assert rows["SEX of a person"]["Guarantee"].startswith("rho = 9/10")
     assert {row["Odds, at most"] for row in rows.values()} == {"no bound"}
 
 
 def test_nothing_public_is_said_to_be_nothing(hand):
-    assert lenses.public_section(hand).sentences[0] == "This is public beside the release: nothing."
+    assert made.public(hand).sentences[0] == "This is public beside the release: nothing."
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_suppression_with_several_rows_by_enumeration(rows):
     assert kept_secret(rows=rows) == alike
     for others in range(30):
         expected = 0.1 if others in alike else 1.0
-        assert posterior_beside_suppression(others, 0.1, rows=rows) == expected
+        assert posterior_under_suppression(others, 0.1, rows=rows) == expected
 
 
 def test_no_sentence_of_a_lens_has_a_wrong_article(hand, settled):
     for release in (hand, settled):
         plan = release.plan
         for section in (
-            lenses.error_section(plan, expected_error(plan)),
-            lenses.loss_section(plan),
-            lenses.homogeneity_section(plan),
-            lenses.public_section(release),
+            made.error(plan),
+            made.loss(plan),
+            made.homogeneity(plan),
+            made.public(release),
         ):
             text = " ".join(
                 [*section.sentences, *(p.caption + p.alt for p in section.pictures)]

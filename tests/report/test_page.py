@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from countveil.assess.plan_risk import LevelRisk
+from countveil.assess.intruder.plan_risk import LevelRisk
 from countveil.report import charts
-from countveil.report.page import drawing, environment, figure, part, percent, policy, shown
+from countveil.report.html_parts import drawing, environment, figure, part, percent, policy, shown
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import math
 
 import pytest
 from tests.report import hand_plan
+from tests.report import sections_of_hand as made
 
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.errors import InputError
-from countveil.report import charts, document
-from countveil.report.charts.shapes import features_of
-from countveil.report.intruder_lens import intruder_section
-from countveil.report.what_if import what_if
+from countveil.report import charts, report_page
+from countveil.report.charts.risk_by_place import features_of
+from countveil.report.other_budgets import what_if
 
 RING = [[0, 0], [1, 0], [1, 1], [0, 0]]
 
@@ -117,21 +117,20 @@ def test_what_is_no_shape_is_refused_and_why(shapes, message):
 @pytest.mark.parametrize("given", [collection(feature("A1")), None])
 def test_a_page_that_shapes_would_make_too_large_is_refused(hand, monkeypatch, given):
     page = "é" * 750_000
-    monkeypatch.setattr(document, "_rendered", lambda *_, **__: page)
-    monkeypatch.setattr(document, "what_if", lambda plan: None)
-    monkeypatch.setattr(document, "intruder_section", lambda *_: None)
-    assert document.public_report(hand, shapes=given) == page
+    monkeypatch.setattr(report_page, "_rendered", lambda *_, **__: page)
+    monkeypatch.setattr(report_page, "sections_of", lambda *_: [])
+    assert report_page.public_report(hand, shapes=given) == page
     page += "."
     if given is None:
-        assert document.public_report(hand) == page, "nobody can make it smaller"
+        assert report_page.public_report(hand) == page, "nobody can make it smaller"
         return
     told = "has 1,500,001 bytes, and may have 1,500,000; give shapes of fewer points"
     with pytest.raises(InputError, match=told):
-        document.public_report(hand, shapes=given)
+        report_page.public_report(hand, shapes=given)
 
 
 def drawn(release, others, *features):
-    section = intruder_section(release, others, collection(*features))
+    section = made.intruder(release, collection(*features))
     (picture,) = [item for item in section.pictures if item.name == "risk-map"]
     return picture.svg().count("mark-shape")
 

@@ -10,8 +10,8 @@ from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report.reading import Page
 
-from countveil.report.what_if import what_if
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
+from countveil.report.other_budgets import what_if
 
 
 @pytest.fixture(scope="module")

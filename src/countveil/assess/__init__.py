@@ -1,10 +1,20 @@
 """WHAT IT DISCLOSES: what an intruder can still learn from a release."""
 
-from countveil.assess import attacks, choose, hierarchy
-from countveil.assess.decision import Losses, decide
-from countveil.assess.intruder import Intruder
-from countveil.assess.level import Level
-from countveil.assess.one_level import (
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from countveil.assess import choose
+from countveil.assess.intruder import attacks, composition, hierarchy
+from countveil.assess.intruder.decision import Losses, decide
+from countveil.assess.intruder.hierarchy_level import (
+    Exactly,
+    Flat,
+    Level,
+    Pmf,
+    SiblingsPoisson,
+    UpTo,
+)
+from countveil.assess.intruder.one_level import (
     correct_decision,
     disclosure_risk,
     exceedance,
@@ -12,10 +22,20 @@ from countveil.assess.one_level import (
     marginal_risk,
     posterior,
 )
-from countveil.assess.parent_prior import Exactly, Flat, Pmf, SiblingsPoisson, UpTo
-from countveil.assess.plan_error import expected_error
-from countveil.assess.release_error import accuracy
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+
+if TYPE_CHECKING:
+    from countveil.assess import empirical_loss, homogeneity, risk_maps
+    from countveil.assess.intruder import simulated_release
+
+# Loaded when first used: they need more than the intruder does.
+_LATER = {
+    "empirical_loss": "countveil.assess.empirical_loss",
+    "homogeneity": "countveil.assess.homogeneity",
+    "risk_maps": "countveil.assess.risk_maps",
+    "simulated_release": "countveil.assess.intruder.simulated_release",
+}
 
 __all__ = [
     "Exactly",
@@ -27,16 +47,25 @@ __all__ = [
     "Risk",
     "SiblingsPoisson",
     "UpTo",
-    "accuracy",
     "attacks",
     "choose",
+    "composition",
     "correct_decision",
     "decide",
     "disclosure_risk",
+    "empirical_loss",
     "exceedance",
-    "expected_error",
     "expected_exceedances",
     "hierarchy",
+    "homogeneity",
     "marginal_risk",
     "posterior",
+    "risk_maps",
+    "simulated_release",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return import_module(_LATER[name])
+    raise AttributeError(f"module 'countveil.assess' has no attribute {name!r}")

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from countveil.assess.plan_error import ExpectedError, expected_error
-from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
-from countveil.release import Release
-from countveil.schema.plan import Plan
+from countveil.publish.release_folder import Release
 
 _LEFT_OUT = ("records", "ledger")  # where things are, not what they do
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedPlan:
     """One of the two: its cost, the risks its limit applies to, and the error of every query.
 
     Risks are with all that is published as counted.
@@ -32,7 +32,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A setting that the two plans have otherwise; None where one has it not."""
 
     key: str
@@ -44,9 +44,9 @@ class Change:
 class Comparison:
     """Two sides, and the settings in which their plans differ."""
 
-    first: Side
-    second: Side
-    changes: tuple[Change, ...]
+    first: ComparedPlan
+    second: ComparedPlan
+    changes: tuple[SettingChange, ...]
 
     @property
     def risks(self) -> list[tuple[float, LevelRisk | None, LevelRisk | None]]:
@@ -74,16 +74,16 @@ def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
     sides = [_side(plan, name) for plan, name in zip(plans, names, strict=True)]
     before, after = (dict(_settings(plan.public_document)) for plan in plans)
     changes = [
-        Change(key, before.get(key), after.get(key))
+        SettingChange(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
     ]
     return Comparison(sides[0], sides[1], tuple(changes))
 
 
-def _side(plan: Plan, name: str) -> Side:
+def _side(plan: Plan, name: str) -> ComparedPlan:
     cost = plan.cost
-    return Side(
+    return ComparedPlan(
         name,
         plan.title,
         str(cost),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from countveil.assess.homogeneity import Table, local
-from countveil.measure.strategy import mechanism_for
-from countveil.mechanisms.law import central_half_width
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
+from countveil.assess.homogeneity.measures import local_risk
+from countveil.assess.homogeneity.sensitive_table import Table
+from countveil.noise.law import central_half_width
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Query
 
 GROUPS = (1, 2, 3, 5, 10, 20)
 SHARE = 0.95
@@ -51,7 +51,7 @@ def loss_by_level(plan: Plan) -> tuple[NoiseLoss, ...]:
         for item in items:
             if item is not finest and item.query.cells != 1:
                 continue
-            noise = mechanism_for(item)
+            noise = item.mechanism
             edge = central_half_width(noise, SHARE)
             loss = float(noise.loss_at(edge, plan.rows_per_person))
             found.append(NoiseLoss(level, item.query.name, math.sqrt(noise.variance), edge, loss))
@@ -67,12 +67,12 @@ def homogeneity_by_size(plan: Plan) -> tuple[GroupRisk, ...]:
     """
     level = plan.judged_level
     finest = max(plan.at(level), key=lambda item: item.query.cells)
-    noise = mechanism_for(finest)
+    noise = finest.mechanism
     found = []
     for name, values in _attributes(finest.query):
         for people in GROUPS:
             table = Table.from_counts([[people, *[0] * (values - 1)]], sensitive=name)
-            risk = float(local(table, mechanism=noise).value)
+            risk = float(local_risk(table, mechanism=noise).value)
             found.append(GroupRisk(level, name, people, values, risk))
     return tuple(found)
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from countveil import measure
-from countveil.assess.plan_error import ExpectedError, expected_error
-from countveil.assess.plan_risk import LevelRisk, risk_by_level, risks_above_limit
-from countveil.mechanisms.law import Mechanism
+from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.verdict import Verdict, verdict
+from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.noise.law import Mechanism
+from countveil.plan.budget import Allocation
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP, Cost
-from countveil.privacy.loss_distribution import tight_epsilon
-from countveil.schema.allocation import Allocation
-from countveil.schema.plan import Plan
+from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
     """What a plan costs, how noisy it is, what it lets an intruder learn; no record was read.
 
-    `risks` are those of noisy counts alone; `above_limit` counts in what is published as counted.
+    `risks` are those of noisy counts alone; the verdict counts in what is published exactly.
     """
 
     plan: Plan
@@ -27,14 +28,25 @@ class Price:
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
     tight_epsilon: float | None
-    above_limit: tuple[LevelRisk, ...]
+    verdict: Verdict
 
 
 def price(plan: Plan) -> Price:
     """Price a plan."""
-    noises = tuple((item, measure.mechanism_for(item)) for item in plan.allocations)
-    lossy = [query for item, noise in noises for query in measure.lossy_queries(item, noise, plan)]
-    tight = tight_epsilon(lossy, float(plan.delta)) if isinstance(plan.cost, ZCDP) else None
+    noises = tuple((item, item.mechanism) for item in plan.allocations)
+    tight = None
+    if isinstance(plan.cost, ZCDP):
+        tight = tight_epsilon(
+            [_loss_of(item, plan) for item in plan.allocations], float(plan.delta)
+        )
     risks = tuple(risk_by_level(plan))
     errors = expected_error(plan)
-    return Price(plan, plan.cost, noises, risks, errors, tight, risks_above_limit(plan))
+    return Price(plan, plan.cost, noises, risks, errors, tight, verdict(plan))
+
+
+def _loss_of(item: Allocation, plan: Plan) -> LossyQuery:
+    """Return the privacy loss of a query, once per cell that a person moves."""
+    # add-remove moves one cell by the rows of a person; change-one moves a second one as far.
+    rows, cells = plan.rows_per_person, 2 if plan.neighbors == "change-one" else 1
+    delta = partial(item.mechanism.hockey_stick, shift=rows)
+    return LossyQuery(delta, float(item.cost.rho) / cells, cells)

@@ -1,4 +1,4 @@
-"""What every risk measure returns."""
+"""What every risk measure returns: a number, how far off it may be, and what it was computed for."""
 
 from __future__ import annotations
 
@@ -6,29 +6,69 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from countveil.numerics import FloatArray
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.base.numerics import FloatArray
+from countveil.noise.law import Law
 
 THRESHOLDS = (1.5, 2.0, 5.0)
-"""How many times a prior a belief may become before readers are told how often it does."""
+"""Multiples of the prior for which readers learn how often a posterior exceeds them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Risk:
-    """A number or an array of them, what it measures, and who may read it.
+    """One number or an array of them, what it measures, and what it was computed for.
 
-    `error` says how far the value may be off, where it is not to the last digit: a bound on what was
-    left out of a sum, or the standard error of a simulation. Anything computed from confidential
-    counts is internal; the public report will not print it.
+    Parameters
+    ----------
+    measure : str
+        What the value is, such as "marginal risk" or "correct decision".
+    value : float or array
+        The risk itself.
+    posterior : float or array, optional
+        The intruder's posterior behind the value, where there is one.
+    error_bound : float, optional
+        How far off the value may be because a sum was truncated (a certified bound) or thinned (what
+        half as many terms would change). None where the value is exact up to rounding, or simulated.
+    standard_error : float, optional
+        The standard error of a simulated value; None where nothing was simulated.
+    audience : {"public", "internal"}
+        "internal" for anything computed from confidential counts, which the public report refuses.
+    intruder : Intruder, optional
+        Who learns: their prior, and what they know about the count.
+    noise : tuple of Law
+        The noise of the counts they see, lowest level first; empty where a plan says it.
+    level : str, optional
+        The level of a plan at which they attack.
+    attack : str, optional
+        What they want to find out, for an attack on a plan.
     """
 
     measure: str
     value: float | FloatArray
     posterior: float | FloatArray | None = None
-    error: float | None = None
+    error_bound: float | None = None
+    standard_error: float | None = None
     audience: Literal["public", "internal"] = "public"
+    intruder: Intruder | None = None
+    noise: tuple[Law, ...] = ()
+    level: str | None = None
+    attack: str | None = None
 
 
-def averaged(measure: str, each: FloatArray) -> Risk:
-    """Return the mean of simulated draws, with its standard error."""
-    error = float(each.std(ddof=1) / math.sqrt(len(each)))
-    return Risk(measure, float(each.mean()), posterior=None, error=error)
+def mean_of_draws(
+    measure: str,
+    draws: FloatArray,
+    *,
+    intruder: Intruder | None = None,
+    noise: tuple[Law, ...] = (),
+    level: str | None = None,
+) -> Risk:
+    """Return the mean of simulated draws as a risk, with its standard error."""
+    return Risk(
+        measure,
+        float(draws.mean()),
+        standard_error=float(draws.std(ddof=1) / math.sqrt(len(draws))),
+        intruder=intruder,
+        noise=noise,
+        level=level,
+    )

@@ -2,6 +2,10 @@
 
 from countveil.cli import (
     assess_command,
+    assess_homogeneity,
+    assess_loss,
+    assess_map,
+    assess_public,
     choose_command,
     commands,
     compare_command,
@@ -16,6 +20,10 @@ from countveil.cli.application import main
 
 __all__ = [
     "assess_command",
+    "assess_homogeneity",
+    "assess_loss",
+    "assess_map",
+    "assess_public",
     "choose_command",
     "commands",
     "compare_command",

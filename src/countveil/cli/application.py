@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
@@ -52,8 +52,8 @@ class _EndedEarly(CountveilError):
     exit_status = 130
 
 
-def command(function: _Function) -> _Function:
-    """Register a command whose interruption is an error like the others."""
+def ending_well(function: _Function) -> _Function:
+    """Return a command whose interruption is an error like the others."""
 
     @wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> None:
@@ -62,7 +62,12 @@ def command(function: _Function) -> _Function:
         except (KeyboardInterrupt, Stopped):
             raise _EndedEarly(_STOPPED) from None
 
-    app.command()(wrapped)
+    return cast("_Function", wrapped)
+
+
+def command(function: _Function) -> _Function:
+    """Register a command of the application."""
+    app.command()(ending_well(function))
     return function
 
 
@@ -74,9 +79,7 @@ def main() -> None:
     except CountveilError as error:
         _fail(error, str(error), error.exit_status)
     except OSError as error:
-        _fail(
-            error, f"{error.filename or 'a file'}: {error.strerror}; mend that and run it again", 2
-        )
+        _fail(error, f"{error.filename or 'a file'}: {error.strerror}; fix this and rerun", 2)
     except MemoryError as error:
         _fail(error, "this does not fit in memory; free some, or use a machine with more", 2)
     except (KeyboardInterrupt, Stopped) as error:

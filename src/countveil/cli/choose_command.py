@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from countveil.cli import lenses, showing
+from countveil.cli import showing
 from countveil.cli.application import command
 from countveil.cli.commands import AsJson, Priors
 from countveil.errors import InputError
@@ -84,7 +85,7 @@ def choose(
             raise InputError("choose: give --homogeneity or another limit, not both")
         if records is None or sensitive is None:
             raise InputError("choose: --homogeneity needs --records, --identifiers and --sensitive")
-        lenses.choose_by_homogeneity(
+        _choose_by_homogeneity(
             records,
             limit=homogeneity,
             identifiers=identifiers or [],
@@ -120,12 +121,12 @@ def _choose_for_one_count(
     posterior: float | None,
     correct: float | None,
 ) -> None:
-    from countveil.assess import choose as choosing
-    from countveil.assess.intruder import Intruder
-    from countveil.assess.one_level import correct_decision, marginal_risk
-    from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
-    from countveil.mechanisms.discrete_laplace import DiscreteLaplace
-    from countveil.mechanisms.law import Mechanism
+    from countveil.assess.choose import budget_for_risk as choosing
+    from countveil.assess.intruder.one_level import correct_decision, marginal_risk
+    from countveil.assess.intruder.prior_knowledge import Intruder
+    from countveil.noise.discrete_gaussian import DiscreteGaussian
+    from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.noise.law import Mechanism
 
     pick = choosing.largest_epsilon if pure else choosing.largest_rho
     chosen = pick(risk=risk, posterior=posterior, correct=correct, prior=priors)
@@ -165,12 +166,12 @@ def _choose_for_plan(
     total: str | None,
     as_json: bool,
 ) -> None:
-    from countveil.assess.choose_plan import within_risk
-    from countveil.assess.siblings import fewest_siblings
-    from countveil.numerics import positive
-    from countveil.schema.plan import Plan
+    from countveil.assess.choose.plan_budget import within_risk
+    from countveil.assess.intruder.siblings import fewest_siblings
+    from countveil.base.numerics import positive
+    from countveil.plan.plans import Plan, require_counts
 
-    plan = Plan.load(path)
+    plan = require_counts(Plan.load(path), "choose")
     priors = list(plan.intruder.priors) if prior is None else prior
     siblings = None if plan.crosswalk is None else fewest_siblings(plan.geography())
     above = (
@@ -204,17 +205,17 @@ def _choose_for_plan(
 
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
-    from countveil.assess.choose_plan import SIZE, Accuracy, within_accuracy
-    from countveil.report.summary_words import article
-    from countveil.schema.plan import Plan
+    from countveil.assess.choose.plan_budget import SIZE, AccuracyTarget, within_accuracy
+    from countveil.plan.plans import Plan, require_counts
+    from countveil.report.sections.intruder_section import article
 
-    wanted = Accuracy.parse(text)
+    wanted = AccuracyTarget.parse(text)
     named = Path("plan.toml") if path is None else path
     if path is None and not named.is_file():
         raise InputError(
             "choose: an accuracy is that of a plan; name one, or run where plan.toml is"
         )
-    chosen = within_accuracy(Plan.load(named), wanted)
+    chosen = within_accuracy(require_counts(Plan.load(named), "choose"), wanted)
     of = ""
     if wanted.size is not None:
         said = "as said" if "of" in text.split() else f"{SIZE:,} where none are named"
@@ -249,3 +250,43 @@ def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
         )
         return
     showing.console().print(risk_terminal.chosen_view(chosen, sentence), soft_wrap=True)
+
+
+def _choose_by_homogeneity(
+    path: Path,
+    *,
+    limit: float,
+    identifiers: Sequence[str],
+    sensitive: str,
+    weighted: bool,
+    as_json: bool,
+) -> None:
+    """Print the largest epsilon of geometric noise that keeps a local homogeneity risk."""
+    from countveil.assess import homogeneity
+    from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.report.section import INTERNAL
+
+    table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
+    measure = homogeneity.Measure("local", weighted)
+    before = table.given_away(weighted=weighted)
+    if before <= limit:
+        raise InputError(
+            f"homogeneity: the exact table itself has a risk of {before:.4g}, within {limit:g}, so "
+            f"that every epsilon keeps it; choose by another risk"
+        )
+    chosen = homogeneity.largest_epsilon(
+        table, risk=limit, measure=measure, mechanism=DiscreteLaplace
+    )
+    noise = DiscreteLaplace(epsilon=chosen)
+    risk = float(homogeneity.local_risk(table, mechanism=noise, weighted=weighted).value)
+    if as_json:
+        document = {"audience": "internal", "epsilon": str(chosen), "risk": risk, "limit": limit}
+        showing.print_json({**document, "budget": {"chosen_from": "records"}})
+        return
+    print(INTERNAL)
+    print(
+        f"epsilon = {float(chosen):.10g}, exactly {chosen}: with geometric noise on every cell of "
+        f"{', '.join((*identifiers, sensitive))} the local homogeneity risk is {risk:.4f}, within "
+        f"{limit:g}.\nThe choice looked at the records, and no guarantee covers it. Say so in the plan:"
+    )
+    print(f'[budget]\nepsilon = "{chosen}"\nchosen_from = "records"')

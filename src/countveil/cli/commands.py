@@ -50,18 +50,21 @@ def demo(
 
     Example: `countveil demo --to demo`
     """
-    from countveil import pipeline, starter
-    from countveil.randomness import Secure
-    from countveil.report import terminal
-    from countveil.schema.plan import Plan
+    from countveil import pipeline
+    from countveil.base.randomness import Secure
+    from countveil.demo import starter
+    from countveil.plan.plans import Plan, require_counts
+    from countveil.publish.release_folder import Release
+    from countveil.report import price_tables
 
     with showing.progress("making people", people, quiet) as step:
         plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
-    plan = Plan.load(plan_path)
+    plan = require_counts(Plan.load(plan_path), "the demonstration")
     price = pipeline.price(plan)
     out = to / "out"
     with showing.levels(quiet) as progress:
-        release = pipeline.release(plan, to=out, rng=Secure(), progress=progress)
+        pipeline.release(plan, to=out, rng=Secure(), progress=progress)
+    release = Release.read(out)
     verification = release.verify(plan.ledger_path)
     written = [
         plan_path,
@@ -75,18 +78,18 @@ def demo(
     if as_json:
         showing.print_json(
             {
-                "price": terminal.price_document(price),
+                "price": price_tables.price_document(price),
                 "verified": verification.checks,
                 "written": [str(path) for path in written],
             }
         )
         return
     console = showing.console()
-    console.print(terminal.price_view(price))
+    console.print(price_tables.price_view(price))
     console.print()
-    console.print(terminal.released_totals(release, "county"))
+    console.print(price_tables.released_totals(release, "county"))
     console.print()
-    console.print(terminal.certificate_table(release.certificate))
+    console.print(price_tables.certificate_table(release.certificate))
     console.print("\nVerified:")
     for line in verification.checks:
         console.print(f"  {line}", soft_wrap=True)
@@ -106,7 +109,7 @@ def init(
 
     Example: `countveil init my-release && countveil price my-release/plan.toml`
     """
-    from countveil import starter
+    from countveil.demo import starter
 
     written = [str(path) for path in starter.write_start(folder, people=people, seed=1)]
     ledger = showing.near(starter.ledger_of(folder))
@@ -137,24 +140,24 @@ def check(
     Example: `countveil check plan.toml`
     """
     if schema:
-        from countveil.schema.plan_file import json_schema
+        from countveil.plan.plan_file import json_schema
 
         showing.print_json(json_schema())
         return
     if plan is None:
         raise InputError("check: no plan named; write `countveil check plan.toml`")
     from countveil import pipeline
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan
 
     loaded = Plan.load(plan)
     with showing.levels(as_json or not sys.stderr.isatty()) as progress:
         pipeline.check(loaded, engine=engine, show_values=show_values, progress=progress)
-    pipeline.refuse_risk_above_limit(loaded)
-    cost = showing.cost_of(loaded)
+    if isinstance(loaded, Plan):
+        pipeline.refuse_risk_above_limit(loaded)
     if as_json:
-        showing.print_json({"plan": str(plan), "fine": True, "cost": cost})
+        showing.print_json({"plan": str(plan), "fine": True, "cost": loaded.price})
     else:
-        print(f"{plan}: fine; it would cost {cost}")
+        print(f"{plan}: fine; it would cost {loaded.price}")
 
 
 @command
@@ -170,15 +173,15 @@ def price(
     Example: `countveil price plan.toml --json`
     """
     from countveil import pipeline
-    from countveil.report import terminal
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan, require_counts
+    from countveil.report import price_tables
 
-    priced = pipeline.price(Plan.load(plan))
+    priced = pipeline.price(require_counts(Plan.load(plan), "price"))
     if as_json:
-        showing.print_json(terminal.price_document(priced))
+        showing.print_json(price_tables.price_document(priced))
     else:
-        showing.console().print(terminal.price_view(priced, every_query=every_query))
-    if priced.above_limit:
+        showing.console().print(price_tables.price_view(priced, every_query=every_query))
+    if priced.verdict.status == "above":
         raise typer.Exit(1)
 
 
@@ -221,11 +224,11 @@ def release(
 
     Begun anew, paid once more: `countveil release plan.toml --to out --restart --charge-again`
     """
-    from countveil import pipeline, storage
+    from countveil import pipeline
+    from countveil.base import storage
+    from countveil.base.randomness import Secure
     from countveil.measure.run import is_copied_along
-    from countveil.privacy.costs import show
-    from countveil.randomness import Secure
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan
 
     if charge_again and not restart:
         raise InputError("--charge-again: goes with --restart; without it nothing is drawn again")
@@ -258,8 +261,7 @@ def release(
             progress=progress,
         )
     book = loaded.ledger(ledger)
-    beside = loaded.one_table is not None
-    left = f"epsilon = {show(book.left_beside_public())}" if beside else str(book.left())
+    left = loaded.left_in(book)
     if as_json:
         showing.print_json(
             {
@@ -280,7 +282,7 @@ def release(
         )
     else:
         near = showing.near(book.path)
-        print(f"{to}: released for {showing.cost_of(loaded)}; {near} has {left} left")
+        print(f"{to}: released for {loaded.price}; {near} has {left} left")
 
 
 @command
@@ -299,23 +301,24 @@ def postprocess(
 
     Example: `countveil postprocess out --plan plan.toml`
     """
-    from countveil import open_engine, pipeline
-    from countveil.schema.plan import Plan
+    from countveil import pipeline
+    from countveil.engines.engine import open_engine
+    from countveil.plan.plans import Plan, require_counts
 
-    other = None if plan is None else Plan.load(plan)
+    other = None if plan is None else require_counts(Plan.load(plan), "post-processing")
     with (
         showing.levels(quiet, counting=False) as progress,
         open_engine(engine).workers(workers) as team,
     ):
-        done = pipeline.estimate(out, other, engine=engine, workers=team, progress=progress)
+        done = pipeline.make_estimates(out, other, engine=engine, workers=team, progress=progress)
     if as_json:
         showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
     elif "estimates" not in done.manifest:
         print(f'{out}: the plan asks for no estimates; name one that does: method = "top-down"')
     else:
-        from countveil.report import terminal
+        from countveil.report import price_tables
 
-        showing.console().print(terminal.certificate_table(done.certificate))
+        showing.console().print(price_tables.certificate_table(done.certificate))
 
 
 @command
@@ -331,9 +334,9 @@ def verify(
 
     Example: `countveil verify out --ledger ledger.sqlite`
     """
-    from countveil.release import Release
+    from countveil.publish.release_folder import open_release
 
-    verification = Release.read(out).verify(ledger, simulation=simulation)
+    verification = open_release(out).verify(ledger, simulation=simulation)
     if as_json:
         showing.print_json({"folder": str(out), "verified": verification.checks})
     else:
@@ -353,10 +356,10 @@ def package(
 
     Example: `countveil package out --to release.zip`
     """
-    from countveil.release import Release
+    from countveil.publish.release_folder import open_release
 
     named = out.absolute()
-    target = Release.read(out).package(to or named.with_name(f"{named.name}.zip"))
+    target = open_release(out).package(to or named.with_name(f"{named.name}.zip"))
     if as_json:
         showing.print_json({"package": str(target)})
     else:

@@ -12,8 +12,8 @@ from countveil.cli.application import command
 from countveil.cli.commands import AsJson
 
 if TYPE_CHECKING:
-    from countveil.release import Release
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan
+    from countveil.publish.release_folder import Release
 
 
 @command
@@ -37,7 +37,9 @@ def compare(
 
 
 def _opened(path: Path) -> Plan | Release:
-    from countveil.release import Release
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan, require_counts
+    from countveil.publish.release_folder import Release
 
-    return Release.read(path) if path.is_dir() else Plan.load(path)
+    if path.is_dir():
+        return Release.read(path)
+    return require_counts(Plan.load(path), "a comparison")

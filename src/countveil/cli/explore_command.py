@@ -30,7 +30,7 @@ def explore(
     Example: `countveil explore plan.toml`
     """
     try:
-        from countveil.explorer.opening import browser_at
+        from countveil.explorer.browser import browser_at
         from countveil.explorer.server import Explorer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):

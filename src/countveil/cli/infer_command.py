@@ -15,9 +15,10 @@ from countveil.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from countveil.infer import Model, Posterior
-    from countveil.numerics import FloatArray
-    from countveil.release import Release
+    from countveil.base.numerics import FloatArray
+    from countveil.congenial.inference.count_models import Model
+    from countveil.congenial.inference.posterior_result import Posterior
+    from countveil.publish.release_folder import TableRelease
 
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
 
@@ -63,21 +64,21 @@ def infer(
 
     Example: `countveil infer may --model gamma-poisson --exposure population.csv --to rates.csv`
     """
-    from countveil import infer as inference
-    from countveil.release import Release
+    from countveil import congenial
+    from countveil.publish.release_folder import TableRelease
 
     if model not in _MODELS:
         raise InputError(f"model: {model!r} is not known; choose from {', '.join(_MODELS)}")
     if to is not None and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"{to}: results are written to a .csv or .parquet file; name one")
-    release = Release.read(out)
+    release = TableRelease.read(out)
     released = release.counts
     denominators = None if exposure is None else _read_exposure(exposure, release)
     chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
     warmup = max(100, draws // 2)
     sweeps = chains * (warmup + draws) if method == "augmented" else 1
     with showing.progress("fitting", sweeps, quiet) as step:
-        found = inference.posterior(
+        found = congenial.posterior(
             model=chosen,
             released=released,
             mechanism=release.mechanism,
@@ -107,11 +108,11 @@ def infer(
         print(f"\nWritten: {to}")
 
 
-def _read_exposure(path: Path, release: Release) -> FloatArray:
+def _read_exposure(path: Path, release: TableRelease) -> FloatArray:
     """Read public denominators in the order of the released places."""
     import numpy as np
 
-    from countveil.schema.one_table import read_numbers
+    from countveil.plan.one_table_plan import read_numbers
 
     codes = release.table["geocode"].to_pylist()
     level = release.manifest["table"]["level"]
@@ -120,7 +121,7 @@ def _read_exposure(path: Path, release: Release) -> FloatArray:
 
 def _model(
     name: str,
-    release: Release,
+    release: TableRelease,
     exposure: FloatArray | None,
     *,
     shape: float,
@@ -131,7 +132,7 @@ def _model(
 ) -> Model:
     import numpy as np
 
-    from countveil import infer as inference
+    from countveil import congenial
 
     cases = release.counts[:, 0] if release.mechanism.deaths else release.counts
     places = len(cases)
@@ -139,32 +140,34 @@ def _model(
     # The overall rate is public where the total is; otherwise the release estimates it.
     total = release.mechanism.total
     overall = max(int(cases.sum()) if total is None else total, 1) / float(sizes.sum())
-    rates = inference.GammaPoisson(shape, shape / overall if rate is None else rate, sizes)
+    rates = congenial.GammaPoisson(shape, shape / overall if rate is None else rate, sizes)
     if name == "beta-binomial":
         if exposure is None:
             raise InputError("exposure: beta-binomial needs how many there are in each place")
-        single: Model = inference.BetaBinomial(a, b, exposure.astype(np.int64))
+        single: Model = congenial.BetaBinomial(a, b, exposure.astype(np.int64))
     elif name == "shares":
-        single = inference.DirichletMultinomialShares(alpha)
+        single = congenial.DirichletMultinomialShares(alpha)
     elif name == "small-areas":
-        single = inference.SmallAreaRates(sizes, mean=overall)
+        single = congenial.SmallAreaRates(sizes, mean=overall)
     else:
         single = rates
     if name == "death-rates":
         if not release.mechanism.deaths:
             raise InputError("model: death-rates needs a release with a part, such as deaths")
-        return inference.DeathRates(a, b, rates)
+        return congenial.DeathRates(a, b, rates)
     if not release.mechanism.deaths:
         return single
-    if not isinstance(single, inference.GammaPoisson | inference.DirichletMultinomialShares):
+    if not isinstance(single, congenial.GammaPoisson | congenial.DirichletMultinomialShares):
         raise InputError(
             f"model: {name} is for one count a place, and this release has two; choose gamma-poisson, "
             f"shares or death-rates"
         )
-    return inference.CaseRates(a, b, single)
+    return congenial.CaseRates(a, b, single)
 
 
-def _table(release: Release, found: Posterior, confidence: float, above: float | None) -> pa.Table:
+def _table(
+    release: TableRelease, found: Posterior, confidence: float, above: float | None
+) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
@@ -210,8 +213,8 @@ def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from countveil import storage
-    from countveil.schema.delimited import without_formulas
+    from countveil.base import storage
+    from countveil.base.delimited import without_formulas
 
     with storage.replacing(path) as temporary:
         if path.suffix == ".csv":

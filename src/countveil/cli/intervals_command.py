@@ -18,11 +18,12 @@ from countveil.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from countveil.infer import LeastSquares, Replicates
-    from countveil.infer.interval_tables import Places
-    from countveil.release import Release
-    from countveil.schema.geography import Geography
-    from countveil.workers import Workers as Team
+    from countveil.engines.workers import Workers as Team
+    from countveil.estimate.interval_tables import UnitsOrAreas
+    from countveil.estimate.replication.replicate_errors import Replicates
+    from countveil.estimate.unbiased import LeastSquares
+    from countveil.plan.geography import Geography
+    from countveil.publish.release_folder import Release
 
 _LEAST_SQUARES, _REPLICATES = _METHODS = ("least-squares", "replicates")
 _CONFIDENCE, _COUNT, _SEED = 0.9, 200, 1
@@ -78,29 +79,26 @@ def intervals(
 
     Example: `countveil intervals out --areas districts.csv --query RACE --to districts-race.csv`
     """
-    from countveil.infer.taken_names import refuse_taken_names
-    from countveil.release import Release, refuse_damaged
-    from countveil.report import interval_files
+    from countveil.estimate.result_tables import refuse_reserved_names
+    from countveil.publish.release_folder import Release
+    from countveil.publish.verification import refuse_damaged
+    from countveil.report import interval_output
 
     if method not in _METHODS:
         raise InputError(f"method: {method!r} is not known; choose from {', '.join(_METHODS)}")
     if method == _LEAST_SQUARES:
         _refuse_of_replicates(count=count, seed=seed, workers=workers, work=work)
     if to is not None:
-        interval_files.refuse_target(to)
+        interval_output.refuse_target(to)
         if areas is not None and to.resolve() == areas.resolve():
             raise InputError(f"{to}: is the file of areas; name another to write to")
     if work is not None:
-        interval_files.refuse_within_release(work)
+        interval_output.refuse_within_release(work)
     release = Release.read(out)
-    if release.plan.one_table is not None:
-        raise InputError(
-            f"{out}: is a table drawn beside public information; `countveil infer` gives its intervals"
-        )
     refuse_damaged(release, facts=False, estimates=method == _REPLICATES)
     queries = list(dict.fromkeys(query or ["TOTAL"]))
     for name in queries:
-        refuse_taken_names(release.plan.schema.query(name))
+        refuse_reserved_names(release.plan.schema.query(name))
     geography = release.geography
     places = _places(geography, level, areas)
     chosen = confidence if confidence is not None else (release.plan.confidence or _CONFIDENCE)
@@ -115,7 +113,7 @@ def intervals(
 
 def _hired(engine: str, workers: int | None) -> AbstractContextManager[int | Team | None]:
     """Return the workers of an engine; processes of this machine are started by who needs them."""
-    from countveil import open_engine
+    from countveil.engines.engine import open_engine
 
     opened = open_engine(engine)
     return nullcontext(workers) if engine == "local" else opened.workers(workers)
@@ -125,12 +123,12 @@ def _give(
     asked: _Asked, release: Release, method: str, to: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Write all rows, or print them or the first of them."""
-    from countveil.report import interval_files
+    from countveil.report import interval_output
 
     document = asked.about(release, method)
     if to is not None:
         with showing.progress("estimating", asked.rows, quiet) as step:
-            written = interval_files.write_tables(to, asked.all_tables(step), document)
+            written = interval_output.write_tables(to, asked.all_tables(step), document)
         if as_json:
             showing.print_json({**document, "rows": written, "written": str(to)})
         else:
@@ -152,7 +150,7 @@ class _Asked:
     """Queries of places, by one method, with a confidence."""
 
     found: LeastSquares | Replicates
-    places: Places
+    places: UnitsOrAreas
     queries: tuple[str, ...]
     confidence: float
 
@@ -165,8 +163,8 @@ class _Asked:
         return sum(map(self.rows_of, self.queries))
 
     def rows_of(self, query: str) -> int:
-        from countveil.infer import LeastSquares
-        from countveil.infer.interval_tables import rows_of
+        from countveil.estimate.interval_tables import rows_of
+        from countveil.estimate.unbiased import LeastSquares
 
         found = self.found
         geography = (
@@ -175,20 +173,20 @@ class _Asked:
         return rows_of(self.places, geography, found.plan.schema.query(query))
 
     def tables(self, query: str) -> Iterator[pa.Table]:
-        from countveil.infer.interval_tables import intervals_of
+        from countveil.estimate.interval_tables import intervals_of
 
         return intervals_of(self.found, self.places, query, confidence=self.confidence)
 
     def all_tables(self, step: Callable[[int], None]) -> Iterator[pa.Table]:
         """Yield tables of one layout, all queries after each other."""
-        from countveil.infer.interval_tables import attributes_of, together
+        from countveil.estimate.interval_tables import attributes_of, with_query_column
 
         attributes = attributes_of(self.found.plan, self.queries)
         done = 0
         for query in self.queries:
             for table in self.tables(query):
                 for start in range(0, table.num_rows, _ROWS):
-                    yield together(table.slice(start, _ROWS), query, attributes)
+                    yield with_query_column(table.slice(start, _ROWS), query, attributes)
                 done += table.num_rows
                 step(done)
 
@@ -211,8 +209,8 @@ def _refuse_of_replicates(**options: Any) -> None:
             )
 
 
-def _places(geography: Geography, level: str | None, areas: Path | None) -> Places:
-    from countveil.infer.area_files import read_areas
+def _places(geography: Geography, level: str | None, areas: Path | None) -> UnitsOrAreas:
+    from countveil.estimate.area_files import read_areas
 
     if areas is not None:
         return read_areas(areas, geography, level=level)
@@ -228,7 +226,7 @@ def _places(geography: Geography, level: str | None, areas: Path | None) -> Plac
 def _least_squares(
     release: Release, geography: Geography, confidence: float, team: int | Team | None
 ) -> LeastSquares:
-    from countveil.infer import least_squares
+    from countveil.estimate.unbiased import least_squares
 
     return least_squares(
         release.measurements,
@@ -248,8 +246,8 @@ def _replicates(
     work: Path | None,
     quiet: bool,
 ) -> Replicates:
-    from countveil.infer import replicates
-    from countveil.infer.interval import checked
+    from countveil.base.intervals import checked
+    from countveil.estimate.replication.replicate_release import replicates
 
     checked(confidence)  # before an hour of replicating
     count = _COUNT if count is None else count
@@ -268,7 +266,7 @@ def _show(asked: _Asked, method: str, quiet: bool) -> None:
     """Print the first rows of each query; those after them are not computed."""
     import pyarrow as pa
 
-    from countveil.report.intervals_terminal import SHOWN, Head, intervals_view
+    from countveil.report.interval_output import SHOWN, Head, intervals_view
 
     heads = []
     with showing.progress("estimating", len(asked.queries), quiet) as step:
@@ -291,7 +289,7 @@ def _notes(asked: _Asked, method: str) -> Sequence[str]:
             "By least squares from all measurements: right on average, so neither whole nor always "
             "above 0.",
         )
-    from countveil.infer import Replicates
+    from countveil.estimate.replication.replicate_errors import Replicates
 
     assert isinstance(asked.found, Replicates)
     return (

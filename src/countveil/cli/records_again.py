@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from countveil.errors import CountveilError, FolderError, InputError
 
 if TYPE_CHECKING:
-    from countveil.release import Release
+    from countveil.publish.release_folder import Release
 
 _RUN = "run.json"
 
@@ -21,22 +21,17 @@ def counts_again(
 
     Other records than those are refused: the run keeps a keyed hash of them.
     """
-    from countveil.engines.registry import open_engine
-    from countveil.release import Release
-    from countveil.schema.plan import Plan
+    from countveil.engines.engine import open_engine
+    from countveil.plan.plans import Plan, require_counts
+    from countveil.publish.release_folder import Release
 
     done = Release.read(out)
-    if done.plan.one_table is not None:
-        raise InputError(
-            f"{out}: is a table drawn beside public information, and holds no measurements to compare "
-            f"with records; `countveil assess {out} --lens public` tells what it guarantees"
-        )
     if not internal:
         raise InputError(
             f"assess: {out} is compared with its records, so the result is internal; say --internal"
         )
     path = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
-    loaded = Plan.load(path)
+    loaded = require_counts(Plan.load(path), "a comparison with records")
     if loaded.measuring_digest != done.plan.measuring_digest:
         raise InputError(f"{path}: measures something else than {out}; name that release's plan")
     key, hashed = _hash_of_records(out, done.manifest.get("release"))
@@ -69,7 +64,7 @@ def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
 
 def _plan_of(out: Path, digest: str) -> Path:
     """Find the plan of a release beside it or here."""
-    from countveil.schema.plan import Plan
+    from countveil.plan.plans import Plan
 
     for path in (out.absolute().parent / "plan.toml", Path("plan.toml")):
         try:

@@ -15,7 +15,7 @@ from countveil.cli.report_target import paths_of, read_shapes, refuse_target
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
-    from countveil.release import Release
+    from countveil.publish.release_folder import Release
 
 
 @command
@@ -52,9 +52,9 @@ def report(
 
     Example: `countveil report out --ledger ledger.sqlite`, or `countveil report out --internal --pdf`
     """
-    from countveil.release import Release
-    from countveil.release.attachment import refuse_damaged_but_reports, sweep
-    from countveil.report.document import as_pdf, public_report
+    from countveil.publish.additions import refuse_damaged_but_reports, sweep
+    from countveil.publish.release_folder import Release
+    from countveil.report.report_page import as_pdf, public_report
 
     if plan is not None and not internal:
         raise InputError("plan: names the records that --internal reads; give both, or none")
@@ -89,8 +89,8 @@ def report(
 
 
 def _internal(out: Path, plan: Path | None, show_values: bool, **given: Any) -> str:
-    from countveil.assess.realised import realised
-    from countveil.report.document import internal_report
+    from countveil.assess.realised_disclosure import realised
+    from countveil.report.report_page import internal_report
 
     done, counts = counts_again(out, True, plan, show_values)
     return internal_report(done, realised(done, counts), **given)
@@ -100,10 +100,10 @@ def _written(
     release: Release, files: dict[str, bytes], internal: bool, to: Path | None
 ) -> list[Path]:
     """Write the report where it belongs: into the release, the internal folder, or where it is said."""
-    from countveil import storage
+    from countveil.base import storage
     from countveil.measure.run import internal_of
-    from countveil.release.attachment import attach
-    from countveil.release.verification import REPORT
+    from countveil.publish.additions import attach
+    from countveil.publish.verification import REPORT
 
     if not internal and to is None:
         attach(release, {Path(REPORT).with_suffix(kind).name: data for kind, data in files.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from countveil import storage
+from countveil.base import storage
 from countveil.errors import InputError
 
 _LARGEST_SHAPES = 50_000_000  # bytes

@@ -15,7 +15,7 @@ from countveil.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from countveil.papers import Entry, Item
+    from countveil.papers.item import Entry, Item
 
 
 @command
@@ -43,11 +43,11 @@ def reproduce(
 
     Example: `countveil reproduce 002 table-3 --out gallery`
     """
-    from countveil import papers
+    from countveil.papers import catalogue
 
     if item is not None and paper is None:
         raise InputError("paper: name the paper of the item, such as 002")
-    entries = papers.items(paper)
+    entries = catalogue.items(paper)
     if listing:
         _list(entries, as_json)
         return
@@ -55,7 +55,7 @@ def reproduce(
     found: list[Item] = []
     with showing.progress("reproducing", len(wanted), quiet) as step:
         for number, (of_paper, name) in enumerate(wanted):
-            found.append(papers.reproduce(of_paper, name, data=data, quick=quick))
+            found.append(catalogue.reproduce(of_paper, name, data=data, quick=quick))
             step(number + 1)
     page = None
     if out is not None:
@@ -63,9 +63,9 @@ def reproduce(
 
         page = gallery.write(found, out)
     if as_json:
-        from countveil.papers.wording import document
+        from countveil.papers.item_text import item_json
 
-        items = [document(result) for result in found]
+        items = [item_json(result) for result in found]
         showing.print_json({"items": items, "gallery": None if page is None else str(page)})
         return
     console = showing.console()
@@ -99,15 +99,15 @@ def _view(item: Item) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from countveil.papers.wording import printed, shown
+    from countveil.papers.item_text import display, display_printed
 
     table = Table(title=f"{item.paper} {item.name}. {item.title}", title_justify="left", box=None)
     for name in ("", "printed", "ours", "erratum"):
         table.add_column(name)
     for value in item.values:
         # Text, so that no bracket of a label is read as markup.
-        cells = (value.label, printed(value), shown(value.ours), value.erratum or "")
+        cells = (value.label, display_printed(value), display(value.ours), value.erratum or "")
         table.add_row(*map(Text, cells))
-    for picture in item.pictures:
-        table.add_row(Text(f"picture: {picture.title}"), "", "", "")
+    for chart in item.charts:
+        table.add_row(Text(f"chart: {chart.title}"), "", "", "")
     return table

@@ -10,23 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from countveil.errors import InputError
+
 if TYPE_CHECKING:
+    import typer
     from rich.console import Console
 
     from countveil.measure.progress import Progress
-    from countveil.schema.plan import Plan
-
-
-def cost_of(plan: Plan) -> str:
-    """Return what a plan costs, in its own currency."""
-    if plan.one_table is not None:
-        return f"epsilon = {plan.one_table.epsilon} beside public information"
-    return str(plan.cost)
 
 
 def print_json(document: Any) -> None:
     """Print one JSON document."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def refuse_unused(context: typer.Context, used: set[str], purpose: str) -> None:
+    """Refuse options that were given and would do nothing, so that no answer is misread."""
+    always = {"target", "as_json", "quiet"}
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in used | always:
+            raise InputError(f"--{name.replace('_', '-')}: has no effect with {purpose}; remove it")
 
 
 def near(path: Path) -> str:

@@ -11,7 +11,7 @@ from countveil.cli.application import command
 from countveil.cli.commands import AsJson, OutPath
 
 if TYPE_CHECKING:
-    from countveil.release import Standing
+    from countveil.publish.run_status import Standing
 
 _STATES = {
     "begun": "begun",
@@ -37,7 +37,7 @@ def status(out: OutPath, as_json: AsJson = False) -> None:
 
     Example: `countveil status out`
     """
-    from countveil.release import standing_of
+    from countveil.publish.run_status import standing_of
 
     found = standing_of(out)
     if as_json:

@@ -1,18 +1,12 @@
-"""BESIDE PUBLIC INFORMATION (paper 003): what is public, what guarantee remains, and exact releases."""
+"""COUNTS THAT AGREE WITH PUBLIC TOTALS (paper 003): exact releases, their guarantee, inference."""
 
-from countveil.congenial.base_measure import DirichletMultinomial
-from countveil.congenial.composition import compose
-from countveil.congenial.dependence import delta_z
-from countveil.congenial.enumeration import conditioned, realised_divergence, realised_loss
-from countveil.congenial.gaussian_example import GaussianMean, gaussian_mean
-from countveil.congenial.guarantee import PartialPrivacy, PartialZCDP, Theta
-from countveil.congenial.k_norm import KNormGradient
-from countveil.congenial.loss_sensitivity import (
-    SensitivityComparison,
-    compare_sensitivity,
-    sensitivity,
+from countveil.congenial.guarantee.partial_privacy import (
+    PartialPrivacy,
+    PartialZCDP,
+    Theta,
+    compose,
 )
-from countveil.congenial.public_information import (
+from countveil.congenial.guarantee.public_information import (
     AtMost,
     Dependence,
     FixedTotal,
@@ -22,55 +16,68 @@ from countveil.congenial.public_information import (
     PreviousCounts,
     TCloseness,
 )
-from countveil.congenial.remaining_pairs import (
-    CellPairs,
-    Secret,
-    SecretPairs,
-    cell_pairs,
-    secret_pairs,
-)
-from countveil.congenial.semantics import (
+from countveil.congenial.guarantee.semantics import (
+    OddsBounds,
     largest_shift,
     odds_bounds,
     posterior_to_posterior,
     printed_posterior_to_posterior,
 )
-from countveil.congenial.transport import infinity_distance
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.congenial.inference.count_models import (
+    BetaBinomial,
+    CaseRates,
+    DeathRates,
+    DirichletMultinomialShares,
+    GammaPoisson,
+    Model,
+    SmallAreaRates,
+)
+from countveil.congenial.inference.mixture import Mixture
+from countveil.congenial.inference.posterior_methods import posterior
+from countveil.congenial.inference.posterior_result import Posterior
+from countveil.congenial.inference.public_sums import PublicSums
+from countveil.congenial.mechanism.base_measure import DirichletMultinomial
+from countveil.congenial.mechanism.k_norm import KNormGradient
+from countveil.congenial.mechanism.loss_sensitivity import (
+    SensitivityComparison,
+    compare_sensitivity,
+    sensitivity,
+)
+from countveil.congenial.mechanism.wasserstein import Wasserstein
 
 __all__ = [
     "AtMost",
-    "CellPairs",
+    "BetaBinomial",
+    "CaseRates",
+    "DeathRates",
     "Dependence",
     "DirichletMultinomial",
+    "DirichletMultinomialShares",
     "FixedTotal",
     "FixedTotals",
-    "GaussianMean",
+    "GammaPoisson",
     "JointLaw",
     "KAnonymity",
     "KNormGradient",
+    "Mixture",
+    "Model",
+    "OddsBounds",
     "PartialPrivacy",
     "PartialZCDP",
+    "Posterior",
     "PreviousCounts",
-    "Secret",
-    "SecretPairs",
+    "PublicSums",
     "SensitivityComparison",
+    "SmallAreaRates",
     "TCloseness",
     "Theta",
     "Wasserstein",
-    "cell_pairs",
     "compare_sensitivity",
     "compose",
-    "conditioned",
-    "delta_z",
-    "gaussian_mean",
-    "infinity_distance",
     "largest_shift",
     "odds_bounds",
+    "posterior",
     "posterior_to_posterior",
     "printed_posterior_to_posterior",
-    "realised_divergence",
-    "realised_loss",
-    "secret_pairs",
     "sensitivity",
 ]

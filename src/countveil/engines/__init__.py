@@ -1,1 +1,1 @@
-"""WHERE RECORDS LIVE: this machine, or a cluster."""
+"""WHERE RECORDS LIVE: counting them on this machine or a cluster, and the workers there."""

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from countveil.assess import attacks
-from countveil.assess.evidence import lattice_loss
-from countveil.assess.intruder import Intruder
-from countveil.assess.one_level import marginal_risk
-from countveil.assess.plan_error import ExpectedError, expected_error
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.combined_loss import lattice_loss
+from countveil.assess.intruder.one_level import marginal_risk
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.verdict import Verdict, verdict
+from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
-from countveil.mechanisms.discrete_gaussian import DiscreteGaussian
+from countveil.noise.discrete_gaussian import DiscreteGaussian
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
 from countveil.privacy.costs import Cost, PureDP
-from countveil.schema.plan import Plan
-from countveil.schema.workload import TOTAL
 
 _MOST_LAWS = 16  # each may hold some megabytes, and a session sees thousands
 
@@ -58,7 +59,7 @@ class Answer:
     priors: tuple[float, ...]
     levels: tuple[LevelAnswer, ...]
     decisions: tuple[float, ...]
-    limit: float | None
+    verdict: Verdict
     settled: bool
 
     @property
@@ -120,7 +121,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
             for name in plan.measured_levels
         ),
         decisions=decisions,
-        limit=plan.intruder.limit if settings.attack == "presence" else None,
+        verdict=verdict(plan),
         settled=attacks.is_settled(plan, level, **_asked(settings)),
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from countveil import storage
+from countveil.base import storage
 from countveil.errors import FolderError, InputError
 
 LARGEST = 1_000_000  # bytes of a plan that is listed or sent

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from countveil.errors import InputError, PlanError
-from countveil.schema import plan_file
-from countveil.schema.plan import Plan
+from countveil.plan import plan_file
+from countveil.plan.plans import Plan
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}|[^\s#,\[\]{}"']+)"""

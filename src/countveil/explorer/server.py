@@ -18,19 +18,20 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from countveil.errors import CountveilError, InputError
-from countveil.explorer import asked, pictures
-from countveil.explorer.connections import TimedProtocol
+from countveil.explorer import offered_charts, request_body
+from countveil.explorer.explorer_page import levels, lost_page, numbers, page
 from countveil.explorer.guard import Guard, Secrets
-from countveil.explorer.page import levels, lost_page, numbers, page
 from countveil.explorer.session import (
     NotOpen,
     Opened,
     Session,
     answered,
     answered_above,
+    answered_lenses,
     answered_levels,
 )
 from countveil.explorer.settings import Malformed, Settings, blamed
+from countveil.explorer.timed_connections import TimedProtocol
 
 HOST = "127.0.0.1"
 _AT_ONCE = 2  # computations; others wait their turn
@@ -112,6 +113,7 @@ def application(session: Session, first: Opened, known: Secrets, port: int) -> A
         Route("/plans/{plan}/numbers", calls.numbers, methods=["POST"]),
         Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
         Route("/plans/{plan}/above", calls.above, methods=["POST"]),
+        Route("/plans/{plan}/lenses", calls.lenses, methods=["POST"]),
         Route("/plans/{plan}/pictures/{name}", calls.picture, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
     ]
@@ -154,38 +156,58 @@ class _Calls:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
     async def numbers(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        opened, settings = (
+            self._opened(request),
+            Settings.read(await request_body.document(request)),
+        )
         found = await self._beside(lambda: numbers(answered(opened, settings), settings))
-        names = pictures.offered(settings)
-        keys = {name: pictures.fingerprint(name, settings) for name in names}
+        names = offered_charts.offered(settings)
+        keys = {name: offered_charts.fingerprint(name, settings) for name in names}
         return JSONResponse({**found, "pictures": keys})
 
     async def levels(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        opened, settings = (
+            self._opened(request),
+            Settings.read(await request_body.document(request)),
+        )
         return JSONResponse(await self._beside(lambda: levels(answered_levels(opened, settings))))
 
     async def above(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        opened, settings = (
+            self._opened(request),
+            Settings.read(await request_body.document(request)),
+        )
         if settings.siblings is None:
             raise Malformed("units beside his: say how many, for what the levels above add")
 
         def told() -> dict[str, Any]:
-            from countveil.explorer.wording import above_sentence
+            from countveil.explorer.answer_text import above_sentence
 
             found = answered_above(opened, settings)
             return {"sentence": above_sentence(found, settings), **asdict(found)}
 
         return JSONResponse(await self._beside(told))
 
+    async def lenses(self, request: Request) -> Response:
+        opened = self._opened(request)
+        settings = Settings.read(await request_body.document(request))
+        return JSONResponse(await self._beside(lambda: answered_lenses(opened, settings)))
+
     async def picture(self, request: Request) -> Response:
-        opened, settings = self._opened(request), Settings.read(await asked.document(request))
+        opened, settings = (
+            self._opened(request),
+            Settings.read(await request_body.document(request)),
+        )
         name = request.path_params["name"]
         found = await self._beside(lambda: self.session.drawn(opened, settings, name))
-        return JSONResponse({**asdict(found), "key": pictures.fingerprint(name, settings)})
+        return JSONResponse({**asdict(found), "key": offered_charts.fingerprint(name, settings)})
 
     async def save(self, request: Request) -> Response:
-        opened, wanted = self._opened(request), asked.table(await asked.document(request))
-        settings, name = Settings.read(wanted.get("settings")), asked.text(wanted, "name")
+        opened, wanted = (
+            self._opened(request),
+            request_body.table(await request_body.document(request)),
+        )
+        settings, name = Settings.read(wanted.get("settings")), request_body.text(wanted, "name")
         replace = wanted.get("replace") is True
         commented = await self._beside(
             lambda: self.session.save(opened, settings, name, replace=replace)
@@ -194,10 +216,10 @@ class _Calls:
         return JSONResponse({"message": f"Saved as {name}.{without}", "comments": commented})
 
     async def open(self, request: Request) -> Response:
-        wanted = asked.table(await asked.document(request))
-        name = asked.text(wanted, "name")
+        wanted = request_body.table(await request_body.document(request))
+        name = request_body.text(wanted, "name")
         if "text" in wanted:
-            text = asked.text(wanted, "text")
+            text = request_body.text(wanted, "text")
             opened = await self._beside(lambda: self.session.open_text(name, text))
         else:
             opened = await self._beside(lambda: self.session.open_file(name))

@@ -11,11 +11,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from countveil.errors import InputError
-from countveil.explorer import pictures, plan_text
+from countveil.explorer import offered_charts, plan_text
 from countveil.explorer.plan_folder import PlanFolder, plain
 from countveil.explorer.settings import Settings, changed
-from countveil.report.page import drawing
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan, require_counts
+from countveil.report.html_parts import drawing
 
 if TYPE_CHECKING:
     from countveil.explorer.answer import Answer, LevelsAbove
@@ -68,7 +68,7 @@ class Session:
         if plan is None:
             from importlib import resources
 
-            text = resources.files("countveil").joinpath("starter.toml").read_text("utf-8")
+            text = resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8")
             session = cls(PlanFolder(Path.cwd()))
             return session, session.open_text(_STARTER, text)
         Plan.load(plan)  # says what is wrong with its path
@@ -101,11 +101,11 @@ class Session:
 
     def drawn(self, opened: Opened, settings: Settings, name: str) -> Drawn:
         """Return a picture; one that would be the same is not drawn again."""
-        if name not in pictures.offered(settings):
-            listed = ", ".join(pictures.offered(settings))
+        if name not in offered_charts.offered(settings):
+            listed = ", ".join(offered_charts.offered(settings))
             raise InputError(f"no picture {name!r} here; choose from {listed}")
         changed(opened.plan, settings)  # refuses settings that are not a plan
-        key = (opened.identity, name, pictures.fingerprint(name, settings))
+        key = (opened.identity, name, offered_charts.fingerprint(name, settings))
         with self._drawing:  # the renderer draws one at a time
             if key not in self._pictures:
                 self._pictures[key] = _draw(opened, settings, name)
@@ -114,7 +114,8 @@ class Session:
             return self._pictures[key]
 
     def _keep(self, name: str, text: str) -> Opened:
-        plan = Plan.parse(text, folder=self.folder.path, name=name)
+        parsed = Plan.parse(text, folder=self.folder.path, name=name)
+        plan = require_counts(parsed, "the explorer")
         Settings.of(plan)  # refuses a plan that has nothing to move
         return self.kept(Opened(name, text, plan))
 
@@ -153,12 +154,20 @@ def answered_above(opened: Opened, settings: Settings) -> LevelsAbove:
 
 
 @lru_cache(maxsize=8)
+def answered_lenses(opened: Opened, settings: Settings) -> dict[str, str]:
+    """Return what every lens says of a plan with these settings."""
+    from countveil.explorer.explorer_page import lens_sections
+
+    return lens_sections(_changed(opened, settings), settings)
+
+
+@lru_cache(maxsize=8)
 def _changed(opened: Opened, settings: Settings) -> Plan:
     return changed(opened.plan, settings)
 
 
 def _draw(opened: Opened, settings: Settings, name: str) -> Drawn:
-    from countveil.explorer.drawing import draw
+    from countveil.explorer.chart_drawing import draw
 
     picture = draw(name, opened.plan, settings)
     return Drawn(drawing(picture), picture.caption, picture.html_table())

@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from countveil.base.numerics import exact
 from countveil.errors import InputError
-from countveil.numerics import exact
-from countveil.privacy.costs import PureDP
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Neighbors
+from countveil.noise.mechanisms import MECHANISMS, mechanism_named
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Neighbors
 
-Noise = Literal["discrete Gaussian", "discrete Laplace"]
 Attack = Literal["presence", "unknown attribute", "whole record"]
 
-CURRENCY: dict[Noise, str] = {"discrete Gaussian": "rho", "discrete Laplace": "epsilon"}
+CURRENCY = {kind.label: kind.currency for kind in MECHANISMS.values()}
 MOST_PRIORS = 8  # as many as a picture tells apart
 _FIELDS = {  # how a message names what a control of the page holds
     "budget": "amount",
@@ -49,7 +48,7 @@ class Settings:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    mechanism: Noise
+    mechanism: str  # its label
     amount: str
     weights: tuple[tuple[str, str], ...]
     neighbors: Neighbors
@@ -62,16 +61,9 @@ class Settings:
     @classmethod
     def of(cls, plan: Plan) -> Settings:
         """Return what a plan says by itself."""
-        if plan.one_table is not None:
-            raise InputError(
-                f"{plan.name}: draws one table beside public information, which has no split and no "
-                f"noise to move; see it with `countveil assess {plan.name} --lens public`"
-            )
-        pure = isinstance(plan.cost, PureDP)
-        amount = plan.cost.epsilon if isinstance(plan.cost, PureDP) else plan.cost.rho
         return cls(
-            mechanism="discrete Laplace" if pure else "discrete Gaussian",
-            amount=str(amount),
+            mechanism=plan.allocations[0].mechanism.label,
+            amount=str(plan.cost.amount),
             weights=tuple((level, str(share)) for level, share in shares_of(plan).items()),
             neighbors=plan.neighbors,
             prior=repr(plan.intruder.priors[0]),
@@ -88,6 +80,9 @@ class Settings:
             where = ".".join(map(str, first["loc"])) or "settings"
             message = first["msg"][0].lower() + first["msg"][1:]
             raise Malformed(f"settings: {where}: {message}") from None
+        if found.mechanism not in CURRENCY:
+            allowed = " or ".join(map(repr, CURRENCY))
+            raise Malformed(f"settings: mechanism: input should be {allowed}")
         if found.siblings is not None and not 0 <= found.siblings <= _MOST_SIBLINGS:
             raise InputError(f"units beside his: give a whole number from 0 to {_MOST_SIBLINGS:,}")
         if (found.attribute is not None) != (found.attack == "unknown attribute"):
@@ -144,9 +139,15 @@ def changed(plan: Plan, settings: Settings) -> Plan:
     if _budget_differs(settings, own):
         for key in ("rho", "epsilon"):
             budget.pop(key, None)
-        if settings.mechanism == "discrete Laplace":
+        currency = CURRENCY[settings.mechanism]
+        if currency == "epsilon":
             budget.pop("delta", None)  # beside epsilon it would calibrate a rho
-        budget[CURRENCY[settings.mechanism]] = settings.amount
+        budget[currency] = settings.amount
+    if settings.mechanism != own.mechanism:
+        budget.pop("mechanism", None)
+        kind = next(kind for kind in MECHANISMS.values() if kind.label == settings.mechanism)
+        if kind is not mechanism_named(None, kind.currency):
+            budget["mechanism"] = kind.name
     if dict(settings.weights).keys() != dict(own.weights).keys():
         raise InputError(f"weights: give one for each of {', '.join(plan.levels)}")
     shares = settings.shares
@@ -160,7 +161,7 @@ def changed(plan: Plan, settings: Settings) -> Plan:
         intruder["level"] = settings.level
     if intruder != document.get("intruder", {}):
         document["intruder"] = intruder
-    return Plan.of(document, folder=plan.folder, name=plan.name)
+    return plan.with_document(document)
 
 
 def _budget_differs(settings: Settings, own: Settings) -> bool:

@@ -1,19 +1,17 @@
 """THE DOOR: the only place where confidential counts become safe measurements."""
 
-from countveil.measure.boundary import take
-from countveil.measure.declared_counts import declared_counts
-from countveil.measure.measurement import Measurement, Measurements
-from countveil.measure.one_estimate import draw_estimate, read_estimate
-from countveil.measure.one_table import (
-    cost_of,
+from countveil.measure.door import (
+    declared_counts,
     draw,
-    guarantee_of,
-    mechanism_of,
+    draw_estimate,
     refuse_draw,
+    take,
     totals_of,
 )
-from countveil.measure.restart import Restart
-from countveil.measure.strategy import lossy_queries, mechanism_for
+from countveil.measure.measurements import Measurement, Measurements
+from countveil.measure.once import Restart
+from countveil.measure.one_estimate import read_estimate
+from countveil.measure.one_table import cost_of, guarantee_of, mechanism_of
 
 __all__ = [
     "Measurement",
@@ -24,8 +22,6 @@ __all__ = [
     "draw",
     "draw_estimate",
     "guarantee_of",
-    "lossy_queries",
-    "mechanism_for",
     "mechanism_of",
     "read_estimate",
     "refuse_draw",

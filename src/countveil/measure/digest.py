@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from countveil.schema.geography import Geography
+from countveil.plan.geography import Geography
 
 _ROWS = b"countveil rows 1\n"
 _PARTS = b"countveil measurements 1\n"

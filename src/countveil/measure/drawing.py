@@ -9,14 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from countveil.base.numerics import IntArray
+from countveil.base.randomness import BitSource
 from countveil.measure.digest import rows_digest
-from countveil.measure.measurement import DRAWN, in_layout, open_writer
+from countveil.measure.measurements import DRAWN, in_layout, open_writer
 from countveil.measure.parts import Parts
-from countveil.measure.strategy import mechanism_for
-from countveil.numerics import IntArray
-from countveil.randomness import BitSource
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Query
 
 _DIGEST = b"countveil.sha256"  # in the metadata of a part
 Narrow = NDArray[np.int32]
@@ -70,7 +69,7 @@ def noisy(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
     names = task.geocodes.to_pylist() if rng.reproducible else ()
     parts = []
     for item in plan.at(task.level):
-        mechanism, cells = mechanism_for(item), item.query.cells
+        mechanism, cells = item.mechanism, item.query.cells
         source = rng.for_units(task.level, names, item.query.name)
         values = mechanism.sample(len(task.geocodes) * cells, rng=source).reshape(-1, cells)
         add_counts(values, item.query, task.entries)

@@ -16,15 +16,14 @@ from pydantic import (
     model_validator,
 )
 
-from countveil import storage
-from countveil.congenial.guarantee import PartialPrivacy
-from countveil.congenial.wasserstein_mechanism import Wasserstein
+from countveil.base import storage
+from countveil.congenial.guarantee.partial_privacy import PartialPrivacy
+from countveil.congenial.mechanism.wasserstein import Wasserstein
 from countveil.errors import FolderError, InputError, VerificationError
-from countveil.measure.strategy import mechanism_for
+from countveil.plan.one_table_plan import OneTablePlan
+from countveil.plan.plan_file import at_most, values_by_depth
+from countveil.plan.plans import MOST_QUERIES, AnyPlan, Plan
 from countveil.privacy.costs import Cost, PureDP
-from countveil.schema.plan import MOST_QUERIES, Plan
-from countveil.schema.plan_file import at_most
-from countveil.schema.plan_nesting import values_by_depth
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
@@ -72,14 +71,14 @@ def describe(
                 "variance": mechanism.variance,
             }
             for item in plan.allocations
-            for mechanism in [mechanism_for(item)]
+            for mechanism in [item.mechanism]
         ],
         **_end(plan, crosswalk_sha256),
     }
 
 
 def describe_table(
-    plan: Plan,
+    plan: OneTablePlan,
     units: dict[str, int],
     mechanism: Wasserstein,
     guarantee: PartialPrivacy,
@@ -109,11 +108,11 @@ def describe_table(
         "levels": [{"level": level, "units": units[level]} for level in plan.levels],
         "measurements": [],
         "table": {
-            "level": None if plan.one_table is None else plan.one_table.level,
+            "level": plan.level,
             "mechanism": "wasserstein exponential",
             "loss": mechanism.loss,
             "base": mechanism.base,
-            "people": mechanism.people,
+            "people": mechanism.delta_z,
             "sigma": str(mechanism.sigma),
             "rate": str(mechanism.rate),
             "total": mechanism.total,
@@ -280,7 +279,7 @@ def _refuse_bulk(document: dict[str, Any], path: Path) -> None:
         )
 
 
-def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:
+def _beginning(plan: AnyPlan, release: str, randomness: str, publishable: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "release": release,
@@ -290,7 +289,7 @@ def _beginning(plan: Plan, release: str, randomness: str, publishable: bool) -> 
     }
 
 
-def _end(plan: Plan, crosswalk_sha256: str) -> dict[str, Any]:
+def _end(plan: AnyPlan, crosswalk_sha256: str) -> dict[str, Any]:
     return {
         "invariants": [
             {"level": item.level, "query": item.query.name, "reason": item.reason}
@@ -321,7 +320,7 @@ def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
     return document
 
 
-def refuse_unwritable(plan: Plan, document: dict[str, Any]) -> None:
+def refuse_unwritable(plan: AnyPlan, document: dict[str, Any]) -> None:
     """Refuse a manifest with a number that JSON cannot say, before anything is charged for it."""
     try:
         storage.as_json(document)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from countveil import storage
+from countveil.base import storage
 from countveil.errors import FolderError
 
 _SEAL = 32  # bytes of SHA-256 behind the data

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from countveil.measure.run_log import RunLog
-from countveil.schema.geography import Geography
-from countveil.schema.plan import Plan
-from countveil.workers import Workers
-from countveil.workers.memory import peak_of
+from countveil.engines.workers import Workers, peak_of
+from countveil.measure.run import RunLog
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
 
 Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
 

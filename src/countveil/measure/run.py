@@ -1,4 +1,4 @@
-"""One run into one folder: its identity, its finished parts, its log, all in the internal sibling."""
+"""The run log beside the outputs: what happened when, how far, how fast; never a count."""
 
 from __future__ import annotations
 
@@ -9,19 +9,56 @@ import os
 import re
 import secrets
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from countveil import storage
+from countveil.base import storage
 from countveil.errors import FolderError
 from countveil.measure import manifest
 from countveil.measure.parts import Parts
-from countveil.measure.run_log import RunLog
 from countveil.privacy.ledger import Claim
+
+NAME = "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """One line an event, in the internal folder of a run."""
+
+    internal: Path
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Append a line; facts never hold a count."""
+        line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
+        with storage.open_private(self.internal / NAME, "a") as file:
+            file.write(line + "\n")
+
+    def write_stop(self, error: BaseException) -> None:
+        """Say why a run stopped, if the disk takes another line: the error itself matters more."""
+        with suppress(OSError):
+            self.write("stopped", reason=type(error).__name__)
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the events, oldest first; a line torn by a crash is none."""
+        path = self.internal / NAME
+        events = []
+        for line in storage.read_file(path).splitlines() if path.exists() else []:
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and isinstance(event.get("event"), str):
+                events.append(event)
+        return events
+
+
+# One run into one folder: its identity, its finished parts, its log, all in the internal
+# sibling.
 
 STATE = "run.json"
 _PARTS = "parts"

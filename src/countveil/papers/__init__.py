@@ -1,6 +1,6 @@
-"""THE FIVE PAPERS, REPRODUCED: every table and figure by the public API, beside what is printed."""
+"""THE FIVE PAPERS, REPRODUCED: every table and figure by the public API, next to what is printed."""
 
 from countveil.papers.catalogue import items, reproduce
-from countveil.papers.item import Entry, Item, Picture, Rule, Value
+from countveil.papers.item import Entry, Item, ItemChart, ReferenceLine, Value
 
-__all__ = ["Entry", "Item", "Picture", "Rule", "Value", "items", "reproduce"]
+__all__ = ["Entry", "Item", "ItemChart", "ReferenceLine", "Value", "items", "reproduce"]

@@ -1,4 +1,4 @@
-"""The gallery: one page that shows every item, printed beside ours. No script, no external request."""
+"""The gallery: one page with every item, printed next to ours; no script, no external request."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup
 
-from countveil import storage
+from countveil.base import storage
 from countveil.papers.catalogue import PAPERS
-from countveil.papers.item import Item, Picture
-from countveil.papers.pictures import description, svg
-from countveil.papers.wording import printed, shown
-from countveil.report.page import environment, part, policy
+from countveil.papers.item import Item, ItemChart
+from countveil.papers.item_charts import describe, svg
+from countveil.papers.item_text import display, display_printed
+from countveil.report.html_parts import environment, part, policy
 
-_TEMPLATES = "countveil.papers.templates"
-_MANY = 25  # values after which a table is folded, so that the page can be skimmed
+_TEMPLATES = "countveil.papers.gallery_templates"
+_MANY = 25  # longer tables are folded, so that the page can be skimmed
 
 
 def write(items: Sequence[Item], to: str | Path) -> Path:
-    """Write the gallery of some items into a folder; return the page."""
+    """Write the gallery of some items into a folder; return the path of the page."""
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / "index.html"
@@ -31,7 +31,7 @@ def write(items: Sequence[Item], to: str | Path) -> Path:
 
 
 def html(items: Sequence[Item]) -> str:
-    """Return the page."""
+    """Return the page as text."""
     style = part("style.css") + part("gallery.css", _TEMPLATES)
     papers = [
         (paper, PAPERS[paper], [item for item in items if item.paper == paper])
@@ -48,16 +48,16 @@ def html(items: Sequence[Item]) -> str:
 
 @cache
 def _template() -> Template:
-    found = environment()
-    found.filters |= {
+    templates = environment()
+    templates.filters |= {
         "anchor": _anchor,
-        "drawn": _drawn,
-        "description": description,
-        "explained": _explained,
-        "printed": printed,
-        "shown": shown,
+        "describe": describe,
+        "display": display,
+        "display_printed": display_printed,
+        "has_erratum": _has_erratum,
+        "svg": _svg,
     }
-    return found.from_string(part("gallery.html", _TEMPLATES))
+    return templates.from_string(part("gallery.html", _TEMPLATES))
 
 
 def _summary(items: Sequence[Item]) -> str:
@@ -65,32 +65,32 @@ def _summary(items: Sequence[Item]) -> str:
     compared = [value for value in values if value.printed is not None]
     off = sum(value.differs for value in compared)
     agree = len(compared) - off
-    said = (
-        f"{_counted(len(items), 'item')}, {_counted(len(values), 'number')}, computed by the public "
+    text = (
+        f"{_plural(len(items), 'item')}, {_plural(len(values), 'number')}, computed by the public "
         f"API of countveil."
     )
     if not compared:
-        return f"{said} The papers print none of them."
-    said += f" The papers print {len(compared):,} of them"
+        return f"{text} The papers print none of them."
+    text += f" The papers print {len(compared):,} of them"
     if off == 0:
-        return f"{said}, and all agree within rounding or the paper's own simulation error."
+        return f"{text}, and all agree within rounding or the paper's own simulation error."
     return (
-        f"{said}: {agree:,} {'agrees' if agree == 1 else 'agree'} within rounding or the paper's own "
+        f"{text}: {agree:,} {'agrees' if agree == 1 else 'agree'} within rounding or the paper's own "
         f"simulation error, {off:,} {'does' if off == 1 else 'do'} not, and the last column says why."
     )
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _anchor(item: Item) -> str:
     return f"p{item.paper}-{item.slug}"
 
 
-def _explained(item: Item) -> bool:
+def _has_erratum(item: Item) -> bool:
     return any(value.erratum for value in item.values)
 
 
-def _drawn(picture: Picture, item: Item, number: int) -> Markup:
-    return Markup(svg(picture, prefix=f"{_anchor(item)}-{number}-"))  # noqa: S704  # it escapes
+def _svg(chart: ItemChart, item: Item, number: int) -> Markup:
+    return Markup(svg(chart, prefix=f"{_anchor(item)}-{number}-"))  # noqa: S704  # it escapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -13,8 +13,9 @@ from countveil.errors import InputError
 
 Number: TypeAlias = float | None
 Printed: TypeAlias = float | str | tuple[Number, ...] | None
-Ours: TypeAlias = float | tuple[Number, ...] | Mapping[str, Any]
-Kind = Literal["lines", "points", "bars", "tiles", "intervals"]
+Computed: TypeAlias = float | tuple[Number, ...]
+Ours: TypeAlias = Computed | Mapping[str, float | Sequence[float]]
+ChartKind: TypeAlias = Literal["lines", "points", "bars", "tiles", "intervals"]
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "<=": lambda ours, limit: ours <= limit,
@@ -26,10 +27,27 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number: as the paper prints it, if it does, and as computed here.
+    """A number as the paper prints it, if it does, and as computed here.
 
-    `printed` may be a bound such as "<0.01". `tolerance` is what rounding, or the paper's own
-    simulation, explains; beyond it the `erratum` says why they differ.
+    Parameters
+    ----------
+    id
+        A name that no other value of the papers has.
+    label
+        What the number is.
+    printed
+        The printed number or numbers, a bound such as "<0.01", or None.
+    ours
+        What is computed here; several ways to compute it have names.
+    erratum
+        Why the two differ, if they do.
+    tolerance
+        The difference that rounding, or the paper's own simulation, explains.
+
+    Examples
+    --------
+    >>> Value("pi", "the ratio", 3.14, 3.14159, tolerance=0.005).differs
+    False
     """
 
     id: str
@@ -41,36 +59,34 @@ class Value:
 
     @property
     def differs(self) -> bool:
-        """Whether what is printed is not what is computed, beyond the tolerance."""
+        """Whether the printed number differs from ours by more than the tolerance."""
         if self.printed is None:
             return False
-        return any(self._is_off(self.printed, ours) for ours in _parts(self.ours))
+        ways = self.ours.values() if isinstance(self.ours, Mapping) else [self.ours]
+        return any(self._is_off(self.printed, ours) for ours in ways)
 
     def explained(self, why: str) -> Value:
-        """Return it with an erratum if it differs, and as it is if it agrees."""
+        """Return it with an erratum if it differs, and unchanged if it agrees."""
         return replace(self, erratum=why) if self.differs else self
 
-    def _is_off(self, printed: Printed, ours: Any) -> bool:
-        if isinstance(printed, str):
-            return not _holds(printed, ours)
+    def _is_off(self, printed: Printed, ours: Number | Sequence[Number]) -> bool:
         if isinstance(printed, tuple):
             if not isinstance(ours, Sequence) or len(ours) != len(printed):
                 return True
             return any(self._is_off(a, b) for a, b in zip(printed, ours, strict=True))
         if printed is None or ours is None:
             return printed is not ours
+        assert not isinstance(ours, Sequence)  # one number is printed, so one is computed
+        if isinstance(printed, str):
+            return not _satisfies(printed, ours)
         return bool(abs(ours - printed) > (self.tolerance or 0.0))
 
 
-def _parts(ours: Ours) -> list[Any]:
-    return list(ours.values()) if isinstance(ours, Mapping) else [ours]
-
-
-def _holds(printed: str, ours: Any) -> bool:
-    """Whether a number keeps to a printed bound, a range "0..1", or one in words."""
-    for sign, keeps in _BOUNDS.items():
+def _satisfies(printed: str, ours: float) -> bool:
+    """Whether a number satisfies a printed bound, a range "0..1", or a number in words."""
+    for sign, holds in _BOUNDS.items():
         if printed.startswith(sign):
-            return keeps(ours, float(printed.removeprefix(sign)))
+            return holds(ours, float(printed.removeprefix(sign)))
     if ".." in printed:
         low, high = map(float, printed.split(".."))
         return bool(low <= ours <= high)
@@ -78,8 +94,18 @@ def _holds(printed: str, ours: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A line across a picture, at a value of one axis."""
+class ReferenceLine:
+    """A labelled line across a chart, at a value of one axis.
+
+    Parameters
+    ----------
+    axis
+        The axis that it crosses, "x" or "y".
+    at
+        Where it crosses.
+    label
+        What it marks.
+    """
 
     axis: Literal["x", "y"]
     at: float
@@ -87,14 +113,33 @@ class Rule:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Picture:
-    """What one panel of a figure shows: a table, and which columns go where.
+class ItemChart:
+    """One panel of a figure: a table, and which of its columns are drawn.
 
-    Intervals run from the column `low` to `high`, with a mark at y.
+    Parameters
+    ----------
+    title
+        The title above the chart.
+    kind
+        "lines", "points", "bars", "tiles" or "intervals".
+    table
+        What is drawn.
+    x, y
+        The columns of the axes.
+    series
+        The column that tells lines apart, or shades tiles.
+    x_title, y_title
+        The titles of the axes.
+    log_x, log_y
+        Whether an axis is logarithmic.
+    reference_lines
+        Lines across the chart.
+    low, high
+        The columns between which intervals run, with a mark at y.
     """
 
     title: str
-    kind: Kind
+    kind: ChartKind
     table: pa.Table
     x: str
     y: str
@@ -103,37 +148,37 @@ class Picture:
     y_title: str = ""
     log_x: bool = False
     log_y: bool = False
-    rules: tuple[Rule, ...] = ()
+    reference_lines: tuple[ReferenceLine, ...] = ()
     low: str | None = None
     high: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse columns that the table does not have, and a name that Vega takes for its own."""
+        """Refuse columns that the table does not have, and a name that Vega reserves."""
         if self.series == "count":
-            raise InputError('picture: "count" is a name of Vega\'s own; call the series otherwise')
-        wanted = [self.x, self.y, self.series, self.low, self.high]
-        absent = [name for name in wanted if name and name not in self.table.column_names]
+            raise InputError('chart: "count" is a reserved name of Vega; rename the series')
+        columns = [self.x, self.y, self.series, self.low, self.high]
+        absent = [name for name in columns if name and name not in self.table.column_names]
         if absent:
             has = ", ".join(self.table.column_names)
-            raise InputError(f"picture: no column {', '.join(absent)}; the table has {has}")
+            raise InputError(f"chart: no column {', '.join(absent)}; the table has {has}")
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an item computes: values, pictures, and what a reader must know of them.
+    """What an item computes: values, charts, and a note for its readers.
 
-    `missing` says which part is left out for want of data, and what to bring.
+    `missing` says which part is left out because its data are not shipped, and which file to bring.
     """
 
     values: tuple[Value, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    charts: tuple[ItemChart, ...] = ()
     note: str = ""
     missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How to compute: a folder with the reader's data, and whether fewer draws will do."""
+    """How to compute: a folder with the reader's data, and whether to make fewer draws."""
 
     data: Path | None = None
     quick: bool = False
@@ -141,7 +186,21 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An item that can be computed; `needs` names data that its reader must bring for all of it."""
+    """An item that can be computed.
+
+    Parameters
+    ----------
+    paper
+        The number of its paper, such as "002".
+    name
+        Its name in the paper, such as "Table 1".
+    title
+        What it shows.
+    compute
+        The function that computes it.
+    needs
+        Data that its readers must bring for all of it, if any.
+    """
 
     paper: str
     name: str
@@ -152,22 +211,40 @@ class Entry:
     @property
     def slug(self) -> str:
         """The name as a command line and a link spell it: "table-1"."""
-        return self.name.lower().replace(" ", "-")
+        return _slug(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item, computed. `needs` says what data the missing part needs, if a part is missing."""
+    """A computed item.
+
+    Parameters
+    ----------
+    paper, name, title
+        As for `Entry`.
+    values
+        Its numbers, printed and computed.
+    charts
+        Its panels, if it is a figure.
+    note
+        What a reader should know.
+    needs
+        Which data the missing part needs, if a part is missing.
+    """
 
     paper: str
     name: str
     title: str
     values: tuple[Value, ...]
-    pictures: tuple[Picture, ...]
+    charts: tuple[ItemChart, ...]
     note: str
     needs: str | None
 
     @property
     def slug(self) -> str:
         """The name as a command line and a link spell it: "table-1"."""
-        return self.name.lower().replace(" ", "-")
+        return _slug(self.name)
+
+
+def _slug(name: str) -> str:
+    return name.strip().lower().replace(" ", "-")

@@ -1,12 +1,12 @@
-"""Noisy measurements become coherent tables: non-negative integers that add up."""
+"""NOISY → COHERENT: measurements become non-negative integers that add up."""
 
 from countveil.postprocess.certificate import Certificate, LevelCertificate
-from countveil.postprocess.descent import top_down
 from countveil.postprocess.estimates import Estimates
-from countveil.postprocess.nonnegative import solve_family
+from countveil.postprocess.facts.rows import Row
 from countveil.postprocess.rehearsal import rehearse
-from countveil.postprocess.rounding import round_family
-from countveil.postprocess.rows import Row
+from countveil.postprocess.rounding.controlled_rounding import round_family
+from countveil.postprocess.solver.nonnegative import solve_family
+from countveil.postprocess.topdown import top_down
 
 __all__ = [
     "Certificate",

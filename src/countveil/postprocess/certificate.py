@@ -1,17 +1,17 @@
-"""A solution certifies itself: how far it is from optimal, from its sums, from being whole."""
+"""Certificates: how far a solution is from optimal, and from the sums it must have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from countveil.numerics import FloatArray
-from countveil.postprocess.rows import Row
+from countveil.base.numerics import FloatArray
+from countveil.postprocess.facts.rows import Row
 
-LARGEST_RESIDUAL = 1e-9  # as long as a plan does not ask for less
+LARGEST_RESIDUAL = 1e-9  # unless a plan accepts more
 LARGEST_GAP = 1e-6  # people
 
 
@@ -19,11 +19,23 @@ LARGEST_GAP = 1e-6  # people
 class Certificate:
     """How good the solution of one family is.
 
-    `kkt_residual`: the largest violation of the optimality conditions, relative to the largest cell
-    of the parent and to the largest term of the gradient. `consistency_gap`: the largest difference,
-    in people, between sums of children and what they must be. `objective`: ½ hᵀA h − bᵀh.
-    `moved_parents`: 1 where public facts left no table that adds up to the parent, and the parent
-    follows its children instead.
+    Attributes
+    ----------
+    kkt_residual : float
+        The largest violation of the optimality conditions, relative to the largest cell of the parent
+        and to the largest term of the gradient.
+    consistency_gap : float
+        The largest difference, in people, between a sum of children and what it must be.
+    objective : float
+        ½ hᵀA h − bᵀh.
+    iterations : int
+        Steps of the solver.
+    fallbacks : int
+        How often the fast method had to give way to a slower one.
+    moved_parents : int
+        1 if public facts left no table that adds up to the parent, so that the parent follows its
+        children instead.
+
     """
 
     kkt_residual: float
@@ -39,13 +51,30 @@ class Certificate:
         return self.within(LARGEST_RESIDUAL)
 
     def within(self, residual: float) -> bool:
-        """Whether the solution is as good as a plan asks for."""
+        """Whether the residual is at most `residual`, and the sums are right."""
         return _within_limits(self.kkt_residual, self.consistency_gap, residual)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelCertificate:
-    """The worst of a level's families, and how much work they were."""
+    """The worst certificate of a level's families, and the work of all of them.
+
+    Attributes
+    ----------
+    level : str
+        The level of the children.
+    families : int
+        How many families it has.
+    kkt_residual, consistency_gap : float
+        The largest of its families.
+    objective : float
+        The sum over its families.
+    iterations, most_iterations : int
+        Steps of the solver, in all and in one family at most.
+    fallbacks, moved_parents : int
+        Sums over its families.
+
+    """
 
     level: str
     families: int
@@ -63,19 +92,19 @@ class LevelCertificate:
         return self.within(LARGEST_RESIDUAL)
 
     def within(self, residual: float) -> bool:
-        """Whether every solution of the level is as good as a plan asks for."""
+        """Whether every residual is at most `residual`, and all sums are right."""
         return _within_limits(self.kkt_residual, self.consistency_gap, residual)
 
 
 def _within_limits(residual: float, gap: float, limit: float) -> bool:
-    # The residual holds the gap relative to the largest sum. In people it is held too, unless a plan
-    # asks for less than full precision: rounding makes the integers add up exactly in any case.
+    # The residual includes the gap relative to the largest sum. The gap in people is limited too,
+    # unless a plan accepts less than full precision: rounded integers add up exactly in any case.
     people = LARGEST_GAP if limit <= LARGEST_RESIDUAL else np.inf
     return residual <= limit and gap <= people  # NaN fails
 
 
 def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:
-    """Return the certificate of a level from those of parts of it."""
+    """Return the certificate of a level from the certificates of its parts."""
     items = list(parts)
     return LevelCertificate(
         level,
@@ -91,7 +120,7 @@ def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:
 
 
 def one_family(level: str, item: Certificate) -> LevelCertificate:
-    """Return the certificate of a level that has but one family."""
+    """Return the certificate of a level with one family."""
     return LevelCertificate(
         level,
         1,
@@ -105,8 +134,8 @@ def one_family(level: str, item: Certificate) -> LevelCertificate:
     )
 
 
-def chain(passes: Iterable[Certificate]) -> Certificate:
-    """Return the certificate of a family solved in passes; the objective is the last one's."""
+def combine_passes(passes: Iterable[Certificate]) -> Certificate:
+    """Return the certificate of a family solved in passes, with the objective of the last one."""
     items = list(passes)
     return Certificate(
         _worst(item.kkt_residual for item in items),
@@ -123,9 +152,13 @@ def _worst(residuals: Iterable[float]) -> float:
 
 
 def natural_residual(
-    h: FloatArray, reduced: FloatArray, allowed: Any, scale: float, steep: float
+    h: FloatArray,
+    reduced: FloatArray,
+    allowed: NDArray[np.bool_] | bool,
+    scale: float,
+    steep: float,
 ) -> float:
-    """Return max |x − max(0, x − r)|, 0 where optimal, for entries x and reduced gradients r.
+    """Return max |x − max(0, x − r)|, 0 at the optimum, for entries x and reduced gradients r.
 
     Entries are relative to the largest sum (`scale`), gradients to their largest term (`steep`).
     """
@@ -139,7 +172,7 @@ def row_residual(
 ) -> float:
     """Return the same for rows: max |s − clip(s − m, lower, upper)|, for sums s and multipliers m.
 
-    A row at its lower bound may push up, one at its upper bound down, a slack one not at all.
+    A row at its lower bound may push up, one at its upper bound down, any other row not at all.
     """
     worst = [0.0]
     for row, multiplier in zip(rows, along, strict=True):

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from countveil.base.histograms import Histograms, roll_up
+from countveil.base.numerics import IntArray
 from countveil.errors import InputError
-from countveil.histograms import Histograms, roll_up
-from countveil.numerics import IntArray
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Query
 from countveil.postprocess.certificate import LevelCertificate
-from countveil.schema.geography import Geography
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Estimates:
-    """The histograms of every level, from the top to the lowest measured one."""
+    """The histograms of every level, from the top to the lowest measured one.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan that they were made by.
+    geography : Geography
+        The units of every level.
+    levels : dict of str to Histograms
+        The people in each cell of each unit, zeros left out, by level.
+    certificate : tuple of LevelCertificate
+        How good the solutions are, one per measured level.
+
+    """
 
     plan: Plan
     geography: Geography
@@ -28,13 +42,27 @@ class Estimates:
     certificate: tuple[LevelCertificate, ...]
 
     def table(self, level: str, query: str) -> pa.Table:
-        """Return a query of a level: geocode, a column per attribute, estimate; zeros included."""
-        asked = self.plan.schema.query(query)
-        values = self.counts(level, asked)
-        return labelled(self.geography.geocodes(level), asked, values)
+        """Return the counts of a query for every unit of a level.
+
+        Parameters
+        ----------
+        level : str
+            A level of the plan, from the top to the lowest measured one.
+        query : str
+            Attributes and recodes joined by `*`, or "TOTAL".
+
+        Returns
+        -------
+        pyarrow.Table
+            A row per unit and cell, zeros included: geocode, a column per attribute, estimate.
+
+        """
+        parsed = self.plan.schema.query(query)
+        values = self.counts(level, parsed)
+        return labelled(self.geography.geocodes(level), parsed, values)
 
     def counts(self, level: str, query: Query, start: int = 0, stop: int | None = None) -> IntArray:
-        """Return a query of units start … stop - 1 as an array, units × cells of the query."""
+        """Return a query of units start … stop - 1, or of all units: units × cells of the query."""
         histograms = self._of(level)
         stop = histograms.units if stop is None else stop
         unit, cell, count = histograms.entries(start, stop)
@@ -46,12 +74,12 @@ class Estimates:
 
     @property
     def people(self) -> int:
-        """How many people all cells of the lowest level hold."""
+        """The number of people in all cells of the lowest level."""
         lowest = list(self.levels)[-1]
         return int(self.levels[lowest].counts.sum(dtype=np.int64))
 
     def consistency_gap(self) -> int:
-        """Return the largest difference between a unit's cell and the sum of its children's."""
+        """Return the largest difference between a cell of a unit and the sum over its children."""
         worst = 0
         for above, level in pairwise(self.levels):
             parents = self.geography.ancestors(level, above)
@@ -70,7 +98,7 @@ class Estimates:
 
 
 def labelled(geocodes: pa.StringArray, query: Query, values: IntArray) -> pa.Table:
-    """Lay out units × cells as rows with labels, one row per unit and cell."""
+    """Return units × cells as a table with labels, a row per unit and cell."""
     units, cells = values.shape
     columns: dict[str, pa.Array] = {
         "geocode": geocodes.take(pa.array(np.repeat(np.arange(units), cells)))
@@ -82,12 +110,20 @@ def labelled(geocodes: pa.StringArray, query: Query, values: IntArray) -> pa.Tab
     return pa.table(columns)
 
 
-def label_codes(query: Query) -> list[tuple[str, Any, tuple[str, ...]]]:
-    """Return, per attribute of a query, its name, the category number of each cell, and categories."""
+class LabelCodes(NamedTuple):
+    """One attribute of a query: its name, the category number of each cell, and its categories."""
+
+    name: str
+    codes: NDArray[np.int32]
+    categories: tuple[str, ...]
+
+
+def label_codes(query: Query) -> list[LabelCodes]:
+    """Return the categories of every cell of a query, attribute by attribute."""
     sizes = [len(categories) for _, categories in query.labels]
     codes = np.unravel_index(np.arange(query.cells), sizes) if sizes else ()
     return [
-        (name, code.astype(np.int32), categories)
+        LabelCodes(name, code.astype(np.int32), categories)
         for (name, categories), code in zip(query.labels, codes, strict=True)
     ]
 

@@ -1,39 +1,40 @@
-"""One family from measurements to integers: its passes, each solved, rounded, checked."""
+"""One family from measurements to integers: each pass solved, rounded and checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from countveil.base.numerics import Array, FloatArray, IntArray
+from countveil.base.randomness import BitSource
 from countveil.errors import CertificateError, InfeasibleError
-from countveil.numerics import FloatArray, IntArray
-from countveil.postprocess.certificate import LARGEST_GAP, Certificate, chain
-from countveil.postprocess.dependent import round_unbiased
-from countveil.postprocess.feasibility import refuse_infeasible
-from countveil.postprocess.gram import Squares
-from countveil.postprocess.least_squares import (
+from countveil.plan.passes import Passes
+from countveil.plan.workload import TOTAL, Query
+from countveil.postprocess.certificate import LARGEST_GAP, Certificate, combine_passes
+from countveil.postprocess.facts.feasibility import refuse_infeasible
+from countveil.postprocess.facts.rows import Row, largest_gap
+from countveil.postprocess.normal_equations import (
+    NormalEquations,
     merge,
     pulled,
     right_sides,
     rough_totals,
     tells_apart,
 )
-from countveil.postprocess.nonnegative import solve_family
-from countveil.postprocess.rounding import nearest_table, round_family
-from countveil.postprocess.rows import Row, largest_gap
-from countveil.postprocess.totals import MeasuredTotals, fit
-from countveil.randomness import BitSource
-from countveil.schema.passes import Passes
-from countveil.schema.workload import TOTAL, Query
+from countveil.postprocess.rounding.controlled_rounding import nearest_table, round_family
+from countveil.postprocess.rounding.dependent_rounding import round_unbiased
+from countveil.postprocess.solver.family_problem import Squares
+from countveil.postprocess.solver.nonnegative import solve_family
+from countveil.postprocess.totals import MeasuredTotals, fit_totals
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Limits:
-    """What a family must meet beyond its parent: totals, cells that are 0, other sums."""
+    """What a family must meet besides its parent: totals, cells that are 0, bounds on other sums."""
 
     totals: IntArray | None = None
     allowed: NDArray[np.bool_] | None = None
@@ -41,11 +42,11 @@ class Limits:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Above:
-    """What a family needs where its facts leave no table that adds up to its parent.
+class MovableParent:
+    """What a family needs if its facts leave no table that adds up to its parent.
 
-    `cells` are all that may hold people, `limits` the facts of the children over them. `kept` are the
-    queries that public facts of the levels above are about: their sums stay as the parent has them.
+    `cells` are all cells that may have people, `limits` the facts about the children over them. `kept`
+    are the queries of public facts at the levels above: the parent's sums of those stay as they are.
     """
 
     cells: IntArray
@@ -55,12 +56,12 @@ class Above:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Family:
-    """The children of one parent over the cells that may hold people.
+    """The children of one parent, over the cells that may have people.
 
-    `cells` are cells of the full histogram; `places` tells which scalar of `values` counts each of
-    them, query by query. `parent` is None at the top. `totals` is what the children and their own
-    parts measured of their totals, where a pass asks for it. `above` is called only where the facts
-    leave no table that adds up to the parent.
+    `cells` are cells of the full histogram; `places` says which scalar of `values` counts each of
+    them, query by query. `parent` is None at the top. `totals` are the children's totals as measured by
+    them and the levels below, if a pass needs them. `movable_parent` is called only if the facts leave
+    no table that adds up to the parent. `label` names cells in messages.
     """
 
     name: str
@@ -69,16 +70,16 @@ class Family:
     parent: IntArray | None
     places: IntArray
     weights: FloatArray
-    values: Any
+    values: Array
     limits: Limits
     label: Callable[[IntArray], str]
     totals: MeasuredTotals | None = None
-    above: Callable[[], Above | None] = lambda: None
+    movable_parent: Callable[[], MovableParent | None] = lambda: None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SolvedFamily:
-    """The integer histograms of the children (children × cells) over some cells, certified."""
+    """The integer histograms of the children, children × cells, over some cells, certified."""
 
     cells: IntArray
     counts: IntArray
@@ -86,57 +87,63 @@ class SolvedFamily:
 
 
 def solve(family: Family, passes: Passes, *, rng: BitSource | None = None) -> SolvedFamily:
-    """Return the integer histograms of the children, and how good the solutions behind them are.
+    """Return the integer histograms of the children, with the certificate of their solution.
 
-    They are over the family's cells, or over those of `family.above()` where their facts leave no table
-    that adds up to the parent. The parent then has to follow them: `moved_parents` says so.
+    They are over the family's cells; if the facts leave no table that adds up to the parent, over those
+    of `family.movable_parent()`. The parent must then follow its children, and the certificate says so
+    (`moved_parents`).
     """
     try:
         return SolvedFamily(family.cells, *_in_passes(family, passes, rng))
     except InfeasibleError as error:
-        above = family.above()
-        if above is None or family.parent is None:
+        movable = family.movable_parent()
+        if movable is None or family.parent is None:
             raise
         try:
-            return SolvedFamily(above.cells, *_moving_the_parent(family, above, passes))
+            return SolvedFamily(movable.cells, *_moving_the_parent(family, movable, passes))
         except InfeasibleError:
-            raise error from None  # the facts themselves leave no table
+            raise error from None  # the facts alone leave no table
 
 
-def _moving_the_parent(
-    family: Family, above: Above, passes: Passes
-) -> tuple[IntArray, Certificate]:
+class _Rounded(NamedTuple):
+    """Integers, children × cells, and the certificate of the solution they were rounded from."""
+
+    counts: IntArray
+    certificate: Certificate
+
+
+def _moving_the_parent(family: Family, movable: MovableParent, passes: Passes) -> _Rounded:
     """Solve without the facts, then take the nearest table of integers that meets them all.
 
-    The parent's histogram was chosen before its children's facts came in, and not every histogram
-    with the right sums can be shared out so that each child meets several facts at once.
+    The parent's histogram was chosen before its children's facts were used, and not every histogram
+    with the right sums can be divided so that each child meets several facts at once.
     """
     assert family.parent is not None
-    squares, b = _squares(family, family.parent, None)
+    squares, b = _normal_equations(family, family.parent, None)
     h, certificate = solve_family(squares, b, family.parent)
     _refuse_unproven(family, certificate, passes.residual)
-    where = np.searchsorted(above.cells, family.cells)
-    table, parent = np.zeros((len(h), len(above.cells))), np.zeros(len(above.cells), np.int64)
+    where, cells = np.searchsorted(movable.cells, family.cells), len(movable.cells)
+    table, parent = np.zeros((len(h), cells)), np.zeros(cells, np.int64)
     table[:, where], parent[where] = h, family.parent
-    rows = [*above.limits.rows]
+    rows = [*movable.limits.rows]
     everyone = np.arange(len(h))
-    for query in above.kept:
-        group = query.cells_at(above.cells)
+    for query in movable.kept:
+        group = query.cells_at(movable.cells)
         sums = np.bincount(group[group >= 0], parent[group >= 0], query.cells)
         rows += [
             Row(everyone, np.flatnonzero(group == g), float(number), float(number), query.name)
             for g, number in enumerate(sums)
         ]
-    limits = replace(above.limits, rows=tuple(rows))
+    limits = replace(movable.limits, rows=tuple(rows))
     totals = None if limits.totals is None else limits.totals.astype(float)
     counts = nearest_table(table, None, totals, limits.rows, limits.allowed)
     _check_whole(replace(family, parent=None, limits=limits), counts)
-    return counts, replace(certificate, fallbacks=certificate.fallbacks + 1, moved_parents=1)
+    certificate = replace(certificate, fallbacks=certificate.fallbacks + 1, moved_parents=1)
+    return _Rounded(counts, certificate)
 
 
-def _in_passes(
-    family: Family, passes: Passes, rng: BitSource | None
-) -> tuple[IntArray, Certificate]:
+def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded:
+    """Solve the queries of the first passes, hold each result, then solve the whole histogram."""
     limits, certificates = family.limits, []
     try:
         for query in passes.first:
@@ -145,28 +152,26 @@ def _in_passes(
             coarse, group = _merged(family, query.cells_at(family.cells))
             coarse = replace(coarse, limits=_limits_of_groups(limits, group, len(coarse.cells)))
             if not len(coarse.cells):
-                continue  # nobody to tell apart
+                continue  # the parent has nobody
             if query.name == TOTAL and family.totals is not None and family.parent is not None:
                 counts, certificate = _totals_pass(coarse, family.totals, passes)
             elif len(coarse.places):
                 counts, certificate = _one_pass(coarse, passes, rng)
             else:
-                continue  # nothing at this level measures it
+                continue  # not measured at this level
             certificates.append(certificate)
             limits = _hold(limits, counts, group)
         counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
     except InfeasibleError:
         if not certificates:
             raise
-        # What the passes held leaves no table; the facts themselves may.
+        # The results of earlier passes leave no table; the facts alone may.
         counts, certificate = _one_pass(family, passes, rng)
         certificate = replace(certificate, fallbacks=certificate.fallbacks + 1)
-    return counts, chain([*certificates, certificate])
+    return _Rounded(counts, combine_passes([*certificates, certificate]))
 
 
-def _totals_pass(
-    family: Family, measured: MeasuredTotals, passes: Passes
-) -> tuple[IntArray, Certificate]:
+def _totals_pass(family: Family, measured: MeasuredTotals, passes: Passes) -> _Rounded:
     """Fit the children's totals to the parent's; `family` has one cell."""
     assert family.parent is not None
     lower, upper = np.zeros(len(family.children)), np.full(len(family.children), np.inf)
@@ -186,23 +191,22 @@ def _totals_pass(
         cell_names=lambda cells: TOTAL,
         parent_name=family.name,
     )
-    totals, certificate = fit(measured, float(family.parent[0]), lower, upper)
+    totals, certificate = fit_totals(measured, float(family.parent[0]), lower, upper)
     _refuse_unproven(family, certificate, passes.residual)
-    return round_family(totals[:, None], family.parent), certificate
+    return _Rounded(round_family(totals[:, None], family.parent), certificate)
 
 
 def _refuse_unproven(family: Family, certificate: Certificate, residual: float) -> None:
     if not certificate.within(residual):
         raise CertificateError(
-            f"{family.name}: its {len(family.children)} children could not be solved to full "
-            f"precision (residual {certificate.kkt_residual:.1e}, gap {certificate.consistency_gap:.1e}"
-            f"); nothing of it is released: please report it"
+            f"{family.name}: the solver did not reach full precision for its {len(family.children)} "
+            f"children (residual {certificate.kkt_residual:.1e}, gap "
+            f"{certificate.consistency_gap:.1e}); nothing was released. Please report this"
         )
 
 
-def _one_pass(
-    family: Family, passes: Passes, rng: BitSource | None
-) -> tuple[IntArray, Certificate]:
+def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded:
+    """Refuse what no table can meet, solve, certify and round."""
     limits, parent = family.limits, family.parent
     refuse_infeasible(
         parent,
@@ -214,16 +218,16 @@ def _one_pass(
         parent_name=family.name,
         cells=len(family.cells),
     )
-    squares, b = _squares(family, parent, limits.totals)
+    squares, b = _normal_equations(family, parent, limits.totals)
     h, certificate = solve_family(
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
     _refuse_unproven(family, certificate, passes.residual)
-    if certificate.consistency_gap > LARGEST_GAP:  # a plan may ask for less than full precision
+    if certificate.consistency_gap > LARGEST_GAP:  # a plan may accept less than full precision
         above, fixed = (None if x is None else x.astype(float) for x in (parent, limits.totals))
         counts = nearest_table(h, above, fixed, limits.rows, limits.allowed)
         _check_whole(family, counts)
-        return counts, certificate
+        return _Rounded(counts, certificate)
     if passes.rounding == "unbiased" and not limits.rows:
         if rng is None:
             raise CertificateError("unbiased rounding needs randomness; pass rng")
@@ -234,17 +238,17 @@ def _one_pass(
             h, parent, limits.totals, allowed=limits.allowed, rows=limits.rows, total_aware=aware
         )
     _check_whole(family, counts)
-    return counts, certificate
+    return _Rounded(counts, certificate)
 
 
-def _squares(
+def _normal_equations(
     family: Family, parent: IntArray | None, totals: IntArray | None
-) -> tuple[Squares, FloatArray]:
-    """Return both sides of the least squares of a family, made to have one solution."""
+) -> NormalEquations:
+    """Return A and b of a family's least squares, with exactly one solution."""
     squares = Squares(family.places, family.weights)
     b = right_sides(family.places, family.weights, family.values)
     if tells_apart(family.places):
-        return squares, b
+        return NormalEquations(squares, b)
     rough = rough_totals(family.places, family.weights, family.values)
     if totals is not None:
         rough = totals.astype(float)
@@ -252,7 +256,7 @@ def _squares(
 
 
 def _check_whole(family: Family, counts: IntArray) -> None:
-    """Check the integers themselves, whatever made them."""
+    """Check the integers themselves, independently of how they were made."""
     limits = family.limits
     wrong = [
         (counts < 0).any(),
@@ -263,8 +267,8 @@ def _check_whole(family: Family, counts: IntArray) -> None:
     ]
     if any(wrong):
         raise CertificateError(
-            f"{family.name}: its rounded children break a sum or a bound; nothing of it is "
-            f"released: please report it"
+            f"{family.name}: its rounded children break a sum or a bound; nothing was released. "
+            f"Please report this"
         )
 
 
@@ -289,7 +293,7 @@ def _merged(family: Family, group: IntArray) -> tuple[Family, IntArray]:
 
 
 def _limits_of_groups(limits: Limits, group: IntArray, groups: int) -> Limits:
-    """Carry limits over to groups of cells: a group is 0 where all its cells are."""
+    """Translate limits to groups of cells; a group is 0 if all its cells are."""
     allowed = None
     if limits.allowed is not None:
         allowed = np.zeros((len(limits.allowed), groups), bool)
@@ -302,13 +306,13 @@ def _limits_of_groups(limits: Limits, group: IntArray, groups: int) -> Limits:
         whole = np.flatnonzero(inside)
         if (inside[whole] == size[whole]).all():
             rows.append(replace(row, cells=whole))
-        elif row.lower > 0:  # its groups hold more than it does: only the lower bound carries over
+        elif row.lower > 0:  # its groups have other cells too: only the lower bound still applies
             rows.append(replace(row, cells=whole, upper=np.inf))
     return Limits(limits.totals, allowed, tuple(rows))
 
 
 def _hold(limits: Limits, counts: IntArray, group: IntArray) -> Limits:
-    """Hold the counts of the groups in the passes that follow."""
+    """Fix the counts of the groups for the following passes."""
     if counts.shape[1] == 1:
         return replace(limits, totals=counts[:, 0])
     rows = [

@@ -1,8 +1,8 @@
-"""A rehearsal: TopDown on simulated people, before anything is charged; no record is read.
+"""A rehearsal of TopDown on simulated people, before anything is charged; it reads no record.
 
-What is charged must be finished. So the widest families of every level, and those with the most public
-facts, are solved first for invented populations of many sizes, with the plan's own noise, passes and
-facts. Only the plan, its crosswalk and its files of public facts are used.
+Once a release is charged it must be possible to finish it. So the widest families of every level, and
+those with the most public facts, are first solved for simulated populations of many sizes, with the
+plan's own noise, passes and facts. Only the plan, its crosswalk and its files of public facts are used.
 """
 
 from __future__ import annotations
@@ -14,36 +14,35 @@ from itertools import pairwise
 
 import numpy as np
 
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.base.randomness import Seeded
+from countveil.engines.workers import Workers, hired
 from countveil.errors import CertificateError, InfeasibleError, InputError
 from countveil.measure.progress import Progress, silent
-from countveil.measure.strategy import mechanism_for
-from countveil.numerics import FloatArray, IntArray
-from countveil.postprocess.bounds import UNBOUNDED, Bounds, GroupBound
-from countveil.postprocess.constraints import LevelFacts, read_facts
-from countveil.postprocess.descent import above_family
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Query
+from countveil.postprocess.facts.fact_bounds import UNBOUNDED, Bounds, GroupBound
+from countveil.postprocess.facts.family_facts import LevelFacts, read_facts
+from countveil.postprocess.facts.feasibility import refuse_infeasible
 from countveil.postprocess.family import Family, solve
-from countveil.postprocess.feasibility import refuse_infeasible
-from countveil.postprocess.gram import Squares
-from countveil.postprocess.least_squares import Observations
-from countveil.postprocess.nonnegative import solve_family
-from countveil.postprocess.rounding import round_family
+from countveil.postprocess.normal_equations import Observations
+from countveil.postprocess.rounding.controlled_rounding import round_family
+from countveil.postprocess.solver.family_problem import Squares
+from countveil.postprocess.solver.nonnegative import solve_family
+from countveil.postprocess.topdown import movable_parent
 from countveil.postprocess.totals import MeasuredTotals, looks_below
-from countveil.randomness import Seeded
-from countveil.schema.geography import Geography
-from countveil.schema.plan import Plan
-from countveil.schema.workload import Query
-from countveil.workers import Workers, hired
 
 DRAWS = 20
 MOST_PEOPLE = 2**30  # that a plan may count
-_PER_UNIT = (1, 30, 1_000)  # people in a lowest unit, on average; and MOST_PEOPLE in all
+_PER_UNIT = (1, 30, 1_000)  # people per lowest unit, on average; and MOST_PEOPLE in all
 _SEED = 20_200_401
-_ENTRIES = 300_000  # of a family: beyond it, only the smallest population is tried
+_ENTRIES = 300_000  # in larger families, only the smallest population is tried
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Step:
-    """One family on the way down: units start … stop - 1 of a level, and which of them comes next."""
+    """One family on a path down: units start … stop - 1 of a level, and which to enter next."""
 
     level: str
     start: int
@@ -55,12 +54,12 @@ class _Step:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Draw:
-    """One simulated population on one way down."""
+    """One simulated population on one path down."""
 
     number: int
     people: int
     smallest: bool
-    way: tuple[_Step, ...]
+    path: tuple[_Step, ...]
 
 
 def rehearse(
@@ -71,29 +70,34 @@ def rehearse(
     workers: int | Workers = 1,
     progress: Progress = silent,
 ) -> None:
-    """Raise InputError where a simulated population cannot be post-processed as the plan says.
+    """Raise InputError if a simulated population cannot be post-processed as the plan says.
 
     Parameters
     ----------
     plan : Plan
-        Its method is "top-down"; for "none" there is nothing to rehearse.
+        A plan with method "top-down"; with "none" there is nothing to rehearse.
     geography : Geography
         The plan's crosswalk.
     draws : int
-        Simulated populations, spread over sizes and over the hardest families.
+        The number of simulated populations, over several sizes and the hardest families.
     workers : int or Workers
-        Processes of this machine, or those of an engine.
+        The number of processes on this machine, or the workers of an engine.
     progress : Progress
         Called after each draw.
+
+    Raises
+    ------
+    InputError
+        Naming the level and the reason; nothing has been charged.
 
     """
     if plan.method == "none" or not plan.measured_levels:
         return
-    ways = _hardest_ways(plan, geography)
+    paths = _hardest_paths(plan, geography)
     lowest = geography.units(plan.levels[-1])
     sizes = sorted({min(MOST_PEOPLE, lowest * each) for each in _PER_UNIT} | {MOST_PEOPLE})
     tasks = [
-        _Draw(number, people, people == sizes[0], ways[number // len(sizes) % len(ways)])
+        _Draw(number, people, people == sizes[0], paths[number // len(sizes) % len(paths)])
         for number in range(draws)
         for people in [sizes[number % len(sizes)]]
     ]
@@ -101,9 +105,9 @@ def rehearse(
         for number, message in enumerate(team.map(Rehearsal(plan), tasks, large=_is_large(plan))):
             if message:
                 raise InputError(
-                    f"{plan.name}: rehearsed with simulated people before anything is charged, and "
-                    f"{message}; nothing was charged. Change the passes, constraints or invariants, or "
-                    f'write method = "none" to publish measurements alone'
+                    f"{plan.name}: a rehearsal with simulated people failed: {message}. Nothing was "
+                    f"charged. Change the passes, constraints or invariants, or write "
+                    f'method = "none" to publish only the measurements'
                 )
             progress("rehearsing", plan.measured_levels[-1], number + 1, draws)
         team.rest()
@@ -115,18 +119,18 @@ def _is_large(plan: Plan) -> bool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rehearsal:
-    """The job of a rehearsal: a plan, tried on one draw after the other."""
+    """The job of a rehearsal: a plan, tried on one draw after another."""
 
     plan: Plan
 
     def run(self, draw: _Draw) -> str:
-        """Go down one way with one population; return what failed, or an empty text."""
-        rng = np.random.default_rng([_SEED, draw.number])  # no change of a title changes the answer
+        """Go down one path with one population; return what failed, or an empty text."""
+        rng = np.random.default_rng([_SEED, draw.number])  # the same whatever the plan's title
         cells = np.flatnonzero(self.plan.possible)
         shares = rng.gamma(0.1, size=len(cells)) + 1e-12
         people = rng.poisson(draw.people * shares / shares.sum()).astype(np.int64)
         truth, estimate = people, None
-        for step in draw.way:
+        for step in draw.path:
             children = step.stop - step.start
             live = np.count_nonzero(people if estimate is None else estimate)
             if children * live > _ENTRIES and not draw.smallest:
@@ -134,9 +138,9 @@ class Rehearsal:
             segregated = draw.number % 2 == 1
             truths = _split(rng, truth, children, estimate is None, segregated)
             try:
-                truths = _made_to_fit(truths, None if estimate is None else truth, cells, step)
+                truths = _fitted_to_facts(truths, None if estimate is None else truth, cells, step)
             except InfeasibleError:
-                return ""  # these people cannot be there; that says nothing of the plan
+                return ""  # this population contradicts the facts; the plan is not at fault
             try:
                 estimates = self._estimate(rng, step, cells, truths, estimate)
             except (CertificateError, InfeasibleError) as error:
@@ -156,8 +160,8 @@ class Rehearsal:
         plan, level = self.plan, step.level
         items = plan.at(level)
         queries = [item.query for item in items]
-        variances = [mechanism_for(item).variance for item in items]
-        observed = Observations.made_of(queries, variances)
+        variances = [item.mechanism.variance for item in items]
+        observed = Observations.of_queries(queries, variances)
         values = np.concatenate(
             [
                 np.rint(
@@ -182,7 +186,7 @@ class Rehearsal:
             limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
             totals=_simulated_totals(rng, plan, level, observed, truths),
-            above=partial(above_family, plan, level, cells, facts, 0, len(truths)),
+            movable_parent=partial(movable_parent, plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):
             return np.zeros(truths.shape, np.int64)
@@ -193,7 +197,7 @@ class Rehearsal:
         return result
 
     def _facts(self, step: _Step, cells: IntArray, truths: IntArray) -> LevelFacts:
-        """Add to the facts from files what invariants of this level and below would fix."""
+        """Return the facts from files, with what invariants of this level and below would fix."""
         plan, bounds, groups = self.plan, list(step.facts.bounds), list(step.facts.groups)
         below = plan.levels[plan.levels.index(step.level) :]
         for query in dict.fromkeys(i.query for i in plan.invariants if i.level in below):
@@ -212,7 +216,7 @@ class Rehearsal:
 
 
 def _counts(query: Query, cells: IntArray, histograms: IntArray) -> IntArray:
-    """Return a query of histograms over some cells."""
+    """Return a query of histograms over some cells: histograms × cells of the query."""
     group = query.cell_of[cells]
     counts = np.zeros((len(histograms), query.cells), np.int64)
     for child, histogram in enumerate(histograms):
@@ -223,9 +227,9 @@ def _counts(query: Query, cells: IntArray, histograms: IntArray) -> IntArray:
 def _split(
     rng: np.random.Generator, truth: IntArray, children: int, alone: bool, segregated: bool
 ) -> IntArray:
-    """Share the people of a place out among its parts; `alone`: places side by side at the top.
+    """Divide the people of a unit among its children; `alone`: units side by side at the top.
 
-    Parts have the same mix of people, or are `segregated`: most cells are in few of them.
+    Children have the same mix of people, or are `segregated`: most cells occur in few of them.
     """
     if children == 1:
         return truth[None, :]
@@ -234,15 +238,15 @@ def _split(
         shares = weights / weights.sum(axis=1, keepdims=True)
         return np.asarray(rng.multinomial(truth, shares).T, np.int64)
     weights = rng.gamma(0.5, size=children) + 1e-6
-    if alone:  # every place at the top has people of its own
+    if alone:  # every unit at the top has people of its own
         return np.asarray(rng.poisson(np.outer(weights / weights.sum(), truth)), np.int64)
     return np.asarray(rng.multinomial(truth, weights / weights.sum()).T, np.int64)
 
 
-def _made_to_fit(
+def _fitted_to_facts(
     truths: IntArray, parent: IntArray | None, cells: IntArray, step: _Step
 ) -> IntArray:
-    """Move simulated people as little as the facts from files ask for."""
+    """Move simulated people as little as the facts from files require."""
     if not step.facts.bounds and not step.facts.groups:
         return truths
     kept = np.arange(len(cells)) if parent is None else np.flatnonzero(parent)
@@ -272,7 +276,7 @@ def _made_to_fit(
 def _simulated_totals(
     rng: np.random.Generator, plan: Plan, level: str, observed: Observations, truths: IntArray
 ) -> MeasuredTotals | None:
-    """Return totals as the level itself would measure them, where a pass asks for them."""
+    """Return totals as the level itself would measure them, if a pass needs them."""
     precision = sum(
         weight / query.cells
         for query, weight in zip(observed.queries, observed.weights, strict=True)
@@ -284,8 +288,8 @@ def _simulated_totals(
     return MeasuredTotals(truths.sum(axis=1) + noise, np.full(len(truths), 1.0 / precision))
 
 
-def _hardest_ways(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
-    """Return ways from top to bottom through the widest family of each level and the most bounded."""
+def _hardest_paths(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
+    """Return paths from top to bottom through each level's widest and most bounded family."""
     visited = plan.measured_levels
     facts = read_facts(plan, geography, None)
     targets: dict[tuple[int, ...], None] = {}
@@ -301,50 +305,51 @@ def _hardest_ways(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
             weight = np.bincount(parents, bound, geography.units(above))
             hardest.add(int(weight.argmax()))
         for unit in hardest:
-            targets[_way_through(geography, visited, above, unit, widths)] = None
+            targets[_path_through(geography, visited, above, unit, widths)] = None
     if not targets:
         targets[(0,)] = None
-    return [_steps(plan, geography, facts, way) for way in targets]
+    return [_steps(plan, geography, facts, path) for path in targets]
 
 
-def _way_through(
+def _path_through(
     geography: Geography,
     visited: Sequence[str],
     above: str,
     unit: int,
     widths: dict[str, IntArray],
 ) -> tuple[int, ...]:
-    """Return the units of each level above the lowest on the way through one of them."""
+    """Return the unit to enter at each level above the lowest, on a path through one of them."""
     position = visited.index(above)
-    way = [0] * (len(visited) - 1)
+    path = [0] * (len(visited) - 1)
     for index in range(position + 1):
         ancestors = geography.ancestors(above, visited[index]) if index < position else None
-        way[index] = unit if ancestors is None else int(ancestors[unit])
-    for index in range(position + 1, len(visited) - 1):  # below it, go where the most parts are
+        path[index] = unit if ancestors is None else int(ancestors[unit])
+    # Below it, go to the unit with the most children.
+    for index in range(position + 1, len(visited) - 1):
         parents = geography.ancestors(visited[index], visited[index - 1])
-        first, last = np.searchsorted(parents, [way[index - 1], way[index - 1] + 1])
+        first, last = np.searchsorted(parents, [path[index - 1], path[index - 1] + 1])
         if visited[index + 1] in widths:
-            way[index] = int(first + widths[visited[index + 1]][first:last].argmax())
+            path[index] = int(first + widths[visited[index + 1]][first:last].argmax())
         else:
-            way[index] = int(first)
-    return tuple(way)
+            path[index] = int(first)
+    return tuple(path)
 
 
 def _steps(
-    plan: Plan, geography: Geography, facts: dict[str, LevelFacts], way: Sequence[int]
+    plan: Plan, geography: Geography, facts: dict[str, LevelFacts], path: Sequence[int]
 ) -> tuple[_Step, ...]:
-    """Return the families along a way."""
+    """Return the families along a path."""
     visited = plan.measured_levels
     steps = []
     for index, level in enumerate(visited):
         if index:
             parents = geography.ancestors(level, visited[index - 1])
-            start, stop = np.searchsorted(parents, [way[index - 1], way[index - 1] + 1]).tolist()
+            start, stop = np.searchsorted(parents, [path[index - 1], path[index - 1] + 1]).tolist()
         elif facts[level].groups or _handed_down(plan, level):
             start, stop = 0, geography.units(level)
         else:
-            start, stop = way[0], way[0] + 1
-        then = way[index] - start if index < len(visited) - 1 else 0
+            start, stop = path[0], path[0] + 1
+        then = path[index] - start if index < len(visited) - 1 else 0
         groups = tuple(
             (query, geography.ancestors(level, unmeasured)[start:stop])
             for unmeasured, query in _handed_down(plan, level)
@@ -355,7 +360,7 @@ def _steps(
 
 
 def _handed_down(plan: Plan, level: str) -> list[tuple[str, Query]]:
-    """Return invariants of levels that are not measured, which this level meets as sums of siblings."""
+    """Return the invariants of unmeasured levels, which this level must meet as sums of siblings."""
     between = []
     for above in reversed(plan.levels[: plan.levels.index(level)]):
         if above in plan.measured_levels:

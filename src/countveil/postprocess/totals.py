@@ -1,21 +1,22 @@
-"""Totals first: what a unit and its parts measured of its total, fitted to the parent's."""
+"""Totals first: each unit's total, as it and the levels below measured it, fitted to the parent's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from countveil.measure.measurement import Measured
-from countveil.numerics import FloatArray
+from countveil.base.numerics import FloatArray
+from countveil.measure.measurements import Measured
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import Certificate, natural_residual
-from countveil.postprocess.least_squares import Observations
-from countveil.schema.geography import Geography
-from countveil.schema.plan import Plan
-from countveil.schema.workload import TOTAL
+from countveil.postprocess.normal_equations import Observations
 
-_VALUES = 4_000_000  # measurements held at a time
+_VALUES = 4_000_000  # measurements in memory at a time
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,12 +27,12 @@ class MeasuredTotals:
     variance: FloatArray
 
     def slice(self, start: int, stop: int) -> MeasuredTotals:
-        """Return those of units start … stop - 1."""
+        """Return the totals of units start … stop - 1."""
         return MeasuredTotals(self.estimate[start:stop], self.variance[start:stop])
 
 
 def looks_below(plan: Plan, level: str) -> bool:
-    """Whether a level's totals come first, from the units and from their parts."""
+    """Whether a level fits its totals first, from its own measurements and those below."""
     passes = plan.passes[level]
     return passes.look_below and any(query.name == TOTAL for query in passes.first)
 
@@ -39,31 +40,31 @@ def looks_below(plan: Plan, level: str) -> bool:
 def measured_totals(
     measurements: Measured, plan: Plan, geography: Geography, visited: Sequence[str], level: str
 ) -> MeasuredTotals | None:
-    """Return what a level and those below it, as far as they look below, measured of its totals.
+    """Return a level's totals as it, and the levels below that look below, measured them.
 
-    Two independent estimates, a unit's own and the sum of its parts', are weighed by their precision:
-    the upward pass of generalised least squares on a tree.
+    A unit's own estimate and the sum of its children's are independent, and are weighted by their
+    precision: the upward pass of generalised least squares on a tree. None if nothing measures them.
     """
     own = _own(measurements, geography, level)
     index = visited.index(level)
     if not looks_below(plan, level) or index + 1 == len(visited):
         return own
     below = visited[index + 1]
-    parts = measured_totals(measurements, plan, geography, visited, below)
-    if parts is None:
+    children = measured_totals(measurements, plan, geography, visited, below)
+    if children is None:
         return own
     units, parents = geography.units(level), geography.ancestors(below, level)
-    together = np.asarray(np.bincount(parents, parts.estimate, units), float)
-    variance = np.asarray(np.bincount(parents, parts.variance, units), float)
+    summed = np.asarray(np.bincount(parents, children.estimate, units), float)
+    variance = np.asarray(np.bincount(parents, children.variance, units), float)
     if own is None:
-        return MeasuredTotals(together, variance)
+        return MeasuredTotals(summed, variance)
     precision = 1.0 / own.variance + 1.0 / variance
-    estimate = (own.estimate / own.variance + together / variance) / precision
+    estimate = (own.estimate / own.variance + summed / variance) / precision
     return MeasuredTotals(estimate, 1.0 / precision)
 
 
 def _own(measurements: Measured, geography: Geography, level: str) -> MeasuredTotals | None:
-    """Combine the sums of a level's queries that count everyone; None if there is none."""
+    """Combine the sums of a level's queries that count everyone; None if there are none."""
     observed = Observations.of(measurements, level)
     scalars = sum(query.cells for query in observed.queries)
     weight = np.zeros(scalars)
@@ -86,13 +87,20 @@ def _own(measurements: Measured, geography: Geography, level: str) -> MeasuredTo
     return MeasuredTotals(estimate, np.full(units, 1.0 / precision))
 
 
-def fit(
+class FittedTotals(NamedTuple):
+    """The total of each child, not yet rounded, and its certificate."""
+
+    totals: FloatArray
+    certificate: Certificate
+
+
+def fit_totals(
     measured: MeasuredTotals, total: float, lower: FloatArray, upper: FloatArray
-) -> tuple[FloatArray, Certificate]:
+) -> FittedTotals:
     """Return the t that minimises Σ (t − x)² / 2v with Σ t = total and lower ≤ t ≤ upper, certified.
 
-    t = clip(x − v θ, lower, upper) for the one θ at which it adds up; Σ t falls along θ in straight
-    pieces, so θ lies between two neighbouring corners and is found exactly.
+    t = clip(x − v θ, lower, upper) for the one θ at which it adds up. Σ t decreases with θ piecewise
+    linearly, so θ lies between two neighbouring corners and can be computed exactly.
     """
     x, v = measured.estimate, measured.variance
     finite = np.isfinite(upper)
@@ -112,12 +120,12 @@ def fit(
     t = at(theta)
     between = corners[low] if low < len(corners) else theta
     inside = (x - v * 0.5 * (theta + between) > lower) & (x - v * 0.5 * (theta + between) < upper)
-    if low == 0:  # every total is above its lower bound, and those without an upper one move
+    if low == 0:  # every total is above its lower bound; those without an upper bound move
         inside = ~finite
     if inside.any():
         theta += (t.sum() - total) / v[inside].sum()
         t = at(theta)
-    return t, _certify(measured, t, theta, total, lower, upper)
+    return FittedTotals(t, _certify(measured, t, theta, total, lower, upper))
 
 
 def _certify(
@@ -130,7 +138,7 @@ def _certify(
 ) -> Certificate:
     scale = max(1.0, total)
     reduced = (t - measured.estimate) / measured.variance + theta
-    # At an upper bound the gradient may point up; what is left there is taken by that bound.
+    # At an upper bound the gradient may point up; the bound absorbs it.
     reduced = np.where(t >= upper, np.maximum(reduced, 0.0), reduced)
     terms = np.maximum(np.abs(t), np.abs(measured.estimate)) / measured.variance
     steep = max(float(terms.max(initial=0.0)), abs(theta), 1e-300)

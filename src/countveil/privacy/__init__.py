@@ -1,1 +1,1 @@
-"""WHAT IT COSTS: exact costs, their conversions, the privacy-loss distribution, the ledger."""
+"""WHAT IT COSTS: exact costs and their conversions, privacy-loss distributions, the ledger."""

@@ -1,4 +1,4 @@
-"""What a release costs: pure, zero-concentrated and approximate differential privacy, exactly."""
+"""What a release costs, exactly: pure, zero-concentrated and approximate differential privacy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
+from countveil.base.numerics import Exact, exact, positive
 from countveil.errors import InputError
-from countveil.numerics import Exact, exact, positive
+
+Currency: TypeAlias = Literal["rho", "epsilon"]
 
 _DIGITS = 60
-_SLACK = Decimal(10) ** -40  # far above the rounding of 60-digit arithmetic, far below any report
+_SLACK = Decimal(10) ** -40  # far above the rounding of 60 digits, far below what is reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,22 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PureDP:
-    """epsilon-differential privacy."""
+    """A cost in pure differential privacy.
+
+    Parameters
+    ----------
+    epsilon
+        Exact, 0 or more: text such as "0.5", an integer or a fraction.
+
+    Examples
+    --------
+    >>> print(PureDP("0.5") + PureDP("1/3"))
+    epsilon = 5/6
+
+    """
 
     epsilon: Fraction
+    currency: ClassVar[Currency] = "epsilon"
 
     def __init__(self, epsilon: Exact) -> None:
         object.__setattr__(self, "epsilon", _not_negative(epsilon, "epsilon"))
@@ -46,8 +61,13 @@ class PureDP:
         return self.epsilon <= other.epsilon
 
     @property
+    def amount(self) -> Fraction:
+        """Epsilon: the cost in its own currency."""
+        return self.epsilon
+
+    @property
     def rho(self) -> Fraction:
-        """The rho of zCDP it implies, epsilon²/2 (002, Theorem 2)."""
+        """The rho it implies, epsilon²/2 (002, Theorem 2)."""
         return self.epsilon**2 / 2
 
     def __str__(self) -> str:
@@ -56,9 +76,22 @@ class PureDP:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ZCDP:
-    """rho-zero-concentrated differential privacy."""
+    """A cost in zero-concentrated differential privacy (zCDP).
+
+    Parameters
+    ----------
+    rho
+        Exact, 0 or more: text such as "2.56", an integer or a fraction.
+
+    Examples
+    --------
+    >>> round(ZCDP("2.56").epsilon("1e-10"), 2)
+    17.16
+
+    """
 
     rho: Fraction
+    currency: ClassVar[Currency] = "rho"
 
     def __init__(self, rho: Exact) -> None:
         object.__setattr__(self, "rho", _not_negative(rho, "rho"))
@@ -77,13 +110,18 @@ class ZCDP:
         return self.rho <= other.rho
 
     @property
+    def amount(self) -> Fraction:
+        """Rho: the cost in its own currency."""
+        return self.rho
+
+    @property
     def implied_epsilon(self) -> float:
-        """The pure epsilon whose Theorem 2 gives this rho, sqrt(2 rho), rounded up."""
+        """sqrt(2 rho), rounded up: the pure epsilon that would imply this rho (002, Theorem 2)."""
         with localcontext(prec=_DIGITS):
             return _round_up(_decimal(2 * self.rho).sqrt())
 
     def epsilon(self, delta: Exact) -> float:
-        """Return epsilon with (epsilon, delta)-DP, rounded up (002, Theorem 3).
+        """Return an epsilon with (epsilon, delta)-DP, rounded up (002, Theorem 3).
 
         epsilon = inf over alpha > 1 of rho alpha + log(1 - 1/alpha) - log(alpha delta)/(alpha - 1)
         """
@@ -95,11 +133,11 @@ class ZCDP:
         )
 
     def delta(self, epsilon: Exact) -> float:
-        """Return delta with (epsilon, delta)-DP, rounded up: the inverse of `epsilon`."""
+        """Return a delta with (epsilon, delta)-DP, rounded up: the inverse of `epsilon`."""
         target = exact(epsilon, "epsilon")
         low, high = -800.0, 0.0  # log10 delta
         if self.epsilon(_power_of_ten(low)) <= target:
-            return math.nextafter(0.0, 1.0)  # smaller than any float above 0
+            return math.nextafter(0.0, 1.0)  # the smallest float above 0
         while high - low > 1e-13 * max(1.0, -low):
             middle = (low + high) / 2
             if self.epsilon(_power_of_ten(middle)) <= target:
@@ -114,7 +152,19 @@ class ZCDP:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ApproxDP:
-    """(epsilon, delta)-differential privacy: a target to calibrate from, never added up."""
+    """(epsilon, delta)-differential privacy: a target to calibrate a rho from; it is never added up.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Exact; epsilon is 0 or more, delta is between 0 and 1.
+
+    Examples
+    --------
+    >>> ApproxDP("1", "1e-10").zcdp.epsilon("1e-10") <= 1
+    True
+
+    """
 
     epsilon: Fraction
     delta: Fraction
@@ -137,7 +187,7 @@ class ApproxDP:
             else:
                 high = middle
         rounded, unit = _round_down(Fraction(low))
-        # The last word belongs to directed arithmetic, not to the search, whose order is a float.
+        # The search uses floats; directed arithmetic decides.
         while rounded > 0 and not self._kept_by(rounded):
             rounded -= unit
         if rounded <= 0:
@@ -145,7 +195,7 @@ class ApproxDP:
         return ZCDP(rounded)
 
     def _kept_by(self, rho: Fraction) -> bool:
-        """Whether rho is certain to keep this guarantee."""
+        """Whether rho certainly keeps this guarantee."""
         return _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
 
     def __str__(self) -> str:
@@ -156,7 +206,7 @@ Cost: TypeAlias = PureDP | ZCDP
 
 
 def total(costs: list[Cost]) -> Cost:
-    """Add up costs of one kind; pure costs beside zCDP ones enter as epsilon²/2."""
+    """Return the sum of costs; in a mixture, pure costs count as epsilon²/2."""
     pure = [cost for cost in costs if isinstance(cost, PureDP)]
     if pure and len(pure) == len(costs):
         return PureDP(sum((cost.epsilon for cost in pure), Fraction(0)))
@@ -164,7 +214,7 @@ def total(costs: list[Cost]) -> Cost:
 
 
 def _epsilon_at(rho: Fraction, delta: Fraction, order: Fraction) -> Decimal:
-    """Bound the expression of Theorem 3 at one order from above: valid whatever the order."""
+    """Return an upper bound of the expression of Theorem 3 at one order; any order is valid."""
     with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
         log_shrink = _decimal(1 - 1 / order).ln()
         log_mass = _decimal(order * delta).ln()
@@ -172,7 +222,7 @@ def _epsilon_at(rho: Fraction, delta: Fraction, order: Fraction) -> Decimal:
 
 
 def _best_order(rho: Fraction, delta: Fraction) -> Fraction:
-    """Find the order by golden section on log(alpha - 1); a float suffices, any order is valid."""
+    """Return the best order by golden section on log(alpha - 1); a float will do, as any is valid."""
     r, log_delta = float(rho), math.log(delta.numerator) - math.log(delta.denominator)
 
     def bound(t: float) -> float:
@@ -200,7 +250,7 @@ def _round_up(value: Decimal) -> float:
 
 
 def _round_down(value: Fraction) -> tuple[Fraction, Fraction]:
-    """Keep twelve significant digits, never more than `value`; return also what the last is worth."""
+    """Return `value` rounded down to twelve significant digits, and the size of the last digit."""
     if value <= 0:
         return Fraction(0), Fraction(1)
     unit = Fraction(10) ** (math.floor(math.log10(float(value))) - 12)
@@ -228,12 +278,12 @@ def _probability(delta: Exact) -> Fraction:
 
 def _whole(count: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"a cost is repeated a whole number of times, not {count!r}")
+        raise InputError(f"a cost cannot be repeated {count!r} times; give a whole number")
     return count
 
 
 def show(value: Fraction) -> str:
-    """Write an amount for a message: exactly if that is short, or with twelve digits."""
+    """Return an amount as messages show it: exactly if that is short, or with twelve digits."""
     if value.denominator < 10**9 and abs(value.numerator) < 10**30:
         return str(value)
     try:
@@ -241,3 +291,23 @@ def show(value: Fraction) -> str:
     except OverflowError:
         with localcontext(prec=12):
             return f"{_decimal(value):.12g}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class BesidePublic:
+    """A cost beside public information (paper 003): a currency apart from differential privacy.
+
+    `coupling` names what the guarantee is stated along; costs add up along one coupling only.
+    """
+
+    epsilon: Fraction
+    coupling: str
+
+    def __init__(self, epsilon: Exact, coupling: str) -> None:
+        if not coupling or any(sign.isspace() for sign in coupling):
+            raise InputError(f"coupling: {coupling!r} is not allowed; give a name without spaces")
+        object.__setattr__(self, "epsilon", positive(epsilon, "epsilon"))
+        object.__setattr__(self, "coupling", coupling)
+
+    def __str__(self) -> str:
+        return f"epsilon = {show(self.epsilon)} beside public information"

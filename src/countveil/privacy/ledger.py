@@ -1,11 +1,12 @@
-"""The ledger: one data set's spending, durable, serialised, never spent twice.
+"""The ledger: what has been spent on one data set, durably, with charges in strict order.
 
-It also fences runs. Each attempt at a release takes the next number, and only the run that holds the
-latest may go on; the SHA-256 of what was measured is sealed before anything is published. So a run that
-was copied, or restored from a backup, cannot publish a second draw for one charge.
+It also keeps copies of a run apart. Each attempt at a release takes the next number, and only the run
+with the latest number may continue; the SHA-256 of the measurements is sealed before anything is
+published. So a run that was copied, or restored from a backup, cannot publish a second draw for one
+charge.
 
-A seal is the SHA-256 of the measurements, then that of the public facts released with them: places and
-invariants. Earlier versions sealed the measurements alone, and those seals stay valid.
+A seal is the SHA-256 of the measurements, followed by that of the public facts released with them:
+places and invariants. Earlier versions sealed the measurements alone; those seals stay valid.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from typing import Literal, cast, get_args
 
 from countveil.errors import InputError, LedgerError, Overtaken
 from countveil.privacy import ledger_file
-from countveil.privacy.beside_public import BesidePublic
-from countveil.privacy.costs import ZCDP, Cost, PureDP, show
+from countveil.privacy.costs import ZCDP, BesidePublic, Cost, PureDP, show
 
 Every = Literal["year", "quarter", "month"]
 
@@ -35,20 +35,20 @@ _AMOUNT = re.compile(r"[0-9]{1,4300}(/[0-9]{1,4300})?")
 _SEAL = re.compile(r"([0-9a-f]{64}( [0-9a-f]{64})?)?")
 _MOST_ATTEMPTS = 10**9
 _WAYS_OUT = (
-    "finish the release where it was continued, or draw one of its own here with --restart "
+    "finish the release where it was continued, or draw a new one here with --restart "
     "--charge-again (charged in full)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A release calendar: no more than `limit` in any calendar year, quarter or month."""
+    """A release calendar: at most `limit` in any calendar year, quarter or month."""
 
     every: Every
     limit: Cost
 
     def of(self, day: date) -> str:
-        """Name the period a day falls in."""
+        """Return the name of the period that a day is in, such as "2024-Q3"."""
         if self.every == "year":
             return f"{day.year}"
         if self.every == "quarter":
@@ -60,8 +60,8 @@ class Period:
 class Charge:
     """One line of the ledger.
 
-    `attempt` is the number of the latest attempt at the release, 0 if it was charged before attempts
-    were counted; `measurements` is its seal, None until it is sealed.
+    `attempt` is the number of the latest attempt at the release, 0 if it was charged by a version that
+    did not count attempts. `measurements` is its seal, None until it is sealed.
     """
 
     release: str
@@ -77,9 +77,9 @@ class Charge:
 class Claim:
     """What a run shows the ledger to take the next attempt.
 
-    `attempt` is the number it was last given, 0 if none. It holds one of the tokens `held`; a crash
-    between the ledger's commit and the run's note of it leaves open which. `token` is for the attempt
-    that it asks for, and `measurements` the seal of its draws, None unless all are there.
+    `attempt` is its latest number, 0 if it has none. Its token is one of `held`: after a crash between
+    the ledger's commit and the run's note of it, either may be valid. `token` is for the requested
+    attempt. `measurements` is the seal of its draws, None unless they are complete.
     """
 
     attempt: int
@@ -90,7 +90,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that the ledger granted, and whether the release was charged for it just now."""
+    """An attempt that the ledger granted, and whether this call charged the release."""
 
     number: int
     charged: bool
@@ -100,10 +100,37 @@ class Attempt:
 class Ledger:
     """The spending of one data set, under one unit of protection and one neighbour relation.
 
-    The first charge creates the file with this identity; later users must agree with it. Costs beside
-    public information are recorded in their own currency: the total does not count them,
-    `beside_public` limits their sum, and all of them hold along one coupling, for without it no sum
-    means anything.
+    The first charge creates the file with this identity, and later users must agree with it. Costs
+    beside public information are recorded in their own currency: `total` does not count them,
+    `beside_public` limits their sum, and all of them are along one coupling, since costs along
+    different couplings do not add up.
+
+    Parameters
+    ----------
+    path
+        The SQLite file; best outside the folders that hold releases.
+    dataset, unit, neighbors
+        What the ledger is kept for.
+    total
+        The limit for all charges, in rho or pure epsilon; None if only costs beside public information
+        are charged.
+    period
+        A limit for every calendar year, quarter or month.
+    beside_public
+        The limit for costs beside public information.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from countveil import ZCDP, Ledger
+    >>> path = Path(mkdtemp()) / "ledger.sqlite"
+    >>> ledger = Ledger(path, "survey", "person", "change-one", total=ZCDP("1"))
+    >>> ledger.charge("first tables", ZCDP("1/4"))
+    True
+    >>> print(ledger.left())
+    rho = 3/4
+
     """
 
     path: Path
@@ -116,7 +143,7 @@ class Ledger:
 
     @staticmethod
     def limits_of(path: Path) -> tuple[Cost | None, Period | None]:
-        """Return the limits a ledger was created with, none where there is no ledger yet."""
+        """Return the limits that a ledger was created with; None and None if it does not exist."""
         stored = _identity_of(path)
         if not stored:
             return None, None
@@ -124,7 +151,7 @@ class Ledger:
 
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:
-        """Return the limit beside public information that a ledger was given, none if none was."""
+        """Return the limit of a ledger beside public information, None if it has none."""
         limit = _identity_of(path).get("beside_public", _NONE)
         return None if limit == _NONE else _amount(path, "beside_public", limit)
 
@@ -133,7 +160,7 @@ class Ledger:
     ) -> bool:
         """Commit a charge durably; return False if this release was charged before.
 
-        This is for a release that countveil does not draw: those of `measure` take attempts.
+        This is for releases that countveil does not draw; `measure` takes attempts.
         """
         with self._charged(release, cost, on, note) as (connection, line):
             if line is None:
@@ -149,10 +176,10 @@ class Ledger:
         on: date | None = None,
         note: str = "",
     ) -> Attempt:
-        """Charge a release unless it was charged before, and give its run the next attempt, durably.
+        """Charge a release unless it was charged before, and grant its run the next attempt, durably.
 
-        Refused for a run that does not hold the latest attempt, and for one whose measurements are not
-        those that the release was sealed with.
+        Refused if the run does not have the latest attempt, or if its measurements are not those that
+        the release was sealed with.
         """
         self.recover()
         if claim.attempt and not self._line(self.charges(), release):
@@ -170,10 +197,10 @@ class Ledger:
     def seal(self, release: str, token: str, measurements: str) -> None:
         """Commit the seal of a release's measurements, before any of them is published.
 
-        Refused for a run that does not hold the latest attempt any more, and where another seal is
-        there. One of an earlier version that agrees is kept.
+        Refused if the run no longer has the latest attempt, or if there is another seal. A seal of an
+        earlier version that agrees is kept.
         """
-        with ledger_file.writing(self.path) as connection:
+        with ledger_file.connect_to_write(self.path) as connection:
             line = self._line(self._read(connection), release)
             if line is None:
                 raise Overtaken(self._unknown(release))
@@ -181,8 +208,8 @@ class Ledger:
                 raise Overtaken(self._sealed_otherwise(release))
             if line.holder != token:
                 raise Overtaken(
-                    f"{self.path}: attempt {line.attempt} at release {release} began in another copy "
-                    f"of this run, so this one publishes nothing; {_WAYS_OUT}"
+                    f"{self.path}: another copy of this run began attempt {line.attempt} at release "
+                    f"{release}, so this one publishes nothing; {_WAYS_OUT}"
                 )
             connection.execute(
                 "UPDATE charges SET measurements = ? WHERE release = ? AND measurements = ''",
@@ -190,7 +217,7 @@ class Ledger:
             )
 
     def refuses_attempt(self, release: str, claim: Claim) -> bool:
-        """Return whether `take_attempt` would refuse a run of this release for good; write nothing."""
+        """Return whether `take_attempt` would refuse this run permanently; write nothing."""
         line = self._line(self.charges(), release)
         if line is None:
             return claim.attempt > 0
@@ -201,18 +228,18 @@ class Ledger:
         return False
 
     def recover(self) -> None:
-        """Roll back what a crash left half done, as a charge does first; those who read refuse it."""
+        """Roll back a transaction that a crash interrupted, as a charge does first."""
         ledger_file.recover(self.path)
 
     @contextmanager
     def _charged(
         self, release: str, cost: Cost | BesidePublic, on: date | None, note: str
     ) -> Iterator[tuple[sqlite3.Connection, Charge | None]]:
-        """Yield a transaction in which a release is charged, and the line that it had before."""
+        """Yield a transaction in which a release is charged, and its previous line, if any."""
         day = on or datetime.now(UTC).date()
         if not ledger_file.is_there(self.path):
-            self._refuse_overspending([], cost, day)  # before a file is made for nothing
-        with ledger_file.writing(self.path) as connection:
+            self._refuse_overspending([], cost, day)  # before creating a file for nothing
+        with ledger_file.connect_to_write(self.path) as connection:
             charges = self._read(connection)
             line = self._line(charges, release)
             if line is None:
@@ -226,47 +253,46 @@ class Ledger:
                 )
             elif line.cost != cost:
                 raise LedgerError(
-                    f"{self.path}: release {release} was charged {line.cost} and now asks for {cost}; "
-                    f"a changed plan needs a folder of its own"
+                    f"{self.path}: release {release} was charged {line.cost}, and the plan now costs "
+                    f"{cost}; release a changed plan to a new folder"
                 )
             yield connection, line
 
     def _refuse_overtaken(self, line: Charge, claim: Claim) -> None:
-        """Refuse a run without the latest attempt, or with other measurements than the sealed ones."""
+        """Refuse a run without the latest attempt, or with measurements other than those sealed."""
         if line.attempt == claim.attempt == 0:
             raise Overtaken(
                 f"{self.path}: release {line.release} was charged by a version of countveil that did "
-                f"not count attempts, so a copy of this run may have been finished unseen, and drawing "
+                f"not count attempts; a copy of this run may have been finished elsewhere, and drawing "
                 f"here could be a second draw for one charge; keep the release if it was finished "
-                f"elsewhere, or draw one of its own here with --restart --charge-again (charged in "
-                f"full)"
+                f"elsewhere, or draw a new one here with --restart --charge-again (charged in full)"
             )
         if line.attempt < claim.attempt:
             raise Overtaken(
-                f"{self.path}: has attempt {line.attempt} at release {line.release}, and this run is "
-                f"at attempt {claim.attempt}, so the ledger was set back to an older copy; restore the "
-                f"latest, or draw a release of its own with --restart --charge-again (charged in full)"
+                f"{self.path}: is at attempt {line.attempt} of release {line.release}, and this run at "
+                f"attempt {claim.attempt}, so the ledger was replaced by an older copy; restore the "
+                f"latest one, or draw a new release with --restart --charge-again (charged in full)"
             )
         if line.holder not in claim.held:
             raise Overtaken(
-                f"{self.path}: attempt {line.attempt} at release {line.release} was made in another "
-                f"copy of this run; this one, at attempt {claim.attempt}, was copied or restored from "
-                f"a backup, and drawing here would be a second draw for one charge; {_WAYS_OUT}"
+                f"{self.path}: another copy of this run made attempt {line.attempt} at release "
+                f"{line.release}; this one, at attempt {claim.attempt}, was copied or restored from a "
+                f"backup, and drawing here would be a second draw for one charge; {_WAYS_OUT}"
             )
         if line.measurements is not None and not seals_agree(line.measurements, claim.measurements):
             raise Overtaken(self._sealed_otherwise(line.release))
 
     def _sealed_otherwise(self, release: str) -> str:
         return (
-            f"{self.path}: release {release} is sealed with other measurements than this run holds, "
+            f"{self.path}: release {release} is sealed with measurements other than those of this run, "
             f"and one charge pays for one draw; {_WAYS_OUT}"
         )
 
     def _unknown(self, release: str) -> str:
         return (
             f"{self.path}: has no charge for release {release}, which was charged to another ledger, "
-            f"or to this one before it was set back; name that ledger or restore this one, or draw a "
-            f"release of its own with --restart --charge-again (charged in full)"
+            f"or to this one before it was replaced by an older copy; name that ledger or restore this "
+            f"one, or draw a new release with --restart --charge-again (charged in full)"
         )
 
     @staticmethod
@@ -278,18 +304,18 @@ class Ledger:
         self._refuse_overspending(self.charges(), cost, on or datetime.now(UTC).date())
 
     def charges(self) -> list[Charge]:
-        """Return all lines, oldest first."""
+        """Return all charges, oldest first."""
         if not ledger_file.is_there(self.path):
             return []
-        with ledger_file.reading(self.path) as connection:
+        with ledger_file.connect_to_read(self.path) as connection:
             return self._read(connection)
 
     def spent(self, *, on: date | None = None) -> Cost:
-        """Add up the charges: all of them, or those of the period `on` falls in."""
+        """Return the sum of all charges, or of those in the period that `on` is in."""
         return self._sum(self.charges(), on)
 
     def left(self, *, on: date | None = None) -> Cost:
-        """Return what may still be spent: of the total, or of the period `on` falls in."""
+        """Return what may still be spent in total, or in the period that `on` is in."""
         return self._left(self.charges(), on)
 
     def left_beside_public(self) -> Fraction:
@@ -299,14 +325,14 @@ class Ledger:
     def _left_beside_public(self, charges: list[Charge]) -> Fraction:
         if self.beside_public is None:
             raise LedgerError(
-                f"{self.path}: has no limit beside public information; a plan of method congenial sets "
-                f"one"
+                f"{self.path}: has no limit beside public information; a plan with method congenial "
+                f"sets one"
             )
         spent = (charge.cost.epsilon for charge in charges if isinstance(charge.cost, BesidePublic))
         return self.beside_public - sum(spent, Fraction(0))
 
     def _set_limits(self, connection: sqlite3.Connection) -> None:
-        """Write the identity of a new ledger, or limits in a currency that it did not begin with."""
+        """Write the identity of a new ledger, or limits in a currency that it did not have so far."""
         new = not _stored_identity(self.path, connection)
         connection.executemany(
             "INSERT INTO identity VALUES (?, ?)"
@@ -338,18 +364,18 @@ class Ledger:
     def _read(self, connection: sqlite3.Connection) -> list[Charge]:
         stored = _stored_identity(self.path, connection)
         if not stored:
-            return []  # a crash came between the file and its first charge
+            return []  # a crash between creating the file and its first charge
         ours = self._identity()
         for name, value in ours.items():
-            # Limits in a currency that one of us does not use are not compared.
+            # Limits in a currency that one side does not use are not compared.
             kept_in = "total" if name == "period" else name
             if name in _LIMITS and _NONE in (ours[kept_in], stored.get(kept_in, _NONE)):
                 continue
             if stored.get(name) != value:
                 raise LedgerError(
-                    f"{self.path}: this ledger is kept for {name} {stored.get(name)!r}, the plan says "
-                    f"{value!r}; one ledger serves one data set, unit and neighbour relation with "
-                    f"limits set once: name another ledger, or make the plan agree"
+                    f"{self.path}: this ledger is for {name} {stored.get(name)!r}, and the plan has "
+                    f"{value!r}; a ledger serves one data set, unit and neighbour relation, with "
+                    f"limits set once: name another ledger, or change the plan to agree"
                 )
         counted = ledger_file.has_later_columns(connection)
         later = "attempt, measurements, holder" if counted else "0, '', ''"
@@ -377,20 +403,20 @@ class Ledger:
         if on is None:
             if self.total is None:
                 raise LedgerError(
-                    f"{self.path}: holds no budget of differential privacy; ask what is left beside "
-                    f"public information"
+                    f"{self.path}: has no budget of differential privacy, only one beside public "
+                    f"information"
                 )
             return self.total
         if self.period is None:
-            raise LedgerError(f"{self.path}: this ledger has no period; ask for the total")
+            raise LedgerError(f"{self.path}: this ledger has no limit per period, only a total")
         return self.period.limit
 
     def _left(self, charges: list[Charge], on: date | None) -> Cost:
         limit, spent = self._limit(on), self._sum(charges, on)
         if limit.rho < spent.rho:
             raise LedgerError(
-                f"{self.path}: {spent} is spent of {limit}, more than countveil lets anyone spend; "
-                f"restore the ledger from a backup"
+                f"{self.path}: {spent} is spent of {limit}, more than countveil allows; restore the "
+                f"ledger from a backup"
             )
         if isinstance(limit, PureDP) and isinstance(spent, PureDP):
             return PureDP(limit.epsilon - spent.epsilon)
@@ -403,10 +429,10 @@ class Ledger:
             for charge in charges:
                 if isinstance(charge.cost, BesidePublic) and charge.cost.coupling != cost.coupling:
                     raise LedgerError(
-                        f"{self.path}: holds a release along another coupling (other public totals, or "
-                        f"another number of people who depend on each other), and no sum of both means "
-                        f"anything; keep to those of the first, or, if these are other data, name "
-                        f"another dataset and ledger"
+                        f"{self.path}: has a release along another coupling (other public totals, or "
+                        f"another number of people who depend on each other), and costs along "
+                        f"different couplings do not add up; keep the totals and number of the first "
+                        f"release, or, for other data, name another dataset and ledger"
                     )
             room = self._left_beside_public(charges)
             if cost.epsilon > room:
@@ -422,8 +448,8 @@ class Ledger:
             limit = self._limit(on)
             if isinstance(limit, PureDP) and not isinstance(cost, PureDP):
                 raise LedgerError(
-                    f"{self.path}: {name} is kept in pure {limit}, and {cost} has no pure epsilon; "
-                    f"keep the ledger in rho, or use discrete Laplace noise"
+                    f"{self.path}: {name} is in pure {limit}, and {cost} has no pure epsilon; keep the "
+                    f"ledger in rho, or use discrete Laplace noise"
                 )
             left = self._left(charges, on)
             needed, allowed = (
@@ -442,15 +468,15 @@ class Ledger:
 
 
 def seals_agree(sealed: str, seal: str | None) -> bool:
-    """Return whether a seal is that of a ledger; earlier versions sealed measurements alone."""
+    """Return whether a seal agrees with a ledger's; earlier versions sealed measurements alone."""
     return seal is not None and sealed in (seal, seal.split()[0])
 
 
 def _identity_of(path: Path) -> dict[str, str]:
-    """Return what a ledger is kept for and its limits, nothing where there is no ledger yet."""
+    """Return what a ledger is for and its limits; empty if it does not exist."""
     if not ledger_file.is_there(path):
         return {}
-    with ledger_file.reading(path) as connection:
+    with ledger_file.connect_to_read(path) as connection:
         return _stored_identity(path, connection)
 
 
@@ -461,7 +487,7 @@ def _in_currency(cost: Cost | BesidePublic) -> tuple[str, Fraction]:
 
 
 def _stored_identity(path: Path, connection: sqlite3.Connection) -> dict[str, str]:
-    """Read what a ledger is kept for, nothing before its first charge; refuse anything but text."""
+    """Return what a ledger is for, empty before its first charge; refuse anything but text."""
     rows = connection.execute("SELECT name, value FROM identity").fetchall()
     stored = dict(rows)
     if not rows:
@@ -474,7 +500,7 @@ def _stored_identity(path: Path, connection: sqlite3.Connection) -> dict[str, st
 
 
 def _limit_in(path: Path, stored: dict[str, str], name: str) -> Cost | None:
-    """Return a limit, written as currency and amount."""
+    """Return a limit that is stored as currency and amount."""
     if stored[name] == _NONE:
         return None
     words = stored[name].split()
@@ -484,7 +510,7 @@ def _limit_in(path: Path, stored: dict[str, str], name: str) -> Cost | None:
 
 
 def _period_in(path: Path, stored: dict[str, str]) -> Period | None:
-    """Return the limit of a calendar, written as period, currency and amount."""
+    """Return a release calendar that is stored as period, currency and amount."""
     if stored["period"] == _NONE:
         return None
     words = stored["period"].split()
@@ -494,7 +520,7 @@ def _period_in(path: Path, stored: dict[str, str]) -> Period | None:
 
 
 def _charge_from(path: Path, row: tuple[object, ...]) -> Charge:
-    """Build a line of the ledger; refuse one that no release wrote."""
+    """Return a line of the ledger; refuse one that countveil did not write."""
     release, currency, amount, day, note, attempt, measurements, holder = row
     where = f"the charge of release {str(release)[:60]!r}"
     texts = (release, currency, amount, day, note, measurements, holder)
@@ -524,7 +550,7 @@ def _cost_from(path: Path, where: str, currency: str, amount: str) -> Cost | Bes
         return _limit_from(path, where, currency, amount)
     try:
         return BesidePublic(_amount(path, where, amount), currency.removeprefix(_BESIDE_PUBLIC))
-    except InputError:  # no cost, or along no coupling
+    except InputError:  # not a cost, or without a coupling
         raise _garbled(path, where) from None
 
 
@@ -536,7 +562,7 @@ def _limit_from(path: Path, where: str, currency: str, amount: str) -> Cost:
 
 
 def _amount(path: Path, where: str, text: str) -> Fraction:
-    """Return an amount as it was written: digits, or digits / digits, however long sums have grown."""
+    """Return a stored amount: digits, or digits/digits, however long they have become."""
     numbers = [int(part) for part in text.split("/")] if _AMOUNT.fullmatch(text) else [0, 0]
     if 0 in numbers[1:]:
         raise _garbled(path, where)

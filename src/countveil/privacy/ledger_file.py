@@ -1,7 +1,7 @@
-"""The file of a ledger: made private, known by its application id, never reached through a link.
+"""The file of a ledger: private, recognised by its application id, never reached through a link.
 
-Reading changes nothing on the disk, whatever files are next to the ledger. Writing first rolls back
-what a crash left half done, if the journal is one that a ledger leaves.
+Reading changes nothing on the disk, whatever files are next to the ledger. Writing first rolls back a
+transaction that a crash interrupted, provided that its journal is one that a ledger leaves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import BinaryIO
 
 from countveil.errors import LedgerError, Unsettled
 
-_APPLICATION = int.from_bytes(b"CnVl")  # in the header of the file: this database is a ledger
+_APPLICATION = int.from_bytes(b"CnVl")  # in the header of the file: it is a ledger
 _PATIENCE = 60.0  # seconds to wait for another process
-# What SQLite says of a database that another process holds, or recovers after a crash.
+# SQLite's codes for a database that another process has locked or is recovering.
 _BUSY = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_BUSY_RECOVERY,
@@ -28,14 +28,14 @@ _BUSY = (
     sqlite3.SQLITE_LOCKED,
 )
 _JOURNAL, _WAL = "-journal", "-wal"
-_SIDE_FILES = (_JOURNAL, _WAL, "-shm")  # what SQLite writes next to a database
+_SIDE_FILES = (_JOURNAL, _WAL, "-shm")  # files that SQLite writes next to a database
 # The header of a database, and the first and last bytes of its journal (https://sqlite.org/fileformat2.html).
 _HEADER = b"SQLite format 3\0"
 _VERSIONS, _ID = slice(18, 20), slice(68, 72)
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Closing a file drops every POSIX lock that this process has on it, also those that SQLite holds for
-# another thread, so threads take turns.
+# Closing a file drops every POSIX lock of this process on it, even those that SQLite holds for another
+# thread, so threads take turns.
 _TURN = threading.Lock()
 
 _TABLES = {
@@ -49,7 +49,7 @@ _TABLES = {
         "description": "TEXT NOT NULL",
     },
 }
-# Added later: a line that was written before has attempt 0, no holder and no measurements.
+# Added later: older lines have attempt 0, no holder and no measurements.
 _LATER = {
     "attempt": "INTEGER NOT NULL DEFAULT 0",
     "holder": "TEXT NOT NULL DEFAULT ''",
@@ -58,7 +58,7 @@ _LATER = {
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a ledger has a file; refuse a link, which leads elsewhere, a pipe or a folder."""
+    """Return whether a ledger exists; refuse a symbolic link, a pipe or a folder."""
     for name in (path, *(_beside(path, end) for end in _SIDE_FILES)):
         try:
             mode = name.lstat().st_mode
@@ -66,11 +66,11 @@ def is_there(path: Path) -> bool:
             continue
         except OSError as error:
             raise LedgerError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError:  # from a character that no name has
-            raise LedgerError(f"{str(path)!r}: is not the name of a file") from None
+        except ValueError:  # a character that no file name can have
+            raise LedgerError(f"{str(path)!r}: is not a file name; name another ledger") from None
         if stat.S_ISLNK(mode):
             raise LedgerError(
-                f"{name}: is a link, and a ledger is never written through one; name the file itself"
+                f"{name}: is a symbolic link, and a ledger is not written through one; name the file"
             )
         if not stat.S_ISREG(mode):
             raise LedgerError(f"{name}: is not a plain file; name another ledger")
@@ -78,10 +78,10 @@ def is_there(path: Path) -> bool:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Connect to a ledger that is there, once it is seen to be one; change no file.
+def connect_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """Connect to an existing ledger, after checking that it is one; change no file.
 
-    Refused where a crash left a transaction half done: undoing it is for those who write.
+    Refused if a crash interrupted a transaction: only writing rolls it back.
     """
     with _TURN, _translated(path):
         _refuse_foreign_at_sight(path)
@@ -91,8 +91,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """Hold the write lock of a ledger, made if there is none; what is committed survives a power cut.
+def connect_to_write(path: Path) -> Iterator[sqlite3.Connection]:
+    """Hold the write lock of a ledger, creating it if needed; commits survive a power cut.
 
     A ledger of an earlier version gets its application id and the columns it lacks.
     """
@@ -116,18 +116,18 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def recover(path: Path) -> None:
-    """Roll back what a crash left half done in a ledger; do nothing where there is nothing to undo."""
+    """Roll back a transaction that a crash interrupted, if there is one."""
     if not is_there(path) or not _beside(path, _JOURNAL).exists():
         return
     with _TURN, _translated(path):
         _refuse_foreign_at_sight(path)
         _refuse_other_journal(path)
         with _connected(path, "rw") as connection:
-            _refuse_foreign(path, connection)  # whoever reads rolls back first
+            _refuse_foreign(path, connection)  # SQLite rolls back before it reads
 
 
 def _commit(path: Path, connection: sqlite3.Connection) -> None:
-    """Commit; say so if it cannot be known whether that was done."""
+    """Commit; raise Unsettled if it is unknown whether that succeeded."""
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as error:
@@ -135,17 +135,17 @@ def _commit(path: Path, connection: sqlite3.Connection) -> None:
             raise  # nothing was written
         raise Unsettled(
             f"{path}: the disk failed while the ledger was written ({error}), so the last change may "
-            f"or may not be in it; see to the disk, then run the same command again: it charges once"
+            f"or may not be in it; fix the disk and run the same command again: it charges once"
         ) from error
 
 
 def has_later_columns(connection: sqlite3.Connection) -> bool:
-    """Return whether a ledger counts attempts; one of an earlier version does from its next charge."""
+    """Return whether a ledger counts attempts; an older one does so from its next charge on."""
     return set(_columns(connection, "charges")) >= set(_LATER)
 
 
 def _make(path: Path) -> None:
-    """Create an empty ledger that only its owner can read, whole or not at all; replace no file."""
+    """Create an empty private ledger, completely or not at all; never replace a file."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as blank:
         for name, columns in _TABLES.items():
             kinds = ", ".join(f"{column} {kind}" for column, kind in columns.items())
@@ -153,23 +153,23 @@ def _make(path: Path) -> None:
         _renew(blank)
         data = blank.serialize()
     try:
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process created it first
             _write_new(path, data)
     except OSError as error:
         raise LedgerError(
-            f"{path}: cannot be written ({error.strerror}); name a ledger in a folder you may write to"
+            f"{path}: cannot be written ({error.strerror}); name a ledger in a folder you can write to"
         ) from error
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a file under a name only once it is complete, so that a crash leaves nothing there."""
+    """Give a file its name only once it is complete, so that a crash leaves nothing."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             _link_nameless(path, data, folder)
         except FileExistsError:
             raise
-        except OSError:  # some file systems have no files without a name
+        except OSError:  # some file systems have no unnamed files
             _link_temporary(path, data)
         os.fsync(folder)
     finally:
@@ -193,9 +193,8 @@ def _link_temporary(path: Path, data: bytes) -> None:
             os.link(temporary, path)
         except FileExistsError:
             raise
-        except (
-            OSError
-        ):  # and some have no links either: a crash here leaves a file that is cut short
+        except OSError:
+            # Some file systems have no hard links either. A crash here leaves a truncated file.
             with _written(os.open(path, create, 0o600), data):
                 pass
     finally:
@@ -212,7 +211,7 @@ def _written(descriptor: int, data: bytes) -> Iterator[None]:
 
 
 def _renew(connection: sqlite3.Connection) -> None:
-    """Give a ledger what an earlier version did not."""
+    """Add what ledgers of earlier versions lack."""
     if not has_later_columns(connection):
         for name, kind in _LATER.items():
             connection.execute(f"ALTER TABLE charges ADD COLUMN {name} {kind}")
@@ -221,20 +220,20 @@ def _renew(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_open_to_others(path: Path) -> None:
-    """Refuse to write to a ledger that is open to others; its mode is for its owner to change.
+    """Refuse to write to a ledger that other users can open; its owner can change that.
 
-    Another user's may be open to their group: they decided that.
+    A ledger of another user may be open to a group: that was their decision.
     """
     facts = path.lstat()
     if facts.st_uid == os.geteuid():
         if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise LedgerError(
                 f"{path}: other users can open it (mode {stat.S_IMODE(facts.st_mode):o}), and a ledger "
-                f"is private; close it with `chmod 600 {path}`"
+                f"is private; run `chmod 600 {path}`"
             )
     elif facts.st_mode & stat.S_IRWXO:
         raise LedgerError(
-            f"{path}: belongs to another user and is open to everyone; its owner closes it with "
+            f"{path}: belongs to another user and everyone can open it; its owner can run "
             f"`chmod o= {path}`"
         )
 
@@ -249,21 +248,21 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Say of what SQLite trips over what to do about it."""
+    """Turn errors of SQLite into ours, which say what to do."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _BUSY:
             raise LedgerError(
-                f"{path}: another process holds it, and did for {_PATIENCE:g} s; nothing was written: "
+                f"{path}: another process has kept it locked for {_PATIENCE:g} s; nothing was written: "
                 f"wait until it ends, and run the same command again"
             ) from error
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise LedgerError(
-                f"{path}: a crash left a change half done, which {_beside(path, _JOURNAL).name} "
-                f"undoes, and reading changes nothing; run the `countveil release` that stopped "
-                f"once more, or restore the ledger from a backup"
+                f"{path}: a crash interrupted a change, which {_beside(path, _JOURNAL).name} undoes, "
+                f"and reading changes nothing; rerun the `countveil release` that stopped, or restore "
+                f"the ledger from a backup"
             ) from error
         raise _unusable(path, str(error)) from error
     except UnicodeDecodeError as error:
@@ -273,12 +272,12 @@ def _translated(path: Path) -> Iterator[None]:
 def _refuse_foreign_at_sight(path: Path) -> None:
     """Refuse another program's database before SQLite opens it for writing, which can change it.
 
-    Its header is read as bytes, and its tables as if nothing could change them, without locks, journal
-    or log. A ledger whose first page was torn by a crash shows no tables until it is rolled back.
+    The header is read as bytes, and the tables as immutable, without locks, journal or log. If a crash
+    damaged the first page of a ledger, its tables cannot be read until it is rolled back.
     """
     header = _first_bytes(path, 100)
     if header == b"":
-        raise LedgerError(f"{_foreign(path)}; it is empty: if a crash left it, delete it")
+        raise LedgerError(f"{_foreign(path)}; it is empty: delete it if a crash left it")
     if not header.startswith(_HEADER) or len(header) < 100:
         raise _unusable(path, "it is not a SQLite database")
     application = int.from_bytes(header[_ID])
@@ -306,10 +305,10 @@ def _first_bytes(path: Path, number: int) -> bytes:
 
 
 def _refuse_other_journal(path: Path) -> None:
-    """Refuse a journal that no ledger leaves: SQLite would act on it, and delete it.
+    """Refuse a journal that no ledger leaves: SQLite would apply and delete it.
 
-    At its end a journal may name a super-journal, of a transaction over several databases, and SQLite
-    deletes the file of that name. A ledger is always alone.
+    A journal may end with the name of a super-journal, for a transaction over several databases, and
+    SQLite deletes that file. A transaction of a ledger never involves another database.
     """
     journal = _beside(path, _JOURNAL)
     try:
@@ -322,18 +321,18 @@ def _refuse_other_journal(path: Path) -> None:
         facts = os.fstat(descriptor)
         data = file.read(len(_JOURNAL_MAGIC)), _last_bytes(file, len(_JOURNAL_MAGIC))
     owners = (os.geteuid(), path.lstat().st_uid)
-    # Zeros stand for the magic until the journal is synced; before that nothing is rolled back.
+    # Until the journal is synced, zeros stand for the magic, and nothing is rolled back.
     begins = data[0] in (_JOURNAL_MAGIC, bytes(len(_JOURNAL_MAGIC)), b"")
     ends = facts.st_size >= 16 and data[1] == _JOURNAL_MAGIC
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1 or facts.st_uid not in owners:
         why = "is not a plain file of yours"
     elif not begins or ends:
-        why = "names another file to delete" if ends else "is not a journal of SQLite"
+        why = "names another file to delete" if ends else "is not an SQLite journal"
     else:
         return
     raise LedgerError(
-        f"{journal}: {why}, and no ledger leaves such a journal; look where it came from, and move it "
-        f"away or restore the ledger from a backup"
+        f"{journal}: {why}, and no ledger leaves such a journal; find out where it came from, then "
+        f"move it away or restore the ledger from a backup"
     )
 
 
@@ -344,7 +343,7 @@ def _last_bytes(file: BinaryIO, number: int) -> bytes:
 
 
 def _refuse_foreign(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse what is no ledger; one of an earlier version has exact tables but no application id."""
+    """Refuse other databases; an older ledger has the exact tables, but no application id."""
     named = dict(connection.execute("SELECT name, type FROM sqlite_master"))
     others = {name: kind for name, kind in named.items() if not str(name).startswith("sqlite_")}
     known = [tuple(_TABLES["charges"]), (*_TABLES["charges"], *_LATER)]
@@ -365,8 +364,8 @@ def _unusable(path: Path, why: str) -> LedgerError:
 
 def _foreign(path: Path) -> LedgerError:
     return LedgerError(
-        f"{path}: is not a ledger, or one of another version of countveil, and it is left as it is; "
-        f"name a file that does not exist yet, or restore the ledger from a backup"
+        f"{path}: is not a ledger of this version of countveil, and was not changed; name a file that "
+        f"does not exist yet, or restore the ledger from a backup"
     )
 
 

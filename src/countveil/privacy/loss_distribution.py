@@ -1,7 +1,7 @@
 """The tight (epsilon, delta) of many noisy queries: their privacy losses, convolved.
 
-A figure to report beside the zCDP bound; budgets are never kept in it. Grids follow the
-hockey-stick curve ("connect the dots", Doroshenko et al. 2022), which rounds against us.
+It is reported next to the zCDP bound; budgets are never kept in it. Grids follow the hockey-stick
+curve ("connect the dots", Doroshenko et al. 2022), which rounds against us.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from countveil.numerics import FloatArray
+from countveil.base.numerics import FloatArray
 from countveil.privacy.costs import ZCDP
 
 HockeyStick: TypeAlias = Callable[[FloatArray], FloatArray]
 
 _STEP = 1e-3
-_BEYOND_FLOATS = 600  # e^epsilon overflows soon after; the zCDP bound must do
-_DEVIATIONS = 14  # tails left out hold less than exp(-98)
+_BEYOND_FLOATS = 600  # e^epsilon overflows soon after; the zCDP bound is returned
+_DEVIATIONS = 14  # standard deviations; the tails beyond have less than exp(-98)
 
 
 @dataclass(frozen=True, slots=True)
 class LossyQuery:
-    """One noisy query: delta as a function of epsilon, its zCDP cost, how often it is asked."""
+    """One noisy count: delta as a function of epsilon, its rho, and how many there are."""
 
     delta: HockeyStick
     rho: float
@@ -33,7 +33,7 @@ class LossyQuery:
 
 
 def tight_epsilon(queries: Sequence[LossyQuery], delta: float) -> float:
-    """Return epsilon with (epsilon, delta)-DP for all the queries together, rounded up."""
+    """Return the smallest epsilon with (epsilon, delta)-DP for all queries together, rounded up."""
     rho = sum(query.rho * query.count for query in queries)
     if rho == 0:
         return 0.0
@@ -43,8 +43,8 @@ def tight_epsilon(queries: Sequence[LossyQuery], delta: float) -> float:
     if len(queries) == 1 and queries[0].count == 1:
         curve = queries[0].delta
         return _smallest(lambda epsilon: float(curve(np.array([epsilon]))[0]), delta, bound)
-    # Tilting by exp(t loss) moves the mass to where epsilon will be, so that the rounding of
-    # the Fourier transform stays relative to delta.
+    # Tilting by exp(t loss) moves the mass to where epsilon will be, so that rounding errors of the
+    # Fourier transform are relative to delta.
     deviation = math.sqrt(2 * rho)
     tilt = max((bound - rho) / (2 * rho), 0.0)
     centre = rho + 2 * rho * tilt

@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.comparison import Comparison, Side
-from countveil.assess.plan_risk import LevelRisk
-from countveil.report.summary_words import SETTLED
-from countveil.report.words import prior, upwards
+from countveil.assess.comparison import ComparedPlan, Comparison
+from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.base.words import prior, upwards
+from countveil.report.sections.intruder_section import SETTLED
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
@@ -56,13 +56,13 @@ def _sentence(found: Comparison) -> str:
     return f"{told[0][0].upper()}{'; '.join(told)[1:]}."
 
 
-def _cost(side: Side) -> str:
+def _cost(side: ComparedPlan) -> str:
     if side.epsilon is None:
         return side.cost
     return f"{side.cost} (epsilon {upwards(side.epsilon)})"
 
 
-def _same(side: Side) -> str:
+def _same(side: ComparedPlan) -> str:
     return f"both cost {_cost(side)}"
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from countveil.assess.plan_error import ExpectedError, expected_error
-from countveil.assess.plan_risk import LevelRisk, judged, risk_by_level
-from countveil.assess.summary import Summary, summarise
-from countveil.assess.suppression import SMALL, kept_secret, posterior_beside_suppression
+from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.summary import Summary, summarise
+from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
+from countveil.assess.verdict import verdict
+from countveil.base import words
+from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
-from countveil.release import Release
-from countveil.report import words
-from countveil.report.summary_words import worst_attack
-from countveil.schema.plan import Plan
+from countveil.publish.release_folder import Release
+from countveil.report.sections.intruder_section import worst_attack
 
 NOT_COVERED = (
     "Conclusions about groups: what is common in a place touches everyone there, counted or not.",
@@ -51,7 +52,7 @@ class DecisionSheet:
     parameters: tuple[tuple[str, str], ...]
     judged_level: str
     rows: int
-    limit: float | None
+    verdict: str
     risks: tuple[BeforeAndAfter, ...]
     levels: tuple[LevelRisk, ...]
     worst_attack: str
@@ -83,30 +84,6 @@ class DecisionSheet:
             f"average if that is so: {worst.marginal_risk:.3g} times his prior. The exact table would "
             f"have taken him to certainty."
         )
-
-    @property
-    def verdict(self) -> str:
-        """Whether the largest risk keeps to the plan's own limit."""
-        if self.limit is None:
-            return "The plan states no limit of risk (intruder.limit)."
-        worst = self.worst
-        if worst.marginal_risk <= self.limit:
-            return (
-                f"Within the plan's limit of {self.limit:g} times the prior: the largest risk is "
-                f"{words.number(worst.marginal_risk)}, with prior {words.prior(worst.prior)}."
-            )
-        told = (
-            f"Above the plan's limit of {self.limit:g} times the prior: the largest risk is "
-            f"{_above(worst.marginal_risk, self.limit)}, with prior {words.prior(worst.prior)}."
-        )
-        if worst.settled:
-            alone = max(row.noisy / row.prior for row in self.risks)
-            side = "within" if alone <= self.limit else "above"
-            told += (
-                f" No noise changes that, as it is settled by what is public; by noisy counts alone "
-                f"the largest is {words.number(alone)}, {side} the limit."
-            )
-        return told
 
     @property
     def suppression(self) -> str:
@@ -142,7 +119,7 @@ def decision_sheet(
         tuple(_parameters(plan)),
         plan.judged_level,
         plan.rows_per_person,
-        plan.intruder.limit,
+        verdict(plan).sentence,
         tuple(
             BeforeAndAfter(
                 *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
@@ -161,12 +138,6 @@ def decision_sheet(
         NOT_COVERED,
         tuple(_identity(release)),
     )
-
-
-def _above(value: float, limit: float) -> str:
-    """Return a number with as many digits as it takes to read above the limit."""
-    shown = (f"{value:.{digits}g}" for digits in range(4, 18))
-    return next((text for text in shown if float(text) > limit), f"{value!r}")
 
 
 def _parameters(plan: Plan) -> list[tuple[str, str]]:
@@ -209,9 +180,7 @@ def _attested(plan: Plan) -> list[tuple[str, str]]:
 
 def _suppressed(prior: float, rows: int) -> float:
     """Return where he ends in the worst cell of a table whose small counts are suppressed."""
-    return max(
-        posterior_beside_suppression(others, prior, rows=rows) for others in range(SMALL + 1)
-    )
+    return max(posterior_under_suppression(others, prior, rows=rows) for others in range(SMALL + 1))
 
 
 def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.homogeneity import MEASURES
-from countveil.report.risk_terminal import INTERNAL
+from countveil.assess.homogeneity.average_risk import MEASURES
+from countveil.report.section import INTERNAL
 
 
 def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:

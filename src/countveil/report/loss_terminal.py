@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.empirical_loss.groups import ALL
-from countveil.report.risk_terminal import INTERNAL
+from countveil.assess.empirical_loss.residual_groups import ALL
+from countveil.report.section import INTERNAL
 
 
 def loss_view(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -10,66 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.choose_plan import ChosenPlan
-from countveil.assess.risk_map import RiskMap
-from countveil.assess.summary import Summary
-from countveil.report.summary_words import article, percent, summary_sentences
-
-INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
-
-
-def summary_view(summary: Summary, title: str) -> RenderableType:
-    """Return a summary as sentences and tables."""
-    priors = list(dict.fromkeys(item.prior for item in summary.attacks))
-    first, *rest = summary_sentences(summary)
-    parts: list[RenderableType] = [Text(title, style="bold"), Text(first), Text()]
-    parts += [_attack_table(summary, priors), *map(Text, rest)]
-    parts += [Text(), _level_table(summary, priors), Text(), _exceedance_table(summary)]
-    return Group(*parts)
-
-
-def _attack_table(summary: Summary, priors: Sequence[float]) -> Table:
-    table = Table(
-        title=f"Attacks on a person of {article(summary.level)}: R, and P(correct) in brackets"
-    )
-    table.add_column("attack")
-    table.add_column("effective rho", justify="right")
-    for prior in priors:
-        table.add_column(f"prior {prior:g}", justify="right")
-    for attack in dict.fromkeys(item.attack for item in summary.attacks):
-        rows = [item for item in summary.attacks if item.attack == attack]
-        rho = rows[0].effective_rho
-        table.add_row(
-            attack,
-            "" if rho is None else f"{rho:.5f}",
-            *(f"{row.marginal_risk:.3f} ({row.correct_decision:.3f})" for row in rows),
-        )
-    return table
-
-
-def _level_table(summary: Summary, priors: Sequence[float]) -> Table:
-    table = Table(title="Presence, by level, from noisy counts alone: R of who knows everyone else")
-    table.add_column("level")
-    for prior in priors:
-        table.add_column(f"prior {prior:g}", justify="right")
-    for level in dict.fromkeys(item.level for item in summary.levels):
-        rows = [item for item in summary.levels if item.level == level]
-        table.add_row(level, *(f"{row.marginal_risk:.3f}" for row in rows))
-    return table
-
-
-def _exceedance_table(summary: Summary) -> Table:
-    table = Table(
-        title=f"How often R' will pass a limit, by the most detailed {summary.level} query"
-    )
-    table.add_column("prior")
-    limits = list(dict.fromkeys(item.above for item in summary.exceedances))
-    for limit in limits:
-        table.add_column(f"above {limit:g}", justify="right")
-    for prior in dict.fromkeys(item.prior for item in summary.exceedances):
-        rows = [item for item in summary.exceedances if item.prior == prior]
-        table.add_row(f"{prior:g}", *(percent(row.share) for row in rows))
-    return table
+from countveil.assess.choose.plan_budget import ChosenPlan
+from countveil.assess.risk_maps import RiskMap
+from countveil.report.section import INTERNAL
 
 
 def map_view(found: RiskMap) -> RenderableType:

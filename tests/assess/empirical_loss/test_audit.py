@@ -9,10 +9,9 @@ from scipy.stats import binomtest
 from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
 from countveil.assess import empirical_loss
 from countveil.errors import InputError
-from countveil.measure.strategy import mechanism_for
+from countveil.plan.plans import Plan
 from countveil.postprocess.family import Family, Limits, solve
-from countveil.postprocess.least_squares import Observations
-from countveil.schema.plan import Plan
+from countveil.postprocess.normal_equations import Observations
 
 TRUE = 1.0
 NOISE = DiscreteLaplace(epsilon="1")
@@ -87,13 +86,12 @@ def top_down(counts, size, rng):
     """Release one unit so many times; return the estimate of its first cell."""
     plan = Plan.parse(TINY)
     items = plan.at("top")
-    observed = Observations.made_of(
-        [item.query for item in items], [mechanism_for(item).variance for item in items]
+    observed = Observations.of_queries(
+        [item.query for item in items], [item.mechanism.variance for item in items]
     )
     cells, exact = np.arange(2), np.array(counts)
     noise = [
-        mechanism_for(item).sample(size * item.query.cells, rng=rng).reshape(size, -1)
-        for item in items
+        item.mechanism.sample(size * item.query.cells, rng=rng).reshape(size, -1) for item in items
     ]
     answers = [np.bincount(item.query.cell_of, exact, item.query.cells) for item in items]
     values = np.concatenate([a + e for a, e in zip(answers, noise, strict=True)], axis=1)

@@ -12,8 +12,9 @@ from tests.conftest import GOLDEN
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
 from countveil.assess import empirical_loss
-from countveil.assess.empirical_loss.paper_table import geometric_noise
 from countveil.errors import InputError
+from countveil.papers import petti_flaxman
+from countveil.papers.petti_flaxman.sa1_replicates import geometric_noise
 
 TRUTH = {item["id"]: item for item in json.loads((GOLDEN / "empirical_loss.json").read_text())}
 
@@ -78,7 +79,7 @@ def test_binning_and_transforming_change_little():
 def test_table_sa1(panel, arguments):
     ending = {"ignored": ".as_printed", "applied": ".true"}[arguments]
     checked = 0
-    for row in empirical_loss.table_sa1(panel, arguments=arguments):
+    for row in petti_flaxman.table_sa1(panel, arguments=arguments):
         key = {"a": f"SA1a.eps{row.parameter:g}", "b": f"SA1b.bw{row.parameter:g}{ending}"}
         key["c"] = f"SA1c.pct{row.parameter:g}{ending}"
         item = TRUTH[f"epl.{key[panel]}"]
@@ -221,7 +222,7 @@ def test_one_law_is_exchangeable_and_two_are_not():
 @pytest.mark.parametrize(
     ("residuals", "message"),
     [
-        ([], "0 came; two or more"),
+        ([], "0 came; give two or more"),
         ([3, 3, 3], "all 3 are 3"),
         ([1.0, float("nan"), 2.0], "missing or infinite"),
         ([1.0, float("inf")], "missing or infinite"),
@@ -252,9 +253,9 @@ def test_bad_choices_are_named(given, message):
 
 
 def test_tail_ratios_need_whole_numbers_and_tails():
-    with pytest.raises(InputError, match="no whole numbers"):
+    with pytest.raises(InputError, match="some are not whole numbers"):
         empirical_loss.tail_ratio([0.5, 1.0, 2.0])
-    with pytest.raises(InputError, match="no residual is 9 or more away"):
+    with pytest.raises(InputError, match="no residual is 9 or more from 0"):
         empirical_loss.tail_ratio([0, 1, 2], threshold=9)
     with pytest.raises(InputError, match="confidence"):
         empirical_loss.tail_ratio([0, 1, 2], confidence=95)

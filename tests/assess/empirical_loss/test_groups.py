@@ -11,9 +11,8 @@ import pytest
 from countveil import Seeded, open_engine, pipeline
 from countveil.assess import empirical_loss
 from countveil.errors import InputError
-from countveil.measure.strategy import mechanism_for
-from countveil.release import Release
-from countveil.schema.plan import Plan
+from countveil.plan.plans import Plan
+from countveil.publish import Release
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_residuals_of_a_release_are_noise(release, what):
             residuals = found.of((level, item.query.name))
             assert residuals.total == done.geography.units(level) * item.query.cells
             if what == "measurements":
-                spread = 8 * mechanism_for(item).variance ** 0.5 + 8
+                spread = 8 * item.mechanism.variance**0.5 + 8
                 assert np.abs(residuals.values).max() < spread
     table = found.losses()
     assert table.schema.metadata == {b"audience": b"internal"}
@@ -118,13 +117,17 @@ def test_counts_of_another_plan_are_refused(release):
     [
         ({"exact": [1, 2]}, {}, "no column 'released'"),
         ({"exact": [1, None], "released": [1, 2]}, {}, "has 1 missing values"),
-        ({"exact": [1.5, 2.0], "released": [1, 2]}, {}, "has 1 values that are no counts"),
-        ({"exact": [-1, 2], "released": [1, 2]}, {}, "has 1 values that are no counts"),
-        ({"exact": [], "released": []}, {}, "holds no rows"),
+        ({"exact": [1.5, 2.0], "released": [1, 2]}, {}, "has 1 values that are not counts"),
+        ({"exact": [-1, 2], "released": [1, 2]}, {}, "has 1 values that are not counts"),
+        ({"exact": [], "released": []}, {}, "has no rows"),
         ({"exact": [1], "released": [1]}, {"by": ["where"]}, "no column 'where'"),
         ({"exact": [1], "released": [1]}, {"by": ["exact"]}, "exact: is named twice"),
-        ({"exact": [1], "released": [1], "note": [1]}, {"by": ["note"]}, "cannot be called 'note'"),
-        ({"exact": ["SECRET", "2"], "released": [1, 2]}, {}, "has 1 values that are no counts"),
+        (
+            {"exact": [1], "released": [1], "note": [1]},
+            {"by": ["note"]},
+            "'note' is the name of a column of the result",
+        ),
+        ({"exact": ["SECRET", "2"], "released": [1, 2]}, {}, "has 1 values that are not counts"),
     ],
 )
 def test_bad_tables_are_named(columns, given, message):

@@ -7,8 +7,8 @@ from tests.assess.homogeneity.enumeration import LAWS, compositions, random_cell
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from countveil.assess import homogeneity
 from countveil.assess.homogeneity import Measure, Table
-from countveil.assess.homogeneity.bounds import with_labels
-from countveil.assess.homogeneity.keeping import keeping
+from countveil.assess.homogeneity.average_risk import with_labels
+from countveil.assess.homogeneity.cell_risk import keeping
 from countveil.errors import InputError
 
 EPSILONS = ("0.001", "0.03", "0.3", "1", "3", "10")
@@ -32,8 +32,8 @@ def test_the_bound_is_never_passed_by_any_cell(labels, largest):
     cells = [c for n in range(1, largest + 1) for c in partitions(n, labels)]
     table = Table.from_counts(cells)
     for law in PURE:
-        exact = homogeneity.local(table, mechanism=law).cells
-        bound = homogeneity.local(table, mechanism=law, method="bound").cells
+        exact = homogeneity.local_risk(table, mechanism=law).cells
+        bound = homogeneity.local_risk(table, mechanism=law, method="bound").cells
         assert (exact <= bound).all()
         # It is reached: one person for each label but one.
         few = np.sort(table.counts, axis=1)[:, :-1] <= 1
@@ -42,15 +42,16 @@ def test_the_bound_is_never_passed_by_any_cell(labels, largest):
 
 def test_the_formula_fails_for_gaussian_noise_and_is_refused():
     cell, law = (1, 1, 2, 2, 2, 2, 2), Gaussian(5)
-    exact = homogeneity.local(Table.from_counts([cell]), mechanism=law).value
+    exact = homogeneity.local_risk(Table.from_counts([cell]), mechanism=law).value
     bound = with_labels(keeping([law], np.arange(13)), np.array([12]), 7, 7)[0, 0]
     assert exact == pytest.approx(0.01799, abs=5e-6)
     assert bound == pytest.approx(0.01727, abs=5e-6)
     for noise in (law, DiscreteGaussian("25")):
         with pytest.raises(
-            InputError, match=r"valid for Laplace and DiscreteLaplace noise only; use"
+            InputError,
+            match=r"valid only for Laplace and DiscreteLaplace noise, and this is .*; use",
         ):
-            homogeneity.local(Table.from_counts([cell]), mechanism=noise, method="bound")
+            homogeneity.local_risk(Table.from_counts([cell]), mechanism=noise, method="bound")
 
 
 @pytest.mark.parametrize("law", PURE[::3], ids=repr)
@@ -58,7 +59,7 @@ def test_the_formula_fails_for_gaussian_noise_and_is_refused():
 def test_averages_have_upper_bounds_too(law, name):
     table = Table.from_counts(random_cells(np.random.default_rng(1), 60, 4, 20))
     exact, bound = (
-        homogeneity.measured(table, mechanism=law, measure=Measure(name, method=method)).cells
+        homogeneity.risk_of(table, mechanism=law, measure=Measure(name, method=method)).cells
         for method in ("exact", "bound")
     )
     assert (exact <= bound).all()
@@ -67,9 +68,9 @@ def test_averages_have_upper_bounds_too(law, name):
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_two_labels_make_the_corrected_formula_exact_where_one_person_differs(law):
     table = Table.from_counts([[n, 1] for n in range(1, 9)] + [[n, 0] for n in range(1, 9)])
-    corrected = homogeneity.local(table, mechanism=law, method="corrected")
+    corrected = homogeneity.local_risk(table, mechanism=law, method="corrected")
     assert corrected.cells == pytest.approx(
-        homogeneity.local(table, mechanism=law).cells, rel=1e-12
+        homogeneity.local_risk(table, mechanism=law).cells, rel=1e-12
     )
 
 
@@ -92,7 +93,7 @@ def test_formulas_by_hand(method):
 
     def risk(name, **given):
         measure = Measure(name, weighted=True, method=method, **given)
-        return homogeneity.measured(table, mechanism=law, measure=measure).value
+        return homogeneity.risk_of(table, mechanism=law, measure=measure).value
 
     outer = zero ** (labels - 1) if method == "printed" else 1
     local = np.where(table.homogeneous, first(n), outer * second(n))

@@ -9,7 +9,7 @@ from tests.assess.homogeneity.enumeration import LAWS, average, dirichlet_multin
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from countveil.assess import homogeneity
-from countveil.assess.homogeneity import MEASURES, Dirichlet, Measure, Table, averages
+from countveil.assess.homogeneity import MEASURES, Dirichlet, Measure, Table, average_risk
 from countveil.errors import InputError
 
 SMALL = [[3, 1, 0], [2, 2, 1], [0, 4, 0], [1, 0, 0], [1, 1, 1], [0, 2, 3]]
@@ -25,14 +25,14 @@ def near(value):
 class TestAgainstEnumeration:
     def test_local(self, law, share):
         table = Table.from_counts(SMALL)
-        risk = homogeneity.local(table, mechanism=law, method="share" if share else "exact")
+        risk = homogeneity.local_risk(table, mechanism=law, method="share" if share else "exact")
         each = [enumeration.local(counts, law, share) for counts in SMALL]
         assert risk.cells == near(each)
         assert risk.value == near(np.mean(each))
 
     def test_expected(self, law, share):
         table = Table.from_counts(SMALL)
-        risk = homogeneity.expected(table, mechanism=law, method="share" if share else "exact")
+        risk = homogeneity.expected_risk(table, mechanism=law, method="share" if share else "exact")
         each = [
             average(sum(counts), np.array(counts) / sum(counts), law, share=share)
             for counts in SMALL
@@ -41,7 +41,7 @@ class TestAgainstEnumeration:
 
     def test_shrinkage(self, law, share):
         table = Table.from_counts(SMALL)
-        risk = homogeneity.shrinkage(
+        risk = homogeneity.shrinkage_risk(
             table, mechanism=law, prior=ALPHAS, method="share" if share else "exact"
         )
         each = [average(sum(c), ALPHAS, law, dirichlet_multinomial, share) for c in SMALL]
@@ -53,13 +53,13 @@ class TestAgainstEnumeration:
         method = "share" if share else "exact"
         given = {"mechanism": law, "sizes": sizes, "method": method}
         table = Table.from_counts(SMALL)
-        marginal = homogeneity.marginal(table, **given).cells
+        marginal = homogeneity.marginal_risk(table, **given).cells
         for found, counts in zip(marginal, SMALL, strict=True):
             shares = np.array(counts) / sum(counts)
             each = [average(n, shares, law, share=share) for n in range(1, 6)]
             assert found == near(sizes.pmf[1:] @ each)
         each = [average(n, ALPHAS, law, dirichlet_multinomial, share) for n in range(1, 6)]
-        found = homogeneity.marginal_shrinkage(table, prior=ALPHAS, **given).value
+        found = homogeneity.marginal_shrinkage_risk(table, prior=ALPHAS, **given).value
         assert found == near(sizes.pmf[1:] @ each)
 
 
@@ -84,7 +84,7 @@ def test_scenarios_are_those_of_the_patterns(law):
         assert chances == near(each)
         assert mistaken == near(wrong)
     assert found.wrong == near(found.probabilities[:, [1, 6]].sum(axis=1))
-    local = homogeneity.local(table, mechanism=law).cells
+    local = homogeneity.local_risk(table, mechanism=law).cells
     assert found.probabilities[:, [0, 7]].sum(axis=1) == near(local)
 
 
@@ -92,14 +92,14 @@ def test_weights_are_cells_or_people():
     table, law = Table.from_counts(SMALL), Laplace(0.7)
     for name in MEASURES:
         plain, weighted = (
-            homogeneity.measured(table, mechanism=law, measure=Measure(name, w))
+            homogeneity.risk_of(table, mechanism=law, measure=Measure(name, w))
             for w in (False, True)
         )
         assert plain.cells.tolist() == weighted.cells.tolist()
         assert plain.value == near(plain.cells.mean())
         assert weighted.value == near(np.average(plain.cells, weights=table.sizes))
         assert plain.audience == "internal"
-    assert not hasattr(homogeneity.marginal_shrinkage, "weighted")
+    assert not hasattr(homogeneity.marginal_shrinkage_risk, "weighted")
 
 
 def test_order_of_labels_and_cells_does_not_matter():
@@ -107,7 +107,7 @@ def test_order_of_labels_and_cells_does_not_matter():
     one = Table.from_counts(SMALL)
     other = Table.from_counts([row[::-1] for row in SMALL[::-1]])
     for name in ("local", "expected", "marginal"):
-        first, second = (homogeneity.measured(t, mechanism=law, measure=name) for t in (one, other))
+        first, second = (homogeneity.risk_of(t, mechanism=law, measure=name) for t in (one, other))
         assert first.cells == near(second.cells[::-1])
 
 
@@ -120,11 +120,11 @@ def test_large_cells_agree_with_simulation(law):
     kept = np.array([enumeration.keeps(law, n) for n in range(size + 1)])
     for exact, drawn in (
         (
-            homogeneity.expected(cell, mechanism=law, shares=shares),
+            homogeneity.expected_risk(cell, mechanism=law, shares=shares),
             rng.multinomial(size, shares, draws),
         ),
         (
-            homogeneity.shrinkage(cell, mechanism=law, prior=4 * shares),
+            homogeneity.shrinkage_risk(cell, mechanism=law, prior=4 * shares),
             np.array([rng.multinomial(size, p) for p in rng.dirichlet(4 * shares, draws)]),
         ),
     ):
@@ -139,8 +139,8 @@ def test_poisson_sizes_make_labels_independent():
     sizes = homogeneity.fit_poisson(table.sizes)
     plain = dataclasses.replace(sizes, poisson_mean=None)
     for law in LAWS:
-        short = homogeneity.marginal(table, mechanism=law, sizes=sizes).cells
-        assert short == near(homogeneity.marginal(table, mechanism=law, sizes=plain).cells)
+        short = homogeneity.marginal_risk(table, mechanism=law, sizes=sizes).cells
+        assert short == near(homogeneity.marginal_risk(table, mechanism=law, sizes=plain).cells)
 
 
 def test_a_concentrated_prior_is_a_multinomial_and_a_thin_one_a_single_label():
@@ -149,10 +149,12 @@ def test_a_concentrated_prior_is_a_multinomial_and_a_thin_one_a_single_label():
 
     def risk(concentration):
         prior = Dirichlet(shares, concentration)
-        return homogeneity.shrinkage(table, mechanism=law, prior=prior).cells
+        return homogeneity.shrinkage_risk(table, mechanism=law, prior=prior).cells
 
-    alike = homogeneity.expected(table, mechanism=law, shares=shares).cells
-    single = homogeneity.local(Table.from_counts([[n, 0, 0] for n in table.sizes]), mechanism=law)
+    alike = homogeneity.expected_risk(table, mechanism=law, shares=shares).cells
+    single = homogeneity.local_risk(
+        Table.from_counts([[n, 0, 0] for n in table.sizes]), mechanism=law
+    )
     assert risk(np.inf) == near(alike)
     assert risk(1e10) == pytest.approx(alike, rel=1e-8)
     assert risk(0.0) == near(single.cells)
@@ -168,9 +170,9 @@ def test_large_cells_and_many_labels_stay_probabilities(labels, law):
     counts[:, 0] += sizes - counts.sum(axis=1)
     table = Table.from_counts(counts)
     for risk in (
-        homogeneity.local(table, mechanism=law),
-        homogeneity.expected(table, mechanism=law),
-        homogeneity.marginal(table, mechanism=law),
+        homogeneity.local_risk(table, mechanism=law),
+        homogeneity.expected_risk(table, mechanism=law),
+        homogeneity.marginal_risk(table, mechanism=law),
     ):
         assert np.isfinite(risk.cells).all()
         assert ((risk.cells >= 0) & (risk.cells <= 1)).all()
@@ -184,10 +186,10 @@ def test_a_prior_of_large_cells_and_many_labels_stays_a_probability(labels, most
     table = Table.from_counts(counts)
     for alpha in (1e-6, 0.3, 1e5):
         prior = np.full(labels, alpha)
-        each = homogeneity.shrinkage(table, mechanism=Laplace(1e-3), prior=prior).cells
+        each = homogeneity.shrinkage_risk(table, mechanism=Laplace(1e-3), prior=prior).cells
         assert ((each > 0) & (each < 1)).all()
         if alpha == 1e-6:
-            single = homogeneity.local(table, mechanism=Laplace(1e-3)).cells
+            single = homogeneity.local_risk(table, mechanism=Laplace(1e-3)).cells
             assert each == pytest.approx(single, rel=1e-3)
 
 
@@ -196,27 +198,27 @@ def test_passes_over_sizes_join_without_a_seam():
     sizes = np.array([1, 5, 60, 400, 1_100, 2_500, 4_000])
     table = Table.from_counts(np.column_stack([sizes, 0 * sizes]))
     prior, law = np.array([99_800.0, 200.0]), Laplace(0.5)
-    together = homogeneity.shrinkage(table, mechanism=law, prior=prior).cells
+    together = homogeneity.shrinkage_risk(table, mechanism=law, prior=prior).cells
     for number, size in enumerate(sizes):
         alone = Table.from_counts([[size, 0]])
-        risk = homogeneity.shrinkage(alone, mechanism=law, prior=prior).value
+        risk = homogeneity.shrinkage_risk(alone, mechanism=law, prior=prior).value
         assert together[number] == pytest.approx(risk, rel=1e-11)
 
 
 def test_risks_far_below_rounding_keep_their_digits():
     """Two labels of 40 people each: both would have to be dropped but one."""
     table = Table.from_counts([[40, 40]])
-    value = homogeneity.local(table, mechanism=Laplace(2)).value
+    value = homogeneity.local_risk(table, mechanism=Laplace(2)).value
     assert value == pytest.approx(np.exp(-2 * 39.5), rel=1e-12)
 
 
 def test_too_large_cells_are_refused_where_they_must_be_gone_through():
     table = Table.from_counts([[200_000, 1]])
-    assert 0 < homogeneity.local(table, mechanism=Laplace(1)).value < 1
+    assert 0 < homogeneity.local_risk(table, mechanism=Laplace(1)).value < 1
     with pytest.raises(
-        InputError, match=r"cell of 200,001 people came; .* up to 100,000; use local"
+        InputError, match=r"cell of 200,001 people came, .* up to 100,000; use the local"
     ):
-        homogeneity.expected(table, mechanism=Laplace(1))
+        homogeneity.expected_risk(table, mechanism=Laplace(1))
 
 
 def test_curve_agrees_with_single_calls():
@@ -227,14 +229,14 @@ def test_curve_agrees_with_single_calls():
     for name, values in found.items():
         measure = Measure(name.removesuffix("_weighted"), name.endswith("_weighted"))
         for law, value in zip(LAWS, values, strict=True):
-            single = homogeneity.measured(table, mechanism=law, measure=measure)
+            single = homogeneity.risk_of(table, mechanism=law, measure=measure)
             assert value == near(single.value)
 
 
 def test_mechanisms_are_taken_a_few_at_a_time(monkeypatch):
     table = Table.from_counts(SMALL)
     whole = homogeneity.curve(table, mechanisms=LAWS).to_pydict()
-    monkeypatch.setattr(averages, "_AT_ONCE", 40)
+    monkeypatch.setattr(average_risk, "_AT_ONCE", 40)
     parts = homogeneity.curve(table, mechanisms=LAWS).to_pydict()
     assert parts.pop("mechanism") == whole.pop("mechanism")
     for name, values in parts.items():
@@ -246,54 +248,56 @@ def test_mechanisms_are_taken_a_few_at_a_time(monkeypatch):
 def test_call_sites_as_documented(prior, sizes):
     table = Table.from_counts(random_cells(np.random.default_rng(4), 40, 3, 15))
     law = Laplace(epsilon=1)
-    risk = homogeneity.marginal_shrinkage(table, mechanism=law, prior=prior, sizes=sizes)
+    risk = homogeneity.marginal_shrinkage_risk(table, mechanism=law, prior=prior, sizes=sizes)
     assert 0 < risk.value < 1
     assert risk.prior.source == prior
     assert risk.sizes.name == sizes
     assert repr(risk).startswith("<internal: marginal shrinkage homogeneity risk = 0.")
-    assert 0 < homogeneity.shrinkage(table, mechanism=law, prior=prior, weighted=True).value < 1
-    assert 0 < homogeneity.marginal(table, mechanism=law, sizes=sizes, weighted=True).value < 1
+    assert (
+        0 < homogeneity.shrinkage_risk(table, mechanism=law, prior=prior, weighted=True).value < 1
+    )
+    assert 0 < homogeneity.marginal_risk(table, mechanism=law, sizes=sizes, weighted=True).value < 1
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda t: homogeneity.local(t, mechanism=Laplace), "is not noise; give a law"),
-        (lambda t: homogeneity.local(t, mechanism=1.0), r"mechanism: 1.0 is not noise"),
+        (lambda t: homogeneity.local_risk(t, mechanism=Laplace), "is not noise; give a law"),
+        (lambda t: homogeneity.local_risk(t, mechanism=1.0), r"mechanism: 1.0 is not noise"),
         (lambda t: homogeneity.curve(t, mechanisms=[]), "mechanisms: none came"),
         (lambda t: homogeneity.curve(t, mechanisms=LAWS, measures=[]), "choose from local"),
         (lambda t: homogeneity.curve(t, mechanisms=LAWS, measures=["l"]), "'l' is not known"),
         (
-            lambda t: homogeneity.local(t, mechanism=LAWS[0], method="upper"),
+            lambda t: homogeneity.local_risk(t, mechanism=LAWS[0], method="upper"),
             "method: 'upper' is not known; choose from exact, share, printed, corrected, bound",
         ),
         (
-            lambda t: homogeneity.shrinkage(t, mechanism=LAWS[0], prior="flat"),
+            lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior="flat"),
             "'flat' is not known; choose \"moments\"",
         ),
         (
-            lambda t: homogeneity.shrinkage(t, mechanism=LAWS[0], prior=[1, 0, 2]),
-            "alphas are numbers above 0, from 1e-100 to 1e100, one per label; give those",
+            lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior=[1, 0, 2]),
+            "prior: give one alpha per label, each from 1e-100 to 1e100, or",
         ),
         (
-            lambda t: homogeneity.shrinkage(t, mechanism=LAWS[0], prior=[1, float("nan"), 2]),
-            "alphas are numbers above 0",
+            lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior=[1, float("nan"), 2]),
+            "give one alpha per label",
         ),
         (
-            lambda t: homogeneity.shrinkage(t, mechanism=LAWS[0], prior=[1, 1]),
-            "2 alphas for 3 labels came; give one per label",
+            lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior=[1, 1]),
+            "2 alphas came for 3 labels; give one per label",
         ),
         (
-            lambda t: homogeneity.marginal(t, mechanism=LAWS[0], sizes="normal"),
+            lambda t: homogeneity.marginal_risk(t, mechanism=LAWS[0], sizes="normal"),
             "sizes: 'normal' is not known; choose from poisson, negative-binomial",
         ),
         (
-            lambda t: homogeneity.expected(t, mechanism=LAWS[0], shares=[0.5, 0.6, 0.1]),
-            "3 numbers from 0 on with sum 1",
+            lambda t: homogeneity.expected_risk(t, mechanism=LAWS[0], shares=[0.5, 0.6, 0.1]),
+            "3 numbers, 0 or more with sum 1",
         ),
         (
-            lambda t: homogeneity.expected(t, mechanism=LAWS[0], shares=[0.5, 0.5]),
-            "3 numbers from 0 on with sum 1",
+            lambda t: homogeneity.expected_risk(t, mechanism=LAWS[0], shares=[0.5, 0.5]),
+            "3 numbers, 0 or more with sum 1",
         ),
     ],
 )

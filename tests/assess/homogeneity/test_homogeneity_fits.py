@@ -13,8 +13,8 @@ from tests.assess.homogeneity.enumeration import random_cells
 from countveil import Laplace
 from countveil.assess import homogeneity
 from countveil.assess.homogeneity import Dirichlet, Table, dirichlet
+from countveil.assess.homogeneity.label_splits import log_negative_binomial, log_poisson
 from countveil.assess.homogeneity.sizes import sizes_of
-from countveil.assess.homogeneity.weights import log_negative_binomial, log_poisson
 from countveil.errors import InputError
 
 
@@ -75,7 +75,7 @@ def test_homogeneous_cells_have_concentration_0():
     assert towards == sorted(towards)
     assert (
         0
-        < homogeneity.shrinkage(
+        < homogeneity.shrinkage_risk(
             Table.from_counts(counts), mechanism=Laplace(1), prior="likelihood"
         ).value
         < 1
@@ -88,8 +88,10 @@ def test_single_people_say_nothing_of_how_cells_differ():
         assert fitted.concentration == math.inf
     for prior in ("moments", "likelihood"):
         table = Table.from_counts(counts)
-        risk = homogeneity.marginal_shrinkage(table, mechanism=Laplace(1), prior=prior)
-        assert risk.value == pytest.approx(homogeneity.local(table, mechanism=Laplace(1)).value)
+        risk = homogeneity.marginal_shrinkage_risk(table, mechanism=Laplace(1), prior=prior)
+        assert risk.value == pytest.approx(
+            homogeneity.local_risk(table, mechanism=Laplace(1)).value
+        )
 
 
 def test_a_label_nobody_has_takes_no_part():
@@ -101,7 +103,7 @@ def test_a_label_nobody_has_takes_no_part():
     zero = float(Laplace(1).cdf(0.5))
     for measure in homogeneity.MEASURES:
         one, other = (
-            homogeneity.measured(t, mechanism=Laplace(1), measure=measure) for t in (narrow, wide)
+            homogeneity.risk_of(t, mechanism=Laplace(1), measure=measure) for t in (narrow, wide)
         )
         assert other.value == pytest.approx(one.value * zero, rel=1e-9)
 
@@ -188,17 +190,20 @@ def test_cells_of_one_person_each_have_size_1():
         ),
         (lambda: homogeneity.truncated_poisson(math.nan), "mean: nan is not allowed"),
         (lambda: homogeneity.negative_binomial(-1.0, 0.5), "r: -1.0 is not allowed"),
-        (lambda: homogeneity.Sizes("own", np.array([0.5, 0.9])), "from 0 on with sum at most 1"),
-        (lambda: homogeneity.Sizes("own", np.array([0.5, math.nan])), "sum at most 1; give those"),
-        (lambda: Dirichlet(np.array([0.5, 0.6]), 1.0), "from 0 on with sum 1, and a concentration"),
-        (lambda: Dirichlet(np.array([0.5, 0.5]), -1.0), "a concentration is 0 or more"),
+        (lambda: homogeneity.Sizes("own", np.array([0.5, 0.9])), "0 or more with sum at most 1"),
+        (lambda: homogeneity.Sizes("own", np.array([0.5, math.nan])), "sum at most 1, or a name"),
+        (
+            lambda: Dirichlet(np.array([0.5, 0.6]), 1.0),
+            "0 or more with sum 1, and the concentration",
+        ),
+        (lambda: Dirichlet(np.array([0.5, 0.5]), -1.0), "the concentration 0 or more"),
         (
             lambda: homogeneity.negative_binomial(1.0, 1.0),
             "q: 1.0 is not allowed; it must be between",
         ),
         (
             lambda: homogeneity.negative_binomial(1.0, 0.99999),
-            "goes beyond 100,000 people a cell; use",
+            "exceeds 100,000 people per cell; use",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from tests.conftest import GOLDEN
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from countveil.assess import homogeneity
 from countveil.assess.homogeneity import Measure, Table
-from countveil.assess.homogeneity.keeping import keeping
+from countveil.assess.homogeneity.cell_risk import keeping
 
 TRUTH = {item["id"]: item for item in json.loads((GOLDEN / "homogeneity.json").read_text())}
 CELLS = json.loads((GOLDEN / "homogeneity_cells.json").read_text())  # label counts, and how often
@@ -56,7 +56,7 @@ def law(kind, *parameters):
 
 def both(name, mechanism, measure="local", method="exact"):
     return [
-        homogeneity.measured(
+        homogeneity.risk_of(
             data(name), mechanism=mechanism, measure=Measure(measure, weighted, method)
         ).value
         for weighted in (False, True)
@@ -69,7 +69,7 @@ def of_subset(kind, parameters, what):
 
 def asymptote(measure, weights, mechanism, method):
     asked = Measure(SHORT[measure], SHORT[weights], method)
-    return homogeneity.measured(data("ff"), mechanism=mechanism, measure=asked).value
+    return homogeneity.risk_of(data("ff"), mechanism=mechanism, measure=asked).value
 
 
 def lower_asymptote(measure, weights):
@@ -94,7 +94,7 @@ def vector(text):
 
 
 def local_of_cell(noise, counts):
-    return homogeneity.local(Table.from_counts([counts]), mechanism=noise).value
+    return homogeneity.local_risk(Table.from_counts([counts]), mechanism=noise).value
 
 
 def unit_average(kind, name):
@@ -102,18 +102,18 @@ def unit_average(kind, name):
     given = {"mechanism": UNIT[kind]}
     cell = Table.from_counts([[5, 0, 0]])
     return {
-        "expected|5|(.5,.3,.2)": lambda: homogeneity.expected(cell, shares=SHARES, **given),
-        "expected_bound|5|(.5,.3,.2)": lambda: homogeneity.expected(
+        "expected|5|(.5,.3,.2)": lambda: homogeneity.expected_risk(cell, shares=SHARES, **given),
+        "expected_bound|5|(.5,.3,.2)": lambda: homogeneity.expected_risk(
             cell, shares=SHARES, method="corrected", **given
         ),
-        "shrinkage|5|(.6,1,.4)": lambda: homogeneity.shrinkage(cell, prior=ALPHAS, **given),
-        "shrinkage_bound|5|(.6,1,.4)": lambda: homogeneity.shrinkage(
+        "shrinkage|5|(.6,1,.4)": lambda: homogeneity.shrinkage_risk(cell, prior=ALPHAS, **given),
+        "shrinkage_bound|5|(.6,1,.4)": lambda: homogeneity.shrinkage_risk(
             cell, prior=ALPHAS, method="corrected", **given
         ),
-        "marginal|ztp3.0539325|(.5,.3,.2)": lambda: homogeneity.marginal(
+        "marginal|ztp3.0539325|(.5,.3,.2)": lambda: homogeneity.marginal_risk(
             cell, shares=SHARES, sizes=SIZES, **given
         ),
-        "marginal_shrinkage|ztp3.0539325|(.6,1,.4)": lambda: homogeneity.marginal_shrinkage(
+        "marginal_shrinkage|ztp3.0539325|(.6,1,.4)": lambda: homogeneity.marginal_shrinkage_risk(
             cell, prior=ALPHAS, sizes=SIZES, **given
         ),
     }[name]().value
@@ -135,14 +135,14 @@ def fitted_priors():
 def marginals():
     given, plain = {"table": data("ff"), "mechanism": Laplace(1)}, {"sizes": "plain-poisson"}
     return {
-        "def9_bound_poisson": homogeneity.marginal(**given, **plain, method="corrected").value,
-        "def9_exact_ztp": homogeneity.marginal(**given).value,
-        "shrink_bound": homogeneity.shrinkage(**given, method="corrected").value,
-        "shrink_exact": homogeneity.shrinkage(**given).value,
-        "ms_bound_poisson": homogeneity.marginal_shrinkage(
+        "def9_bound_poisson": homogeneity.marginal_risk(**given, **plain, method="corrected").value,
+        "def9_exact_ztp": homogeneity.marginal_risk(**given).value,
+        "shrink_bound": homogeneity.shrinkage_risk(**given, method="corrected").value,
+        "shrink_exact": homogeneity.shrinkage_risk(**given).value,
+        "ms_bound_poisson": homogeneity.marginal_shrinkage_risk(
             **given, **plain, method="corrected"
         ).value,
-        "ms_exact_ztp": homogeneity.marginal_shrinkage(**given).value,
+        "ms_exact_ztp": homogeneity.marginal_shrinkage_risk(**given).value,
     }
 
 
@@ -150,8 +150,8 @@ def large_cells():
     cell = Table.from_counts([[3000, 0]]), Table.from_counts([[3000, 0, 0]])
     noise = Laplace(1)
     return [
-        homogeneity.expected(cell[0], mechanism=noise, shares=[0.999, 0.001]).value,
-        homogeneity.shrinkage(cell[1], mechanism=noise, prior=ALPHAS).value,
+        homogeneity.expected_risk(cell[0], mechanism=noise, shares=[0.999, 0.001]).value,
+        homogeneity.shrinkage_risk(cell[1], mechanism=noise, prior=ALPHAS).value,
     ]
 
 
@@ -214,7 +214,7 @@ def test_golden_value(key):
 
 
 def test_printed_figures_that_are_wrong_are_reproduced_by_name():
-    printed = homogeneity.marginal(
+    printed = homogeneity.marginal_risk(
         data("ff"), mechanism=Laplace(1), sizes="plain-poisson", method="printed"
     )
     assert printed.value == pytest.approx(TRUTH["drha.ff.marginal.eps1"]["printed"], abs=1e-12)
@@ -227,10 +227,12 @@ def test_printed_figures_that_are_wrong_are_reproduced_by_name():
 def test_the_corrected_formula_is_no_upper_bound(key):
     cell, epsilon = re.fullmatch(r"drha\.bound_violation\.\((.+)\)\.eps(.+)", key).groups()
     table, noise = Table.from_counts([vector(cell)]), Laplace(float(epsilon))
-    corrected = homogeneity.local(table, mechanism=noise, method="corrected").value
+    corrected = homogeneity.local_risk(table, mechanism=noise, method="corrected").value
     assert corrected == pytest.approx(TRUTH[key]["printed"], abs=1e-12)
     assert (corrected < TRUTH[key]["exact"]) == (cell != "3, 1, 0")
-    assert homogeneity.local(table, mechanism=noise, method="bound").value >= TRUTH[key]["exact"]
+    assert (
+        homogeneity.local_risk(table, mechanism=noise, method="bound").value >= TRUTH[key]["exact"]
+    )
 
 
 def test_cells_of_the_experiments():

@@ -58,7 +58,7 @@ def test_records_come_from_any_source(csv, tmp_path):
 
 def test_call_site(csv):
     t = Table.from_records(csv, identifiers=["race", "age"], sensitive="condition")
-    risk = homogeneity.local(t, mechanism=Laplace(epsilon=1), weighted=False, method="exact")
+    risk = homogeneity.local_risk(t, mechanism=Laplace(epsilon=1), weighted=False, method="exact")
     assert 0 < risk.value < 1
     assert risk.audience == "internal"
     assert "condition by race, age" in repr(t)
@@ -134,7 +134,7 @@ def frame(**columns):
         (
             frame(),
             {"identifiers": ["A", "Y"]},
-            "'Y' is among the identifiers, which the intruder knows",
+            "'Y' is also an identifier, which the intruder knows",
         ),
         (frame(), {"identifiers": ["A", "A"]}, "'A' is named twice; name it once"),
         (frame(), {"identifiers": []}, "none came; name at least one column of each"),
@@ -142,9 +142,9 @@ def frame(**columns):
         (frame(), {"sensitive": "Z"}, "no column 'Z'"),
         (pd.DataFrame([[1, 2]]), {}, "no column 'A'; its columns are 0, 1"),
         (pd.concat([frame(), frame()], axis=1), {}, "two columns have the same name; rename one"),
-        (frame(Y=["u", "u"]), {}, "Y: 1 label came; an attack chooses among two or more"),
-        (frame().head(0), {}, "records: holds no rows; give one row per person"),
-        (frame(A=["x", None]), {}, "column 'A' has 1 missing values; every row needs one; fill"),
+        (frame(Y=["u", "u"]), {}, "Y: 1 label came, and an attack needs two or more"),
+        (frame().head(0), {}, "records: has no rows; give one row per person"),
+        (frame(A=["x", None]), {}, "column 'A' has 1 missing values; fill"),
         (frame(Y=[1.0, float("nan")]), {}, "column 'Y' has 1 missing values"),
         (pl.DataFrame({"A": [1.0, float("nan")], "Y": ["u", "v"]}), {}, "'A' has 1 missing"),
         ([1, 2], {}, "a list came; give the path of a CSV or Parquet file, or a pandas"),
@@ -159,12 +159,12 @@ def test_bad_records_are_named(records, given, message):
     ("name", "content", "message"),
     [
         ("none.csv", None, "no such file; name a CSV or Parquet file"),
-        ("empty.csv", b"", "line 1 is empty; it holds the column names"),
-        ("head.csv", b"A,Y\n", "holds no rows"),
+        ("empty.csv", b"", "line 1 is empty; it must hold the column names"),
+        ("head.csv", b"A,Y\n", "has no rows"),
         ("gap.csv", b"A,Y\nx,u\n,v\n", "column 'A' has 1 missing values"),
-        ("short.csv", b"A,Y\nx,u\ny\n", "cannot be read at line 3; check it"),
-        ("other.csv", b"A,B\nx,u\n", "no column 'Y'; name a column it has"),
-        ("bad.parquet", b"PAR1 not so", "cannot be read; check it"),
+        ("short.csv", b"A,Y\nx,u\ny\n", "cannot be read at line 3; check the file"),
+        ("other.csv", b"A,B\nx,u\n", "no column 'Y'; name one of its columns"),
+        ("bad.parquet", b"PAR1 not so", "cannot be read; check the file"),
         ("latin.csv", b"A,\xe9\nx,u\n", "not UTF-8"),
     ],
 )
@@ -183,12 +183,12 @@ def test_bad_files_are_named_without_their_values(tmp_path, name, content, messa
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([[1, -1]], "negative or not whole; a count is a whole number, 0 or more"),
+        ([[1, -1]], "negative or not whole; give exact counts, 0 or more"),
         ([[1, 0.5]], "not whole"),
         ([[1, float("nan")]], "some are missing"),
-        ([["a", "b"]], "not all are numbers"),
-        ([[0, 0], [0, 0]], "nobody is counted; give at least one person"),
-        (np.zeros((0, 2)), "nobody is counted"),
+        ([["a", "b"]], "some are not numbers"),
+        ([[0, 0], [0, 0]], "all are 0; give at least one person"),
+        (np.zeros((0, 2)), "all are 0"),
         ([[3], [4]], "1 label came"),
         ([1, 2], "an array of 1 dimensions came; give a row per cell and a column per label"),
         (pd.DataFrame({"y": [1.5], "n": [1]}), "not whole"),
@@ -202,10 +202,10 @@ def test_bad_counts_are_named(counts, message):
 
 def test_cells_must_be_clear():
     twice = pd.DataFrame({"place": ["a", "a"], "y": [1, 2], "n": [1, 2]})
-    with pytest.raises(InputError, match="a cell comes twice; give one row per cell"):
+    with pytest.raises(InputError, match="a cell occurs twice; add its rows up"):
         Table.from_counts(twice, identifiers=["place"])
     missing = pd.DataFrame({"place": ["a", None], "y": [1, 2], "n": [1, 2]})
-    with pytest.raises(InputError, match="'place' misses values"):
+    with pytest.raises(InputError, match="'place' has missing values"):
         Table.from_counts(missing, identifiers=["place"])
     with pytest.raises(InputError, match="3 labels; give a row per cell"):
         Table.from_counts([[1, 2]], labels=["a", "b", "c"])

@@ -1,30 +1,21 @@
 """The homogeneity attack (paper 004): cells whose people all show the same sensitive value."""
 
-from countveil.assess.homogeneity.averages import MEASURES, METHODS, Measure
-from countveil.assess.homogeneity.cells import Scenarios, scenarios
-from countveil.assess.homogeneity.choose import largest_epsilon
+from countveil.assess.homogeneity.average_risk import MEASURES, METHODS, Measure
+from countveil.assess.homogeneity.cell_risk import Scenarios, scenarios
 from countveil.assess.homogeneity.dirichlet import by_likelihood, by_moments, printed_moments
-from countveil.assess.homogeneity.losses import Loss, advanced, basic, concentrated
+from countveil.assess.homogeneity.epsilon_limit import largest_epsilon
+from countveil.assess.homogeneity.label_splits import Dirichlet
 from countveil.assess.homogeneity.measures import (
     HomogeneityRisk,
     curve,
-    expected,
-    local,
-    marginal,
-    marginal_shrinkage,
-    measured,
-    shrinkage,
+    expected_risk,
+    local_risk,
+    marginal_risk,
+    marginal_shrinkage_risk,
+    risk_of,
+    shrinkage_risk,
 )
-from countveil.assess.homogeneity.several import (
-    Grown,
-    Publication,
-    Release,
-    horizontal,
-    mixed,
-    overall,
-    sequential,
-    vertical,
-)
+from countveil.assess.homogeneity.sensitive_table import Table, classify
 from countveil.assess.homogeneity.sizes import (
     Sizes,
     fit_negative_binomial,
@@ -33,53 +24,32 @@ from countveil.assess.homogeneity.sizes import (
     plain_poisson,
     truncated_poisson,
 )
-from countveil.assess.homogeneity.splits import Dirichlet
-from countveil.assess.homogeneity.table import Table, classify
-from countveil.assess.homogeneity.thresholding import hard_thresholding, soft_thresholding
-from countveil.assess.homogeneity.utility import Distances, distances, frontier
 
 __all__ = [
     "MEASURES",
     "METHODS",
     "Dirichlet",
-    "Distances",
-    "Grown",
     "HomogeneityRisk",
-    "Loss",
     "Measure",
-    "Publication",
-    "Release",
     "Scenarios",
     "Sizes",
     "Table",
-    "advanced",
-    "basic",
     "by_likelihood",
     "by_moments",
     "classify",
-    "concentrated",
     "curve",
-    "distances",
-    "expected",
+    "expected_risk",
     "fit_negative_binomial",
     "fit_poisson",
-    "frontier",
-    "hard_thresholding",
-    "horizontal",
     "largest_epsilon",
-    "local",
-    "marginal",
-    "marginal_shrinkage",
-    "measured",
-    "mixed",
+    "local_risk",
+    "marginal_risk",
+    "marginal_shrinkage_risk",
     "negative_binomial",
-    "overall",
     "plain_poisson",
     "printed_moments",
+    "risk_of",
     "scenarios",
-    "sequential",
-    "shrinkage",
-    "soft_thresholding",
+    "shrinkage_risk",
     "truncated_poisson",
-    "vertical",
 ]

@@ -1,4 +1,4 @@
-"""Empirical Bayes: the Dirichlet prior of the cells' label shares, by moments or maximum likelihood."""
+"""Empirical Bayes: the Dirichlet prior of label shares, fitted by moments or maximum likelihood."""
 
 from __future__ import annotations
 
@@ -7,44 +7,53 @@ import math
 import numpy as np
 from scipy.special import digamma, polygamma
 
-from countveil.assess.homogeneity.splits import Dirichlet
-from countveil.assess.homogeneity.table import Table
-from countveil.assess.homogeneity.weights import log_rising
+from countveil.assess.homogeneity.label_splits import Dirichlet, log_rising
+from countveil.assess.homogeneity.sensitive_table import Table
+from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.errors import InputError
-from countveil.numerics import Array, FloatArray, IntArray
 
 _ROUNDING = 1e-12
-_FLAT = 1e-9  # of a likelihood; a concentration that gains less is as good as infinite
+_FLAT = 1e-9  # a concentration that raises the log-likelihood by less is as good as infinite
 _STEPS = 200
-_LONGEST = 2.0  # step in log alpha
-_PRECISE = 1e-10  # of the derivatives by log alpha, per cell
+_LONGEST = 2.0  # longest step in log alpha
+_PRECISE = 1e-10  # derivatives by log alpha, per cell, at which a fit has converged
 _SMALLEST, _LARGEST = 1e-7, 1e7  # concentrations beyond which the limit is compared
 
 
 def prior_of(table: Table, prior: str | Dirichlet | Array) -> Dirichlet:
-    """Return the prior by name, "moments" or "likelihood", or the one given."""
+    """Return the prior fitted by "moments" or "likelihood", or the one that is passed."""
     if isinstance(prior, Dirichlet):
-        found = prior
+        fitted = prior
     elif isinstance(prior, str):
         if prior not in ("moments", "likelihood"):
             raise InputError(
                 f'prior: {prior!r} is not known; choose "moments" or "likelihood", or give alphas'
             )
-        found = (by_moments if prior == "moments" else by_likelihood)(table.counts)
+        fitted = (by_moments if prior == "moments" else by_likelihood)(table.counts)
     else:
-        found = Dirichlet.of(prior)
-    if found.labels != len(table.labels):
+        fitted = Dirichlet.of(prior)
+    if fitted.labels != len(table.labels):
         raise InputError(
-            f"prior: {found.labels} alphas for {len(table.labels)} labels came; give one per label"
+            f"prior: {fitted.labels} alphas came for {len(table.labels)} labels; give one per label"
         )
-    return found
+    return fitted
 
 
 def by_moments(counts: IntArray) -> Dirichlet:
-    """Match the variance between cells (004, S2, corrected).
+    """Return the prior that matches the variance between cells (004, S2, corrected).
 
     r = Σ_ik (n_ik - n_i p_k)²/Σ_k p_k(1 - p_k); concentration = (Σ n_i² - r)/(r - n), at least 0, and
-    infinite if r <= n: no more variance than equal shares make.
+    infinite if r <= n: no more variance than equal shares would produce.
+
+    Parameters
+    ----------
+    counts : array, cells × labels
+        The counts of people.
+
+    Returns
+    -------
+    Dirichlet
+        Its shares are those of all people.
     """
     sizes = counts.sum(axis=1)
     people = float(sizes.sum())
@@ -61,7 +70,18 @@ def by_moments(counts: IntArray) -> Dirichlet:
 
 
 def printed_moments(counts: IntArray) -> FloatArray:
-    """Return the alphas that S2 of 004 prints, to show beside the right ones: they may be negative."""
+    """Return the alphas by the formula that S2 of 004 prints, which may be negative; see `by_moments`.
+
+    Parameters
+    ----------
+    counts : array, cells × labels
+        The counts of people.
+
+    Returns
+    -------
+    array
+        One alpha per label.
+    """
     sizes = counts.sum(axis=1).astype(float)
     shares = counts.sum(axis=0) / sizes.sum()
     variance = counts.var(axis=0, ddof=1)
@@ -72,9 +92,20 @@ def printed_moments(counts: IntArray) -> FloatArray:
 
 
 def by_likelihood(counts: IntArray) -> Dirichlet:
-    """Maximise the Dirichlet-multinomial likelihood by Newton's method in log alpha.
+    """Return the prior with the largest Dirichlet-multinomial likelihood, by Newton's method.
 
-    Where the likelihood rises towards concentration 0 or infinity, that limit is returned.
+    Steps are taken in log alpha. Where the likelihood rises towards concentration 0 or infinity, that
+    limit is returned.
+
+    Parameters
+    ----------
+    counts : array, cells × labels
+        The counts of people.
+
+    Returns
+    -------
+    Dirichlet
+        With `score`, the largest derivative that remains.
     """
     shown = counts > 0
     if (shown.sum(axis=1) == 1).all():
@@ -99,7 +130,7 @@ def by_likelihood(counts: IntArray) -> Dirichlet:
 
 
 def log_likelihood(counts: IntArray, alphas: Array) -> float:
-    """Return the log of the probability of the labels, person by person, at finite alphas."""
+    """Return the log probability of the labels, person by person, at finite alphas."""
     present = counts.sum(axis=0) > 0
     return _Likelihood(counts[:, present]).value(np.asarray(alphas, float)[present])
 
@@ -120,7 +151,7 @@ class _Likelihood:
         return value
 
     def slopes(self, alphas: FloatArray, order: int) -> tuple[FloatArray, float]:
-        """Return Σ ψ(alpha_k + n_ik) - ψ(alpha_k) for each label, and the same of the total."""
+        """Return Σ ψ(alpha_k + n_ik) - ψ(alpha_k) for each label, and the same for the total."""
 
         def rise(alpha: float, count: IntArray, times: IntArray) -> float:
             if order == 0:
@@ -132,7 +163,7 @@ class _Likelihood:
 
 
 def _ascend(likelihood: _Likelihood, alphas: FloatArray) -> tuple[FloatArray, float]:
-    """Climb in log alpha until the derivatives vanish, or the concentration leaves for a limit."""
+    """Climb in log alpha until the derivatives vanish, or the concentration runs off to a limit."""
     value, score = likelihood.value(alphas), math.inf
     for _ in range(_STEPS):
         gradient, curvature = _derivatives(likelihood, alphas)
@@ -145,7 +176,7 @@ def _ascend(likelihood: _Likelihood, alphas: FloatArray) -> tuple[FloatArray, fl
             step = step / 2
             better = alphas * np.exp(step)
         if likelihood.value(better) < value:
-            break  # no double is higher
+            break  # no neighbouring double is better
         alphas, value = better, likelihood.value(better)
     return alphas, score
 
@@ -160,7 +191,7 @@ def _derivatives(likelihood: _Likelihood, alphas: FloatArray) -> tuple[FloatArra
 
 
 def _uphill(gradient: FloatArray, curvature: FloatArray) -> FloatArray:
-    """Return Newton's step, turned uphill where the likelihood bends the other way, and kept short."""
+    """Return Newton's step, turned uphill where the likelihood is convex, and kept short."""
     bends, axes = np.linalg.eigh(curvature)
     strength = np.maximum(np.abs(bends), _ROUNDING * max(1.0, float(np.abs(bends).max())))
     step = axes @ ((axes.T @ gradient) / strength)
@@ -168,10 +199,10 @@ def _uphill(gradient: FloatArray, curvature: FloatArray) -> FloatArray:
 
 
 def _of_single_labels(counts: IntArray) -> Dirichlet:
-    """Return where the likelihood of homogeneous cells is largest: concentration 0.
+    """Return the prior with the largest likelihood for homogeneous cells: concentration 0.
 
-    (alpha + j)/(A + j) <= 1, so no concentration does better; single people say nothing of it, and are
-    taken as alike.
+    (alpha + j)/(A + j) <= 1, so no concentration does better. Where every cell has one person, nothing
+    is known about it, and it is infinite.
     """
     cells = (counts > 0).sum(axis=0)
     concentration = 0.0 if counts.max() > 1 else math.inf

@@ -1,4 +1,9 @@
-"""What a homogeneity attack discloses (paper 004): five measures, each an exact average over cells."""
+"""What a homogeneity attack discloses (paper 004): five measures, each an exact average over cells.
+
+In all of them the intruder knows that their target is counted, and the target's identifiers. They see
+the noisy counts of the target's cell by label, and take a label for present if its count is ½ or more.
+If one label remains, they attribute it to their target.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,28 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.homogeneity.averages import MEASURES, Measure, averages, prepare, risks
-from countveil.assess.homogeneity.keeping import keeping
+from countveil.assess.homogeneity.average_risk import MEASURES, Measure, averages, prepare, risks
+from countveil.assess.homogeneity.cell_risk import keeping
+from countveil.assess.homogeneity.label_splits import Dirichlet
+from countveil.assess.homogeneity.sensitive_table import Table
 from countveil.assess.homogeneity.sizes import Sizes
-from countveil.assess.homogeneity.splits import Dirichlet
-from countveil.assess.homogeneity.table import Table
 from countveil.assess.risk import Risk
+from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
-from countveil.mechanisms.law import Law
-from countveil.numerics import Array, FloatArray
+from countveil.noise.law import Law
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class HomogeneityRisk(Risk):
-    """Internal: the average over cells, the risk of each in the table's order, and what was fitted."""
+    """Internal: a risk averaged over cells, that of each cell, and what it was computed with.
+
+    `cells` has the risk of each cell in the table's order; `weighted` says whether cells count by their
+    people, `method` how they were computed; `prior` and `sizes` are what was fitted to the table.
+    """
 
     cells: FloatArray | None = None
+    weighted: bool = False
+    method: str = "exact"
     prior: Dirichlet | None = None
     sizes: Sizes | None = None
 
@@ -31,20 +42,44 @@ class HomogeneityRisk(Risk):
         return f"<internal: {self.measure} = {self.value:.6g}>"
 
 
-def local(
+def local_risk(
     table: Table, *, mechanism: Law, weighted: bool = False, method: str = "exact"
 ) -> HomogeneityRisk:
-    """Return how often a cell shows a single label, and one that somebody in it has (Definition 6).
+    """Return how often a cell shows a single label, one that somebody in it has (Definition 6).
 
-    He knows that his target is counted, and its identifiers; he sees the noisy counts of its cell by
-    label, and takes those of ½ and more for there. The number is the average over cells, unless
-    `method` is "share", which counts a label by the share of people who have it (7), or one of the
-    formulas of 004: "printed" and "corrected" (13), (22), or "bound", an upper one.
+    The intruder knows that their target is counted, and the target's identifiers. They see the noisy
+    counts of the target's cell by label, and take those of ½ and more for present. The number is the
+    probability that exactly one label remains and somebody in the cell has it, averaged over cells.
+
+    Parameters
+    ----------
+    table : Table
+        The confidential table.
+    mechanism : Law
+        The noise of its counts.
+    weighted : bool
+        Whether cells count by their people instead of equally.
+    method : {"exact", "share", "printed", "corrected", "bound"}
+        "share" counts a label by the share of people who have it, (7); the others are the formulas (13)
+        and (22) of 004, as printed, as corrected, or an upper bound.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average and the risk of each cell; internal.
+
+    Examples
+    --------
+    >>> from countveil import Laplace
+    >>> table = Table.from_counts([[4, 0], [1, 1]])
+    >>> round(local_risk(table, mechanism=Laplace(epsilon=1)).value, 4)
+    0.5544
     """
-    return measured(table, mechanism=mechanism, measure=Measure("local", weighted, method))
+    measure = Measure("local", weighted, method)
+    return risk_of(table, mechanism=mechanism, measure=measure)
 
 
-def expected(
+def expected_risk(
     table: Table,
     *,
     mechanism: Law,
@@ -54,14 +89,26 @@ def expected(
 ) -> HomogeneityRisk:
     """Return the local risk averaged over the labels that each cell's people might have (Definition 7).
 
-    He knows and sees the same. Each person takes a label by `shares`: those of the cell, or as given, a
-    row for all cells or one for each.
+    The intruder knows and sees what they do in `local_risk`.
+
+    Parameters
+    ----------
+    table, mechanism, weighted, method
+        As for `local_risk`.
+    shares : array, optional
+        The probability of each label, a row for all cells or one for each; the observed shares of the
+        cell by default.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average and the risk of each cell; internal.
     """
     measure = Measure("expected", weighted, method, shares=shares)
-    return measured(table, mechanism=mechanism, measure=measure)
+    return risk_of(table, mechanism=mechanism, measure=measure)
 
 
-def shrinkage(
+def shrinkage_risk(
     table: Table,
     *,
     mechanism: Law,
@@ -71,13 +118,25 @@ def shrinkage(
 ) -> HomogeneityRisk:
     """Return the expected risk averaged over a Dirichlet prior of the shares (Definition 8).
 
-    He knows and sees the same. The prior is fitted to all cells by "moments" or "likelihood", or given.
+    The intruder knows and sees what they do in `local_risk`.
+
+    Parameters
+    ----------
+    table, mechanism, weighted, method
+        As for `local_risk`.
+    prior : {"moments", "likelihood"}, Dirichlet, or array of alphas
+        How the prior is fitted to all cells, or the prior itself.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average, the risk of each cell, and the prior; internal.
     """
     measure = Measure("shrinkage", weighted, method, prior=prior)
-    return measured(table, mechanism=mechanism, measure=measure)
+    return risk_of(table, mechanism=mechanism, measure=measure)
 
 
-def marginal(
+def marginal_risk(
     table: Table,
     *,
     mechanism: Law,
@@ -88,13 +147,27 @@ def marginal(
 ) -> HomogeneityRisk:
     """Return the expected risk averaged over the size that a cell might have (Definition 9).
 
-    He knows and sees the same. Sizes are fitted as "poisson" or "negative-binomial", or given.
+    The intruder knows and sees what they do in `local_risk`.
+
+    Parameters
+    ----------
+    table, mechanism, weighted, method
+        As for `local_risk`.
+    sizes : {"poisson", "negative-binomial", "plain-poisson"} or Sizes
+        How the distribution of sizes is fitted to the table, or the distribution itself.
+    shares : array, optional
+        As for `expected_risk`.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average, the risk of each cell, and the sizes; internal.
     """
     measure = Measure("marginal", weighted, method, sizes=sizes, shares=shares)
-    return measured(table, mechanism=mechanism, measure=measure)
+    return risk_of(table, mechanism=mechanism, measure=measure)
 
 
-def marginal_shrinkage(
+def marginal_shrinkage_risk(
     table: Table,
     *,
     mechanism: Law,
@@ -104,25 +177,60 @@ def marginal_shrinkage(
 ) -> HomogeneityRisk:
     """Return the shrinkage risk averaged over the size that a cell might have (Definition 10).
 
-    He knows and sees the same. It is the risk of any cell, so there is nothing to weight.
+    The intruder knows and sees what they do in `local_risk`. The risk is the same for every cell, so
+    there is nothing to weight.
+
+    Parameters
+    ----------
+    table, mechanism, method
+        As for `local_risk`.
+    prior
+        As for `shrinkage_risk`.
+    sizes
+        As for `marginal_risk`.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average, the prior and the sizes; internal.
     """
     measure = Measure("marginal_shrinkage", False, method, prior, sizes)
-    return measured(table, mechanism=mechanism, measure=measure)
+    return risk_of(table, mechanism=mechanism, measure=measure)
 
 
-def measured(table: Table, *, mechanism: Law, measure: Measure | str) -> HomogeneityRisk:
-    """Return any of the five measures."""
-    asked = Measure(measure) if isinstance(measure, str) else measure
-    prepared = prepare(table, asked)
-    keep = keeping([mechanism], prepared.counts)
-    each = np.clip(risks(prepared, [mechanism], keep)[0], 0.0, 1.0)
+def risk_of(table: Table, *, mechanism: Law, measure: Measure | str) -> HomogeneityRisk:
+    """Return any of the five measures.
+
+    The intruder knows and sees what they do in `local_risk`.
+
+    Parameters
+    ----------
+    table : Table
+        The confidential table.
+    mechanism : Law
+        The noise of its counts.
+    measure : Measure or str
+        The measure, or its name.
+
+    Returns
+    -------
+    HomogeneityRisk
+        The average and the risk of each cell; internal.
+    """
+    chosen = Measure(measure) if isinstance(measure, str) else measure
+    fitted = prepare(table, chosen)
+    keep = keeping([mechanism], fitted.counts)
+    each = np.clip(risks(fitted, [mechanism], keep)[0], 0.0, 1.0)
     return HomogeneityRisk(
-        measure=f"{asked.name.replace('_', ' ')} homogeneity risk",
-        value=float(min(1.0, each @ prepared.cells.weights[:, int(asked.weighted)])),
+        measure=f"{chosen.name.replace('_', ' ')} homogeneity risk",
+        value=float(min(1.0, each @ fitted.cells.weights[:, int(chosen.weighted)])),
         audience="internal",
-        cells=each[prepared.cells.place],
-        prior=prepared.prior,
-        sizes=prepared.sizes,
+        noise=(mechanism,),
+        cells=each[fitted.cells.place],
+        weighted=chosen.weighted,
+        method=chosen.method,
+        prior=fitted.prior,
+        sizes=fitted.sizes,
     )
 
 
@@ -135,16 +243,33 @@ def curve(
     prior: str | Dirichlet | Array = "moments",
     sizes: str | Sizes = "poisson",
 ) -> pa.Table:
-    """Return measures for many mechanisms: a row for each, a column for each measure and weighting.
+    """Return several measures for several mechanisms.
 
-    Internal, as all measures are.
+    The intruder knows and sees what they do in `local_risk`.
+
+    Parameters
+    ----------
+    table : Table
+        The confidential table.
+    mechanisms : sequence of Law
+        The noises to compare.
+    measures : sequence of str
+        The names of the measures.
+    method, prior, sizes
+        As for `Measure`.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row per mechanism, and for each measure a column with equal cells and one weighted by people.
+        Internal, as all measures are.
     """
     if not measures:
         raise InputError(f"measures: none came; choose from {', '.join(MEASURES)}")
-    asked = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
-    found = averages([prepare(table, item) for item in asked], mechanisms)
+    chosen = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
+    values = averages([prepare(table, item) for item in chosen], mechanisms)
     columns: dict[str, object] = {"mechanism": [repr(law) for law in mechanisms]}
     for number, name in enumerate(measures):
-        columns[name] = found[:, number, 0]
-        columns[f"{name}_weighted"] = found[:, number, 1]
+        columns[name] = values[:, number, 0]
+        columns[f"{name}_weighted"] = values[:, number, 1]
     return pa.table(columns)

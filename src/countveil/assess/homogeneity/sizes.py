@@ -1,4 +1,4 @@
-"""How many people a cell has: distributions of the sizes of occupied cells, fitted to a table's."""
+"""How many people a cell has: distributions of sizes, fitted to the occupied cells of a table."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import brentq
 
-from countveil.assess.homogeneity.weights import log_poisson
+from countveil.assess.homogeneity.label_splits import log_poisson
+from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError
-from countveil.numerics import FloatArray, IntArray
 
 _LOG_TAIL = math.log(1e-14)
-_LOG_R = (math.log(1e-9), math.log(1e7))  # of the negative binomial; beyond are its limits
+_LOG_R = (math.log(1e-9), math.log(1e7))  # beyond, the negative binomial is one of its limits
 _MOST = 100_000
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sizes:
-    """The probability of each size 0, 1, 2, …, up to where less than 1e-14 is left.
+    """The probability of each size 0, 1, 2, …, up to where less than 1e-14 remains.
 
-    `poisson_mean` is set where sizes are Poisson: then the counts of labels are independent.
+    Parameters
+    ----------
+    name : str
+        The family of distributions.
+    pmf : array
+        The probabilities.
+    parameters : dict
+        The parameters of the distribution.
+    poisson_mean : float, optional
+        Set where sizes are Poisson, so that the counts of labels are independent.
     """
 
     name: str
@@ -32,24 +41,23 @@ class Sizes:
     poisson_mean: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no distribution."""
         pmf = np.array(self.pmf, np.float64)
         if pmf.ndim != 1 or len(pmf) < 2 or not (pmf >= 0).all() or not pmf.sum() <= 1 + _ROUNDING:
             raise InputError(
-                "sizes: probabilities of 0, 1, 2, … people are numbers from 0 on with sum at most 1; "
-                "give those, or a name"
+                "sizes: give probabilities of 0, 1, 2, … people, 0 or more with sum at most 1, or "
+                "a name"
             )
         pmf.setflags(write=False)
         object.__setattr__(self, "pmf", pmf)
 
     @property
     def most(self) -> int:
-        """The largest size that is summed over."""
+        """The largest size in a sum."""
         return len(self.pmf) - 1
 
 
 def sizes_of(sizes: IntArray, chosen: str | Sizes) -> Sizes:
-    """Return the distribution by name, fitted to the sizes of cells, or the one given.
+    """Return the named distribution fitted to the sizes of cells, or the one that is passed.
 
     "poisson" and "negative-binomial" are zero-truncated, as only occupied cells are seen, and fitted by
     maximum likelihood; "plain-poisson" has the mean size and is not truncated, as 004 prints it.
@@ -67,14 +75,14 @@ def sizes_of(sizes: IntArray, chosen: str | Sizes) -> Sizes:
 
 
 def plain_poisson(mean: float) -> Sizes:
-    """Return Poisson sizes, empty cells among them."""
+    """Return Poisson sizes with this mean, including empty cells."""
     _refuse_not_positive("mean", mean)
     n = np.arange(_enough(mean) + 1)
     return Sizes("plain-poisson", np.exp(log_poisson(n, mean)), {"mean": mean}, mean)
 
 
 def truncated_poisson(mean: float) -> Sizes:
-    """Return Poisson sizes, given that a cell is occupied; `mean` is that before truncation."""
+    """Return Poisson sizes of occupied cells; `mean` is that before truncation."""
     _refuse_not_positive("mean", mean)
     n = np.arange(_enough(mean) + 1)
     pmf = np.exp(log_poisson(n, mean)) / -math.expm1(-mean)
@@ -96,8 +104,8 @@ def negative_binomial(r: float, q: float) -> Sizes:
             break
         if most >= _MOST:
             raise InputError(
-                f"sizes: the negative binomial with r = {r:g}, q = {q:g} goes beyond {_MOST:,} people "
-                f'a cell; use sizes="poisson", or split the largest cells'
+                f"sizes: the negative binomial with r = {r:g}, q = {q:g} exceeds {_MOST:,} people per "
+                f'cell; use sizes="poisson", or split the largest cells'
             )
         most = min(_MOST, 2 * most)
     pmf = np.exp(log_pmf)
@@ -109,7 +117,10 @@ def negative_binomial(r: float, q: float) -> Sizes:
 
 
 def fit_poisson(sizes: IntArray) -> Sizes:
-    """Maximise the likelihood: the mean λ/(1 - e^-λ) of an occupied cell is the mean size."""
+    """Return the zero-truncated Poisson distribution that fits best.
+
+    At the largest likelihood the mean λ/(1 - e^-λ) of an occupied cell is the mean size.
+    """
     mean = float(sizes.mean())
     if sizes.max() == 1:
         return Sizes("poisson", np.array([0.0, 1.0]), {"mean": 0.0})
@@ -123,8 +134,9 @@ def fit_poisson(sizes: IntArray) -> Sizes:
 
 
 def fit_negative_binomial(sizes: IntArray) -> Sizes:
-    """Maximise the likelihood over r, with q such that the mean of an occupied cell is the mean size.
+    """Return the zero-truncated negative binomial distribution that fits best.
 
+    The likelihood is maximised over r, with q such that the mean of an occupied cell is the mean size.
     Where it rises towards r = infinity, sizes are Poisson; towards 0, logarithmic.
     """
     if sizes.max() == 1:
@@ -138,7 +150,7 @@ def fit_negative_binomial(sizes: IntArray) -> Sizes:
         return -float(times @ _log_negative_binomial(r, q, int(seen[-1]))[seen])
 
     def slope(log_r: float) -> float:
-        """Return the derivative by r; q maximises already, so it moves nothing."""
+        """Return the derivative by r; q is already optimal, so it contributes nothing."""
         r = math.exp(log_r)
         log_free = math.log1p(-_matching(r, mean))
         added = np.cumsum(1 / (r + np.arange(seen[-1])))[seen - 1]

@@ -1,5 +1,5 @@
-"""Past one machine: counting with Spark, and its executors as workers. Needs the extra `spark`."""
+"""On a cluster: Spark counts, and its executors are the workers. Needs the extra `spark`."""
 
-from countveil.engines.spark.engine import SparkEngine
+from countveil.engines.spark.spark_engine import SparkEngine
 
 __all__ = ["SparkEngine"]

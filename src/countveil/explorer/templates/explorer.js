@@ -76,11 +76,9 @@
     mark([]);
     document.body.classList.remove("old");
     at("sentence").textContent = found.sentence;
-    at("verdict").hidden = found.verdict === null;
-    if (found.verdict !== null) {
-      at("verdict").textContent = found.verdict.text;
-      at("verdict").className = "verdict " + (found.verdict.within ? "within" : "beyond");
-    }
+    at("verdict").hidden = false;
+    at("verdict").textContent = found.verdict.text;
+    at("verdict").className = "verdict " + found.verdict.status.replace(" ", "-");
     at("above").hidden = true;
     at("short").textContent = found.short;
     at("cost").replaceChildren.apply(at("cost"), found.cost.map(function (line) {
@@ -145,10 +143,25 @@
       if (asked !== last) return;
       at("by-level").innerHTML = found.by_level;
       filled = asked;
+      look();
     } catch (error) {
       if (asked === last) refuse(error);
     }
   }
+  // Every lens: computed when it is looked at, for the settings that hold then.
+  let looked = null;
+  async function look() {
+    const asked = last;
+    if (!at("lenses").open || asked === null || asked === looked) return;
+    looked = asked;
+    try {
+      const found = await askPlan("/lenses", asked);
+      if (asked === last) at("lens-sections").innerHTML = found.html;
+    } catch (error) {
+      if (asked === last) at("lens-sections").textContent = error.message;
+    }
+  }
+  at("lenses").addEventListener("toggle", look);
   async function paint() {
     if (painting) return;
     painting = true;
@@ -206,8 +219,9 @@
   ["amount", "prior"].forEach(function (id) { at(id).addEventListener("input", placeSliders); });
   at("mechanism").addEventListener("input", function () {
     // An epsilon and the rho that it implies, epsilon²/2.
-    const amount = value(at("amount").value), pure = at("mechanism").value === "discrete Laplace";
-    if (amount > 0) at("amount").value = digits(pure ? Math.sqrt(2 * amount) : amount * amount / 2);
+    const amount = value(at("amount").value), currency = session.currency[at("mechanism").value];
+    if (amount > 0 && currency !== at("currency").textContent)
+      at("amount").value = digits(currency === "epsilon" ? Math.sqrt(2 * amount) : amount * amount / 2);
     placeSliders();
   });
   weights.forEach(function (input) {

@@ -9,11 +9,11 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
+from countveil.base import words
+from countveil.base.numerics import Array
 from countveil.errors import InputError
-from countveil.numerics import Array
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Audience, Picture, described
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Audience, Picture, described
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _NAMES = ("percentile_05", "percentile_25", "median", "percentile_75", "percentile_95")
@@ -35,15 +35,15 @@ def replicates(
     `released` has places × releases for each method. `audience` is internal unless `true`, and what
     the releases were made from, may be seen by anybody.
     """
-    names = [str(place) for place in given.some(places, "places")]
-    asked = given.mapping(released, "released")
-    methods = [str(name) for name in given.some(list(asked), "released")]
+    names = [str(place) for place in chart_inputs.some(places, "places")]
+    asked = chart_inputs.mapping(released, "released")
+    methods = [str(name) for name in chart_inputs.some(list(asked), "released")]
     theme.refuse_too_many(methods, "released")
     if len(set(names)) < len(names):
         raise InputError("places: two have the same name; name each once")
     if audience not in ("public", "internal"):
         raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
-    truth = None if true is None else given.numbers(true, "true")
+    truth = None if true is None else chart_inputs.numbers(true, "true")
     if truth is not None and len(truth) != len(names):
         raise InputError(f"true: {len(truth)} came for {len(names)} places; give one each")
     rows: list[dict[str, Any]] = []

@@ -9,15 +9,15 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from countveil.assess.intruder import Intruder
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+from countveil.base import words
+from countveil.base.numerics import Exact, exact
 from countveil.errors import InputError
-from countveil.numerics import Exact, exact
 from countveil.privacy.costs import ZCDP
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.lines import Axis, level_rule, line_chart, upright
-from countveil.report.charts.picture import Picture, described
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.line_chart import Axis, level_rule, line_chart, upright
 
 _LABELS = 6  # along the top
 
@@ -97,7 +97,7 @@ def risk_and_error(
 ) -> Picture:
     """Draw marginal risk against the error of a count: what one costs of the other, rho by rho."""
     swept = _swept(rhos, risks, "marginal risk", chosen, None)
-    error = given.numbers(errors, "errors", above_zero=True)
+    error = chart_inputs.numbers(errors, "errors", above_zero=True)
     if len(error) != len(swept.rhos):
         raise InputError(f"errors: {len(error)} came for {len(swept.rhos)} rhos; give one each")
     by_rho = [float(error[i]) for i in swept.order]
@@ -213,12 +213,16 @@ def _swept(
     chosen: Exact | None,
     delta: Exact | None,
 ) -> _Swept:
-    costs = [ZCDP(exact(rho, "rhos")) for rho in given.some(rhos, "rhos")]
-    values = given.numbers([float(cost.rho) for cost in costs], "rhos", above_zero=True).tolist()
-    asked = given.by_intruder(risks, "risks")
-    names = given.names_of(asked)
+    costs = [ZCDP(exact(rho, "rhos")) for rho in chart_inputs.some(rhos, "rhos")]
+    values = chart_inputs.numbers(
+        [float(cost.rho) for cost in costs], "rhos", above_zero=True
+    ).tolist()
+    asked = chart_inputs.by_intruder(risks, "risks")
+    names = chart_inputs.names_of(asked)
     order = sorted(range(len(values)), key=lambda i: values[i])
-    found = {who: given.risks(item, len(values), "risks", measure) for who, item in asked.items()}
+    found = {
+        who: chart_inputs.risks(item, len(values), "risks", measure) for who, item in asked.items()
+    }
     own = None if chosen is None else float(exact(chosen, "chosen"))
     if own is not None and own not in values:
         raise InputError(
@@ -243,7 +247,7 @@ def _swept(
         order,
         column,
         own,
-        given.audience_of(everyone),
+        chart_inputs.audience_of(everyone),
     )
 
 

@@ -10,14 +10,14 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.decision import EVEN, Losses, decide
-from countveil.assess.intruder import Intruder
+from countveil.assess.intruder.decision import EVEN, Losses, decide
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+from countveil.base import words
+from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
-from countveil.numerics import Array, FloatArray
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Audience, Picture, described
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Audience, Picture, described
 
 _WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}
 _COLOURS = {"not there": "#d9d9d9", "undecided": "#e69f00", "there": "#0072b2"}
@@ -36,8 +36,8 @@ def decision_map(
 
     `posteriors` has what `assess.posterior` returns for all of `observed`.
     """
-    asked = given.by_intruder(posteriors, "posteriors")
-    names = given.names_of(asked)
+    asked = chart_inputs.by_intruder(posteriors, "posteriors")
+    names = chart_inputs.names_of(asked)
     rows = {names[who]: _values(risk, "posteriors") for who, risk in asked.items()}
     return _map(
         "decision-map",
@@ -48,7 +48,7 @@ def decision_map(
         heading=None,
         about="Each row is one prior.",
         beside=("With", "prior", [who.prior for who in asked]),
-        audience=given.audience_of(asked.values()),
+        audience=chart_inputs.audience_of(asked.values()),
     )
 
 
@@ -63,14 +63,15 @@ def decision_map_two_levels(
     `posteriors` has, for each released value of the parent, what `assess.hierarchy.posterior` returns
     for each of `observed`.
     """
-    asked = given.mapping(posteriors, "posteriors")
+    asked = chart_inputs.mapping(posteriors, "posteriors")
     found = {
-        key: given.some(value, "posteriors") for key, value in sorted(asked.items(), reverse=True)
+        key: chart_inputs.some(value, "posteriors")
+        for key, value in sorted(asked.items(), reverse=True)
     }
     each = [risk for items in found.values() for risk in items]
     rows = {
         f"{key:,}": np.array(
-            [float(given.of_kind(risk, Risk, "posteriors").value) for risk in items]
+            [float(chart_inputs.of_kind(risk, Risk, "posteriors").value) for risk in items]
         )
         for key, items in found.items()
     }
@@ -83,12 +84,12 @@ def decision_map_two_levels(
         heading="released value of the parent",
         about="Each row is one released value of the parent.",
         beside=("Where the parent reads", "parent_value", list(found)),
-        audience=given.audience_of(each),
+        audience=chart_inputs.audience_of(each),
     )
 
 
 def _values(risk: Risk, what: str) -> FloatArray:
-    found = given.of_kind(risk, Risk, what)
+    found = chart_inputs.of_kind(risk, Risk, what)
     if found.posterior is None:
         raise InputError(f"{what}: {found.measure!r} came; give what assess.posterior returns")
     return np.atleast_1d(found.posterior)
@@ -106,7 +107,7 @@ def _map(
     beside: tuple[str, str, list[float]],
     audience: Audience,
 ) -> Picture:
-    seen = given.numbers(observed, "observed")
+    seen = chart_inputs.numbers(observed, "observed")
     if not rows or len(rows) > _MOST_ROWS:
         raise InputError(f"posteriors: {len(rows)} rows came; give from 1 to {_MOST_ROWS}")
     said, column, numbers = beside

@@ -7,13 +7,13 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from countveil.assess.decision import EVEN, Losses, decide
-from countveil.assess.intruder import Intruder
+from countveil.assess.intruder.decision import EVEN, Losses, decide
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+from countveil.base import words
 from countveil.errors import InputError
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Picture, described
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Picture, described
 
 _ACROSS = 20
 
@@ -32,7 +32,7 @@ def two_hundred_intruders(
     one who is not. With both, as many of their targets are counted as the prior says; without `away`
     all of them are.
     """
-    who = given.of_kind(intruder, Intruder, "intruder")
+    who = chart_inputs.of_kind(intruder, Intruder, "intruder")
     if isinstance(intruders, bool) or not isinstance(intruders, int) or intruders < 1:
         raise InputError(f"intruders: {intruders!r} is not allowed; it is a whole number from 1 on")
     after_there = _probability(there, "there")
@@ -74,12 +74,12 @@ def two_hundred_intruders(
         alt_text=["Two fields of dots, full where an intruder decides rightly.", told],
         caption=[told, "A full dot decides rightly, a ring wrongly."],
         table=pa.Table.from_pylist(rows),
-        audience=given.audience_of([there] if away is None else [there, away]),
+        audience=chart_inputs.audience_of([there] if away is None else [there, away]),
     )
 
 
 def _probability(risk: Risk, what: str) -> float:
-    found = given.of_kind(risk, Risk, what)
+    found = chart_inputs.of_kind(risk, Risk, what)
     if found.measure != "correct decision":
         raise InputError(
             f"{what}: {found.measure!r} came; give what assess.correct_decision returns"

@@ -9,14 +9,14 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
+from countveil.base import words
 from countveil.errors import InputError
-from countveil.infer.areas import AreaEstimates
-from countveil.infer.labelled_rows import cell_name, cell_number
-from countveil.infer.level_errors import LevelError
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.lines import Axis, end_labels
-from countveil.report.charts.picture import Picture, described
+from countveil.estimate.areas import AreaEstimates
+from countveil.estimate.errors_by_level import LevelError
+from countveil.estimate.result_tables import cell_name, cell_number
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.line_chart import Axis, end_labels
 
 _ESTIMATE, _NOISE = "least squares", "own noise"
 _WIDE = 20.0  # largest over smallest, from which a logarithmic axis shows more
@@ -29,7 +29,10 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
 
     A dot is the median of all units and cells, its stroke goes from the smallest to the largest.
     """
-    found = [given.of_kind(item, LevelError, "errors") for item in given.some(errors, "errors")]
+    found = [
+        chart_inputs.of_kind(item, LevelError, "errors")
+        for item in chart_inputs.some(errors, "errors")
+    ]
     queries = list(dict.fromkeys(item.query for item in found))
     if len(queries) > 1:
         raise InputError(
@@ -82,7 +85,7 @@ def areas_with_intervals(
 
     Of a query with more than one cell, `cell` names one by its categories.
     """
-    found = given.of_kind(found, AreaEstimates, "found")
+    found = chart_inputs.of_kind(found, AreaEstimates, "found")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise InputError(f"most: {most!r} is not allowed; it is a whole number from 1 on")
     number, what = _cell(found, cell)

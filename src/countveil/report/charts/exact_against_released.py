@@ -10,14 +10,14 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.empirical_loss import Residuals
-from countveil.assess.release_error import SIZE_CLASSES, Accuracy
+from countveil.assess.empirical_loss.residual_values import Residuals
+from countveil.base import words
+from countveil.base.numerics import Array
 from countveil.errors import InputError
-from countveil.numerics import Array
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Picture, described
-from countveil.schema.workload import TOTAL
+from countveil.estimate.release_error import SIZE_CLASSES, Accuracy
+from countveil.plan.workload import TOTAL
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Picture, described
 
 _MOST_POINTS = 3_000
 _MOST_BARS = 101
@@ -27,7 +27,7 @@ def error_by_size(
     accuracy: Accuracy, *, query: str = TOTAL, levels: Sequence[str] | None = None
 ) -> Picture:
     """Draw the mean absolute error of a query by level, all or some, and size of the unit. Internal."""
-    found = given.of_kind(accuracy, Accuracy, "accuracy")
+    found = chart_inputs.of_kind(accuracy, Accuracy, "accuracy")
     everything = found.errors.to_pylist()
     rows = [
         {
@@ -84,7 +84,7 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Pictu
         raise InputError(
             f"audience: {audience!r} is not allowed; exact counts are drawn for 'internal' alone"
         )
-    true, shown = given.numbers(exact, "exact"), given.numbers(released, "released")
+    true, shown = chart_inputs.numbers(exact, "exact"), chart_inputs.numbers(released, "released")
     if len(true) != len(shown):
         raise InputError(f"released: {len(shown)} came for {len(true)} exact counts; give one each")
     often = Counter(zip(true.tolist(), shown.tolist(), strict=True))
@@ -122,7 +122,7 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Pictu
 
 def residuals(found: Residuals, *, name: str = "released") -> Picture:
     """Draw how often each residual, released minus exact, occurs. Internal."""
-    found = given.of_kind(found, Residuals, "found")
+    found = chart_inputs.of_kind(found, Residuals, "found")
     if not len(found.values):
         raise InputError("found: it has no residuals, so there is nothing to draw")
     low, high = float(found.values[0]), float(found.values[-1])

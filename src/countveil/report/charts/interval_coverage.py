@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
+from countveil.base import words
 from countveil.errors import InputError
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Audience, Picture, described
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Audience, Picture, described
 
 _MOST_ROWS = 60
 _NEEDED = ("level", "intervals", "covered", "standard_error")
@@ -26,7 +26,7 @@ def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Pictu
     `intervals`, the share `covered`, and its `standard_error`. `audience` is internal unless the counts
     that the releases were made from may be seen by anybody.
     """
-    table = given.of_kind(table, pa.Table, "table")
+    table = chart_inputs.of_kind(table, pa.Table, "table")
     if audience not in ("public", "internal"):
         raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
     if not 0 < confidence < 1:
@@ -69,9 +69,9 @@ def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
         raise InputError(
             f"table: {table.num_rows} rows came; one picture holds between 1 and {_MOST_ROWS}"
         )
-    given.numbers(table["intervals"].to_pylist(), "table, intervals", above_zero=True)
-    shares = given.numbers(table["covered"].to_pylist(), "table, covered")
-    errors = given.numbers(table["standard_error"].to_pylist(), "table, standard_error")
+    chart_inputs.numbers(table["intervals"].to_pylist(), "table, intervals", above_zero=True)
+    shares = chart_inputs.numbers(table["covered"].to_pylist(), "table, covered")
+    errors = chart_inputs.numbers(table["standard_error"].to_pylist(), "table, standard_error")
     if not ((shares >= 0) & (shares <= 1)).all() or (errors < 0).any():
         raise InputError(
             "table: a share below 0 or above 1 came, or an error below 0; give shares, not percent"

@@ -8,14 +8,14 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.intruder import Intruder
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+from countveil.base import words
+from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
-from countveil.numerics import Array, FloatArray
-from countveil.report import words
-from countveil.report.charts import given
-from countveil.report.charts.lines import Axis, line_chart
-from countveil.report.charts.picture import Picture, described
+from countveil.report.charts import chart_inputs
+from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.line_chart import Axis, line_chart
 
 
 def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Picture:
@@ -23,9 +23,9 @@ def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -
 
     `risks` has what `assess.disclosure_risk` returns for all of `observed`.
     """
-    seen = given.numbers(observed, "observed")
-    asked = given.by_intruder(risks, "risks")
-    names = given.names_of(asked)
+    seen = chart_inputs.numbers(observed, "observed")
+    asked = chart_inputs.by_intruder(risks, "risks")
+    names = chart_inputs.names_of(asked)
     order = np.argsort(seen, kind="stable")
     columns: dict[str, list[object]] = {
         name: [] for name in ("series", "prior", "released_value", "posterior", "risk")
@@ -60,12 +60,12 @@ def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -
             *(_largest(table, name) for name in names.values()),
         ],
         table=table,
-        audience=given.audience_of(asked.values()),
+        audience=chart_inputs.audience_of(asked.values()),
     )
 
 
 def _both(risk: Risk, length: int) -> tuple[FloatArray, FloatArray]:
-    given.of_kind(risk, Risk, "risks")
+    chart_inputs.of_kind(risk, Risk, "risks")
     if risk.measure != "disclosure risk" or risk.posterior is None:
         raise InputError(
             f"risks: {risk.measure!r} came; give what assess.disclosure_risk returns for `observed`"

@@ -9,20 +9,20 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from countveil.assess.plan_error import ExpectedError
+from countveil.base import words
 from countveil.errors import InputError
+from countveil.estimate.plan_error import ExpectedError
+from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
-from countveil.report import words
-from countveil.report.charts import given, theme
-from countveil.report.charts.picture import Picture, described
-from countveil.schema.plan import Plan
+from countveil.report.charts import chart_inputs, theme
+from countveil.report.charts.chart import Picture, described
 
 _LIGHT, _DARK, _TURN = "#eef4fa", "#08519c", 0.74
 
 
 def budget_allocation(plan: Plan) -> Picture:
     """Draw what each level and query of a plan may spend."""
-    plan = given.of_kind(plan, Plan, "plan")
+    plan = chart_inputs.of_kind(plan, Plan, "plan")
     if not plan.allocations:
         raise InputError(
             "plan: it has no budget by level and query, as method congenial spends on one table; draw "
@@ -90,7 +90,10 @@ def budget_allocation(plan: Plan) -> Picture:
 
 def expected_error(errors: Sequence[ExpectedError]) -> Picture:
     """Draw the expected error of a count by level and query, from the plan alone."""
-    found = [given.of_kind(item, ExpectedError, "errors") for item in given.some(errors, "errors")]
+    found = [
+        chart_inputs.of_kind(item, ExpectedError, "errors")
+        for item in chart_inputs.some(errors, "errors")
+    ]
     rows: list[dict[str, Any]] = []
     for item in found:
         rows.append(

@@ -1,0 +1,1 @@
+"""The Bayesian intruder: what they know, what they see, what they conclude."""

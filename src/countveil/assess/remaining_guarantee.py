@@ -1,0 +1,247 @@
+"""What guarantee remains next to public facts: for which secrets, and at what cost.
+
+Everyone knows the totals that a plan publishes exactly, so a guarantee can only compare databases that
+agree on them. A change of one record that leaves every invariant the same is protected as the plan
+says. Any other change needs a second person who compensates for it. Then two records differ, and the
+plan's noise guarantees twice the epsilon, or four times the rho (group privacy), if people are
+exchangeable and independent given what is public. Nothing protects what an invariant reveals by itself,
+such as that a place is empty.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from countveil.base import words
+from countveil.congenial.guarantee.semantics import (
+    largest_shift,
+    odds_bounds,
+    posterior_to_posterior,
+)
+from countveil.congenial.mechanism.loss_sensitivity import compare_sensitivity
+from countveil.measure.one_table import theta_of
+from countveil.plan.one_table_plan import OneTablePlan
+from countveil.plan.plans import AnyPlan, Plan
+from countveil.privacy.costs import ZCDP, Cost, PureDP
+from countveil.publish.release_folder import AnyRelease, Release, TableRelease
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedSecret:
+    """A kind of secret and its guarantee.
+
+    `records` must differ between two databases for the secret to differ, for the reason `why`. `odds`
+    is the largest factor by which a release changes the odds of two possibilities, None if unbounded.
+    """
+
+    what: str
+    records: int
+    why: str
+    guarantee: str
+    odds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicGuarantee:
+    """The guarantee of a plan or a release, given what is public."""
+
+    title: str
+    public: tuple[str, ...]
+    currency: str
+    secrets: tuple[ProtectedSecret, ...]
+    sentences: tuple[str, ...]
+    audience: str = "public"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The guarantee as JSON holds it."""
+        return {
+            "audience": self.audience,
+            "title": self.title,
+            "public": list(self.public),
+            "currency": self.currency,
+            "secrets": [
+                {
+                    "what": item.what,
+                    "records": item.records,
+                    "why": item.why,
+                    "guarantee": item.guarantee,
+                    "odds": item.odds,
+                }
+                for item in self.secrets
+            ],
+            "sentences": list(self.sentences),
+        }
+
+
+def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
+    """Return what a plan or a release guarantees, given what is public.
+
+    Parameters
+    ----------
+    of : plan or release, of either kind
+        A release also says what its published totals reveal.
+
+    Returns
+    -------
+    PublicGuarantee
+        What is public, each kind of secret with its guarantee, and sentences for readers.
+    """
+    if isinstance(of, OneTablePlan | TableRelease):
+        return _of_table(of)
+    plan = of if isinstance(of, Plan) else of.plan
+    public = [
+        f"{item.query.name} of every {item.level}, exactly ({item.reason})"
+        for item in plan.invariants
+    ]
+    public += [
+        f"bounds on {item.query.name} of {item.level} ({item.reason})" for item in plan.constraints
+    ]
+    if not plan.possible.all():
+        public.append(f"{int((~plan.possible).sum()):,} cells of the histogram are impossible")
+    secrets = tuple(_secrets(plan, {} if isinstance(of, Plan) else _units(of)))
+    sentences = []
+    if isinstance(of, Release):
+        sentences += _settled(of)
+    if any(item.records > 1 for item in secrets):
+        sentences.append(
+            "Where someone else must compensate, the guarantee is for an intruder to whom people "
+            "are exchangeable and independent, given what is public, so that two of them can trade "
+            "places. Someone who knows all other records learns such a secret from the exact "
+            "counts alone."
+        )
+    return PublicGuarantee(
+        plan.title,
+        tuple(public),
+        "differential privacy, for databases that agree on what is public",
+        secrets,
+        tuple(sentences),
+    )
+
+
+def _units(release: Release) -> dict[str, int]:
+    return {item["level"]: item["units"] for item in release.manifest["levels"]}
+
+
+def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
+    """Return the kinds of secrets, from what the invariants tie down; `units` per level if known."""
+    someone = words.article(plan.unit)
+    if plan.neighbors == "add-remove":
+        return [_secret(plan, f"whether {someone} is counted at all", 1, "no count is exact")]
+    secrets = []
+    more = 1 + plan.rows_per_person  # another person may have to compensate for each row
+    lowest, fixed = plan.levels[-1], [item.level for item in plan.invariants]
+    deepest = max((plan.levels.index(level) for level in fixed), default=-1)
+    finest = plan.levels[deepest] if deepest >= 0 else None
+    if finest is None:
+        where = f"in which {lowest} {someone} is counted"
+        secrets.append(_secret(plan, where, 1, "no count is exact"))
+    elif finest != lowest:
+        inside = f"in which {lowest} of a known {finest} {someone} is counted"
+        secrets.append(_secret(plan, inside, 1, "every exact count stays the same"))
+    if finest is not None and units.get(finest) != 1:
+        across = f"in which {finest} {someone} is counted"
+        why = f"another {plan.unit} must move the other way to keep the exact counts of {finest}"
+        secrets.append(_secret(plan, across, more, why))
+    for number, attribute in enumerate(plan.schema.attributes):
+        ties = [item for item in plan.invariants if item.query.tells(number)]
+        what = f"{attribute.name} of {someone}"
+        if not ties:
+            secrets.append(_secret(plan, what, 1, "no exact count depends on it"))
+        else:
+            named = words.listed([f"{item.query.name} of {item.level}" for item in ties])
+            why = f"another {plan.unit} must compensate to keep {named}"
+            secrets.append(_secret(plan, f"{what}, where an exact count depends on it", more, why))
+    return secrets
+
+
+def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
+    cost = _for_records(plan.cost, records)
+    if isinstance(cost, PureDP):
+        odds = odds_bounds(cost.epsilon)[1]
+        return ProtectedSecret(what, records, why, str(cost), odds)
+    epsilon = cost.epsilon(plan.delta)
+    return ProtectedSecret(
+        what,
+        records,
+        why,
+        f"{cost} (epsilon {math.ceil(100 * epsilon) / 100:.2f} at delta {float(plan.delta):g})",
+        None,
+    )
+
+
+def _for_records(cost: Cost, records: int) -> Cost:
+    """Return the cost where several records differ: group privacy."""
+    if isinstance(cost, PureDP):
+        return PureDP(cost.epsilon * records)
+    return ZCDP(cost.rho * records**2)
+
+
+def _settled(release: Release) -> list[str]:
+    """Say how many places the published totals show to be empty."""
+    sentences = []
+    for item in release.plan.invariants:
+        if item.query.name == "TOTAL":
+            totals = release.measurements.invariant(item.level, "TOTAL")[:, 0]
+            if (totals == 0).any():
+                sentences.append(
+                    f"{int((totals == 0).sum()):,} of {len(totals):,} public totals of "
+                    f"{item.level} are 0: everyone knows that these places are empty."
+                )
+    return sentences
+
+
+def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
+    """State the guarantee of one table that agrees with public totals."""
+    table = of if isinstance(of, OneTablePlan) else of.plan
+    epsilon = table.epsilon
+    low, high = odds_bounds(epsilon)
+    # A constant normalizer saves the factor 2, and lets log-ratios span twice as much.
+    rho = epsilon**2 / (2 if table.base == "naive" else 8)
+    sentences = [
+        f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
+        f"{low:.4g} to {high:.4g}, and the probability of either by at most "
+        f"{largest_shift(epsilon):.3f}.",
+        f"A release from a database with {table.people} other record"
+        f"{'' if table.people == 1 else 's'} would lead to beliefs that differ by at most "
+        f"{posterior_to_posterior(epsilon):.3f}, in total variation.",
+        f"Between the two secrets it is also zCDP with rho = {rho}.",
+        "This is not differential privacy, and its epsilon is not added to one. Releases that "
+        "agree with public information add up along one coupling, and the ledger accepts no others.",
+    ]
+    if table.loss != "squared L2":
+        compared = compare_sensitivity(
+            table.loss,
+            table.people,
+            fixed_total=table.fixed is not None,
+            deaths=table.part is not None,
+            neighbors=table.neighbors,
+        )
+        sentences.append(f"By Lemma 12's comparison, {compared.sentence}.")
+    theta = theta_of(table)
+    if isinstance(of, TableRelease) and table.fixed is not None:
+        groups = of.mechanism.groups(len(of.counts))
+        for number, what in (
+            (
+                sum(group.total == 0 for group in groups),
+                "are 0: everyone knows that these places are empty",
+            ),
+            (
+                sum(len(group.members) == 1 for group in groups),
+                "cover a single unit and so reveal its count",
+            ),
+        ):
+            if number:
+                sentences.append(f"{number:,} of {len(groups):,} public totals {what}.")
+    secret = ProtectedSecret(
+        theta.secrets, table.people, theta.dependence, f"epsilon = {epsilon}", high
+    )
+    return PublicGuarantee(
+        table.title,
+        theta.public,
+        "epsilon beside public information",
+        (secret,),
+        tuple(sentences),
+    )

@@ -1,0 +1,27 @@
+"""`countveil assess public`: what guarantee remains next to what is public."""
+
+from __future__ import annotations
+
+from countveil.cli.application import ending_well
+from countveil.cli.assess_command import Target, assess_app, show_section
+from countveil.cli.commands import AsJson
+from countveil.errors import InputError
+
+
+@assess_app.command("public")
+@ending_well
+def assess_public(target: Target, as_json: AsJson = False) -> None:
+    """What public totals reveal, and what guarantee remains next to them.
+
+    Example: `countveil assess public plan.toml`, or `countveil assess public out`
+    """
+    from countveil.plan.plans import Plan
+    from countveil.publish.release_folder import open_release
+    from countveil.report.sections.public_section import section_of
+
+    if not target.exists():
+        raise InputError(
+            f"{target}: expected a release folder or a plan file (.toml); neither is there"
+        )
+    subject = open_release(target) if target.is_dir() else Plan.load(target)
+    show_section(section_of(subject), "public", as_json=as_json)

@@ -1,0 +1,1 @@
+"""The promise that holds next to public information, and what it means."""

@@ -1,0 +1,1 @@
+"""Mechanisms that draw, exactly, tables that agree with public totals."""

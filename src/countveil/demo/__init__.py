@@ -1,0 +1,1 @@
+"""SOMETHING TO TRY: the starter plan and a synthetic population."""

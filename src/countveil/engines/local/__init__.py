@@ -1,0 +1,1 @@
+"""On one machine: records opened in DuckDB, queries checked before they run, and counted."""

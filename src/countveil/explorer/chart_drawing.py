@@ -1,0 +1,112 @@
+"""The pictures of the page: those of the report, drawn from a plan and its settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.risk import Risk
+from countveil.base.numerics import exact
+from countveil.errors import PlanError
+from countveil.estimate.plan_error import expected_error
+from countveil.explorer.answer import attack_of, forget_laws, priors_of
+from countveil.explorer.settings import Settings, changed
+from countveil.plan.plans import Plan
+from countveil.report import charts
+from countveil.report.charts.chart import Picture
+
+_STEPS = range(-8, 5)  # halves of a power of two around the rho in the middle
+
+
+def draw(name: str, plan: Plan, settings: Settings) -> Picture:
+    """Return a picture of a plan with these settings."""
+    found = _DRAWN[name](plan, settings)
+    forget_laws()
+    return found
+
+
+def _risk_by_rho(plan: Plan, settings: Settings) -> Picture:
+    """Draw the risk at the judged level against rho: the others stay while the chosen one moves."""
+    other = changed(plan, settings)
+    chosen = other.cost.rho
+    middle = Fraction(4) ** round(math.log(chosen, 4))
+    swept = dict(_sweep(plan, replace(settings, amount=str(middle))))
+    swept[chosen] = _risks(other, settings)
+    rhos = sorted(swept)
+    return charts.risk_by_rho(
+        rhos,
+        {
+            Intruder(prior=prior): [swept[rho][number] for rho in rhos]
+            for number, prior in enumerate(priors_of(other, settings))
+        },
+        chosen=chosen,
+        delta=other.delta,
+        limit=other.intruder.limit if settings.attack == "presence" else None,
+    )
+
+
+@lru_cache(maxsize=16)
+def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, ...]], ...]:
+    """Return the risks around a rho; those are left out whose noise a plan does not allow."""
+    found = []
+    for step in _STEPS:
+        rho = Fraction(f"{float(exact(settings.amount)) * 2 ** (step / 2):.3g}")
+        at = replace(settings, amount=str(rho))
+        try:
+            found.append((rho, _risks(changed(plan, at), at)))
+        except PlanError:
+            continue
+    return tuple(found)
+
+
+def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
+    attack = attack_of(settings)
+    return tuple(attacks.marginal_risk(plan, prior=p, **attack) for p in priors_of(plan, settings))
+
+
+def _intruders(plan: Plan, settings: Settings) -> Picture:
+    other, prior = changed(plan, settings), settings.prior_value
+    # Noise is symmetric: a target who is not counted is as one who is, with the prior turned round.
+    there, away = (
+        attacks.correct_decision(other, prior=p, **attack_of(settings)) for p in (prior, 1 - prior)
+    )
+    who = Intruder(prior=prior, rows=other.rows_per_person)
+    return charts.two_hundred_intruders(who, there, away)
+
+
+def _risk_by_level(plan: Plan, settings: Settings) -> Picture:
+    other, attack = changed(plan, settings), attack_of(settings)
+    if settings.attack == "presence":
+        return charts.risk_by_level(risk_by_level(other, priors_of(other, settings)))
+    found = []
+    for level in other.measured_levels:
+        for prior in priors_of(other, settings):
+            risk = attacks.marginal_risk(other, prior=prior, level=level, **attack)
+            right = attacks.correct_decision(other, prior=prior, level=level, **attack)
+            assert risk.posterior is not None
+            after = float(risk.posterior)
+            found.append(LevelRisk(level, prior, float(risk.value), after, float(right.value)))
+    return charts.risk_by_level(found)
+
+
+def _expected_error(plan: Plan, settings: Settings) -> Picture:
+    return charts.expected_error(expected_error(changed(plan, settings)))
+
+
+def _budget_allocation(plan: Plan, settings: Settings) -> Picture:
+    return charts.budget_allocation(changed(plan, settings))
+
+
+_DRAWN: dict[str, Callable[[Plan, Settings], Picture]] = {
+    "risk-by-rho": _risk_by_rho,
+    "intruders": _intruders,
+    "risk-by-level": _risk_by_level,
+    "expected-error": _expected_error,
+    "budget-allocation": _budget_allocation,
+}

@@ -1,0 +1,539 @@
+"""The only door: confidential data go in, something safe comes out, and the ledger is charged once.
+
+Three kinds of release pass it. Counts become noisy measurements (`take`), counts become one table
+that agrees with public totals (`draw`), data become a mean or a few coefficients (`draw_estimate`).
+Each says how it draws, seals and publishes; `once` carries it through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from countveil.base import storage
+from countveil.base.numerics import Array, FloatArray, IntArray
+from countveil.base.randomness import BitSource
+from countveil.congenial.guarantee.partial_privacy import Theta
+from countveil.congenial.mechanism import k_norm
+from countveil.congenial.mechanism.k_norm import KNormGradient
+from countveil.congenial.mechanism.wasserstein import Wasserstein, draw_exactly
+from countveil.engines.counts import Counts
+from countveil.engines.workers import Workers, hired
+from countveil.errors import FolderError, InputError
+from countveil.measure import manifest, one_estimate, one_table
+from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
+from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
+from countveil.measure.measurements import (
+    DRAWN,
+    FOLDER,
+    INVARIANTS,
+    Measurements,
+    in_layout,
+    invariant_levels,
+    open_writer,
+    path_of,
+)
+from countveil.measure.once import Restart, ledger_for, once
+from countveil.measure.one_estimate import describe_estimate, read_estimate
+from countveil.measure.one_table import (
+    as_columns,
+    cost_of,
+    describe_one_table,
+    guarantee_of,
+    mechanism_of,
+    public_hash,
+    publish_one_table,
+    read_table,
+    seal_of_part,
+)
+from countveil.measure.progress import Progress, silent
+from countveil.measure.run import SIMULATION, Identity, Run
+from countveil.plan.geography import Geography, write_crosswalk
+from countveil.plan.one_table_plan import OneTablePlan
+from countveil.plan.plan_basis import GEOGRAPHY
+from countveil.plan.plans import CONSTRAINTS, AnyPlan, Plan
+from countveil.privacy.ledger import Ledger
+
+_VALUES = 4_000_000  # noisy values held at a time, unless one family has more
+_MANY = 16  # parts that are worth starting processes for
+
+
+def take(
+    counts: Counts,
+    plan: Plan,
+    *,
+    rng: BitSource,
+    ledger: str | Path | Ledger | None,
+    to: str | Path,
+    workers: int | Workers = 1,
+    progress: Progress = silent,
+    restart: Restart | None = None,
+) -> Measurements:
+    """Measure every query of the plan at every unit, once, and write the release folder.
+
+    The charge is durable before any noise is drawn; drawn parts are kept through any crash, and
+    running the same call again finishes the same release. `workers` are a number of processes, or those
+    of an engine. `restart` sets an unfinished run aside first.
+    """
+    folder = Path(to)
+    _refuse_other_counts(counts, plan)
+    _refuse_without_ledger(ledger, rng)
+    book = ledger_for(plan, ledger)
+    for level in plan.levels:
+        _refuse_large_families(counts, plan, level)
+    for path in plan.public_files.values():
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; a constraint of the plan names it")
+    layout = f"{manifest.FORMAT}, sealed parts of {_VALUES} values"
+    identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
+    manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
+    with hired(workers) as team:
+        team.reach(_nearest(folder))  # before anything is charged
+        once(
+            folder,
+            identity,
+            counts.keyed_hash,
+            None if book is None else (book, plan.cost),
+            title=plan.title,
+            draw=lambda run: _draw(run, counts, plan, rng, team, progress),
+            digest=lambda run: _seal(run, counts, plan, identity),
+            publish=lambda run: _publish(run, counts, plan, rng, identity),
+            restart=restart,
+        )
+    return _read(folder, plan, counts.geography)
+
+
+def _refuse_other_counts(counts: Counts, plan: AnyPlan) -> None:
+    if counts.counted_as != plan.counting_digest:
+        raise InputError("the counts were tabulated for another plan; tabulate this one")
+
+
+def _refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -> None:
+    if ledger is None and not rng.reproducible:
+        raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
+
+
+def _draw(
+    run: Run, counts: Counts, plan: Plan, rng: BitSource, workers: Workers, progress: Progress
+) -> None:
+    """Draw all noise: every cell of every unit of every level, empty ones included."""
+    job = DrawJob(plan, rng, run.parts)
+    for level in plan.levels:
+        units, batches = counts.geography.units(level), _batches(counts, plan, level)
+        left = [n for n in range(len(batches)) if run.parts.read(level, n) is None]
+        tasks = (_task(counts, level, number, *batches[number]) for number in left)
+        done = workers.map(job, tasks, large=len(left) >= _MANY)
+        for number, _ in zip(left, done, strict=True):
+            progress("measuring", level, batches[number][1], units)
+    workers.rest()
+    run.parts.settle()
+
+
+def _task(counts: Counts, level: str, number: int, start: int, stop: int) -> DrawTask:
+    unit, cell, count = (part.astype(np.int32) for part in counts.entries(level, start, stop))
+    return DrawTask(
+        level, number, counts.geography.own_geocodes(level, start, stop), (unit, cell, count)
+    )
+
+
+def _batches(counts: Counts, plan: Plan, level: str) -> list[tuple[int, int]]:
+    scalars = sum(item.query.cells for item in plan.at(level))
+    if scalars == 0:
+        return []
+    return counts.geography.batches(level, max(1, _VALUES // scalars))
+
+
+def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
+    scalars = sum(item.query.cells for item in plan.at(level))
+    most = max((stop - start for start, stop in _batches(counts, plan, level)), default=0)
+    if most * scalars >= 2**31:
+        raise InputError(
+            f"{plan.name}: one parent has {most:,} units of level {level} with {scalars:,} values "
+            f"each, more than 2**31 together; add a level between, or drop queries"
+        )
+
+
+def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | None:
+    """Return the seal of all draws and of the public facts, None while a draw is missing."""
+    places = [
+        (level, number)
+        for level in plan.measured_levels
+        for number in range(len(_batches(counts, plan, level)))
+    ]
+    if not all(run.parts.has(level, number) for level, number in places):
+        return None
+    drawn = parts_digest((level, digest_of(_part(run, level, number))) for level, number in places)
+    facts = (
+        (f"{INVARIANTS}/{level}", rows_digest(table, DRAWN))
+        for level in invariant_levels(plan)
+        for table in _invariants(counts, plan, level)
+    )
+    return seal_of(drawn, public_digest(counts.geography, identity.crosswalk, facts))
+
+
+def _part(run: Run, level: str, number: int) -> bytes:
+    part = run.parts.read(level, number)
+    if part is None:
+        raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
+    return part
+
+
+def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
+    """Join the parts into one file a level, write invariants, and the manifest last."""
+    files = []
+    for name in (FOLDER, INVARIANTS) if plan.invariants else (FOLDER,):
+        storage.make_folder(run.folder / name)
+        storage.sweep(run.folder / name)
+    storage.sweep(run.folder)
+    with storage.replacing(run.folder / GEOGRAPHY) as temporary:
+        write_crosswalk(temporary, counts.geography)
+    files.append(GEOGRAPHY)
+    for name, path in plan.public_files.items():
+        storage.make_folder((run.folder / name).parent)
+        storage.write_bytes(run.folder / name, path.read_bytes())
+        files.append(name)
+    storage.keep_only(run.folder / CONSTRAINTS, [Path(name).name for name in plan.public_files])
+    for level in plan.levels:
+        batches = _batches(counts, plan, level)
+        if not batches:
+            continue
+        path = path_of(run.folder, level)
+        with storage.replacing(path) as temporary, open_writer(temporary) as writer:
+            for number in range(len(batches)):
+                table = pq.read_table(pa.BufferReader(_part(run, level, number)))
+                writer.write_table(table, row_group_size=table.num_rows)
+        files.append(f"{FOLDER}/{level}.parquet")
+    for level in invariant_levels(plan):
+        path = run.folder / INVARIANTS / f"{level}.parquet"
+        with storage.replacing(path) as temporary, open_writer(temporary) as writer:
+            for table in _invariants(counts, plan, level):
+                writer.write_table(table, row_group_size=table.num_rows)
+        files.append(f"{INVARIANTS}/{level}.parquet")
+    document = _described(run.release, counts, plan, rng, identity)
+    document["files"] = manifest.list_files(run.folder, files)
+    storage.write_json(run.folder / manifest.NAME, document)
+
+
+def _described(
+    release: str, counts: Counts, plan: Plan, rng: BitSource, identity: Identity
+) -> dict[str, Any]:
+    return manifest.describe(
+        plan,
+        {level: counts.geography.units(level) for level in plan.levels},
+        release=release,
+        randomness=rng.description,
+        publishable=not rng.reproducible,
+        crosswalk_sha256=identity.crosswalk,
+    )
+
+
+def _invariants(counts: Counts, plan: Plan, level: str) -> Iterator[pa.Table]:
+    """Yield the declared public counts of a level, exact, some units at a time; their variance is 0."""
+    queries = [item.query for item in plan.invariants if item.level == level]
+    scalars = sum(query.cells for query in queries)
+    for start, stop in counts.geography.batches(level, max(1, _VALUES // scalars)):
+        entries = counts.entries(level, start, stop)
+        parts = []
+        for query in queries:
+            values = np.zeros((stop - start, query.cells), np.int64)
+            add_counts(values, query, entries)
+            parts.append((query.name, values, 0.0))
+        yield in_layout(counts.geography.geocodes(level, start, stop), parts)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the lowest folder on the way to a release that is there already."""
+    return next(path for path in folder.absolute().parents if os.path.isdir(path))
+
+
+def _read(folder: Path, plan: Plan, geography: Geography) -> Measurements:
+    mechanisms = {(item.level, item.query.name): item.mechanism for item in plan.allocations}
+    units = {level: geography.units(level) for level in plan.levels}
+    return Measurements(folder, plan, mechanisms, units)
+
+
+# Counts that a plan declares public, taken out before anything is charged: they are published exactly,
+# so contradictions between them and other public facts can be found before a release is paid for.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeclaredCounts:
+    """Exact counts of the invariants of a plan, by level and query; nothing else of the records."""
+
+    values: dict[tuple[str, str], IntArray]
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        return self.values[level, query]
+
+
+def declared_counts(counts: Counts, plan: Plan) -> DeclaredCounts:
+    """Return the invariants of a plan as they will be published."""
+    values = {}
+    for item in plan.invariants:
+        units = counts.geography.units(item.level)
+        table = np.zeros((units, item.query.cells), np.int64)
+        add_counts(table, item.query, counts.entries(item.level, 0, units))
+        values[item.level, item.query.name] = table
+    return DeclaredCounts(values)
+
+
+# One table that agrees with public totals.
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class _ExactTable:
+    """The confidential table: (units, 1 or 2)."""
+
+    table: IntArray
+    geography: Geography
+
+    def __repr__(self) -> str:
+        return f"<a confidential table of {len(self.table)} units>"
+
+    def keyed_hash(self, key: bytes) -> str:
+        """Return a hash by which its owner, and nobody else, can see whether records changed."""
+        data = b"countveil table 1" + np.ascontiguousarray(self.table).tobytes()
+        return hmac.new(key, data, hashlib.sha256).hexdigest()
+
+    def totals(self, plan: OneTablePlan) -> IntArray | None:
+        """Return the totals that the plan declares public."""
+        if plan.fixed is None:
+            return None
+        above = self.geography.ancestors(plan.level, plan.fixed)
+        return np.bincount(above, self.table[:, 0]).astype(np.int64)
+
+
+def totals_of(plan: OneTablePlan, counts: Counts) -> IntArray | None:
+    """Return the totals that the plan declares public, None if it has none."""
+    return None if plan.fixed is None else _summed(counts, plan.fixed, None)
+
+
+def draw(
+    mechanism: Wasserstein,
+    counts: Counts | Array,
+    plan: OneTablePlan,
+    *,
+    rng: BitSource,
+    ledger: str | Path | Ledger | None,
+    to: str | Path,
+    progress: Progress = silent,
+    restart: Restart | None = None,
+) -> IntArray:
+    """Draw the table of a plan once, charge the ledger, write the release folder; return the table.
+
+    The charge is durable before anything is drawn. Running the same call again finishes the same
+    release.
+
+    Parameters
+    ----------
+    mechanism
+        The mechanism that the plan states, from `mechanism_of`; another one is refused.
+    counts
+        Tabulated for the plan, or a table with one row per unit in the order of the crosswalk.
+    plan
+        What to draw, and next to which public totals.
+    rng, ledger
+        `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
+    to
+        The public folder.
+    progress
+        Called with stage, level, units done and units in all.
+    restart
+        Sets an unfinished run aside first.
+
+    """
+    folder, exact = Path(to), _exact_table(counts, plan)
+    if mechanism != mechanism_of(plan, exact.totals(plan), exact.geography):
+        raise InputError(
+            f"mechanism: {mechanism!r} is not the one that {plan.name} states for these counts; make "
+            f"it from the same budget, loss, totals and previous counts, or use `countveil release`"
+        )
+    _refuse_without_ledger(ledger, rng)
+    targets = exact.table if mechanism.deaths else exact.table[:, 0]
+    guarantee = guarantee_of(plan, mechanism)
+    # What cannot be drawn is refused here, before the charge; a finished release draws nothing more.
+    finished = (folder / manifest.NAME).exists()
+    prepared = None if finished else mechanism.prepared(targets)
+    book = ledger_for(plan, ledger)
+    previous = None if mechanism.prior is None else mechanism.prior.previous
+    identity = Identity(
+        public_hash(plan.digest, previous), exact.geography.sha256, rng.description, manifest.FORMAT
+    )
+    manifest.refuse_unwritable(
+        plan, describe_one_table(SIMULATION, plan, mechanism, guarantee, exact.geography, rng)
+    )
+
+    def draw_part(run: Run) -> None:
+        if not run.parts.has(plan.level, 0):
+            progress("drawing", plan.level, 0, len(targets))
+            source = rng.for_unit(plan.level, "", one_table.FOLDER) if rng.reproducible else rng
+            ready = mechanism.prepared(targets) if prepared is None else prepared
+            (table,) = draw_exactly(ready, 1, source)
+            sink = pa.BufferOutputStream()
+            pq.write_table(as_columns(table, plan, mechanism, exact.geography), sink)
+            run.parts.keep(plan.level, 0, sink.getvalue().to_pybytes())
+            progress("drawing", plan.level, len(targets), len(targets))
+
+    def seal(run: Run) -> str | None:
+        return seal_of_part(run.parts.read(plan.level, 0), plan, mechanism, exact.geography)
+
+    once(
+        folder,
+        identity,
+        exact.keyed_hash,
+        None if book is None else (book, cost_of(guarantee)),
+        title=plan.title,
+        draw=draw_part,
+        digest=seal,
+        publish=lambda run: publish_one_table(
+            run, plan, mechanism, guarantee, exact.geography, rng
+        ),
+        restart=restart,
+    )
+    return read_table(folder, plan)
+
+
+def refuse_draw(counts: Counts, plan: OneTablePlan) -> None:
+    """Raise what `draw` would raise for these counts; draw nothing, write nothing."""
+    exact = _exact_table(counts, plan)
+    mechanism = mechanism_of(plan, exact.totals(plan), exact.geography)
+    mechanism.prepared(exact.table if mechanism.deaths else exact.table[:, 0])
+    plan.ledger().check(cost_of(guarantee_of(plan, mechanism)))
+
+
+def _exact_table(counts: Counts | Array, plan: OneTablePlan) -> _ExactTable:
+    if isinstance(counts, Counts):
+        _refuse_other_counts(counts, plan)
+        columns = [_summed(counts, plan.level, None)]
+        if plan.part is not None:
+            columns.append(_summed(counts, plan.level, plan.part))
+        return _ExactTable(np.stack(columns, axis=1), counts.geography)
+    geography = plan.geography()
+    table, width = np.asarray(counts), 1 if plan.part is None else 2
+    if table.ndim == 1 and width == 1:
+        table = table[:, None]
+    expected = (geography.units(plan.level), width)
+    if table.shape != expected or not np.issubdtype(table.dtype, np.integer):
+        raise InputError(
+            f"counts: a table of {table.shape} {table.dtype} came; {plan.name} has "
+            f"{expected[0]} units of {plan.level}, {width} whole numbers each"
+        )
+    if (table < 0).any():
+        raise InputError(
+            f"counts: {int((table < 0).any(axis=1).sum())} units have a negative count "
+            f"(corrections?); fix them before they are released"
+        )
+    return _ExactTable(table.astype(np.int64), geography)
+
+
+def _summed(counts: Counts, level: str, cells: Array | None) -> IntArray:
+    """Return the counts of a level, over all cells or some."""
+    units = counts.geography.units(level)
+    unit, cell, count = counts.entries(level, 0, units)
+    inside = slice(None) if cells is None else cells[cell]
+    return np.bincount(unit[inside], count[inside], minlength=units).astype(np.int64)
+
+
+# A mean, or the coefficients of a small regression.
+
+
+def draw_estimate(
+    mechanism: KNormGradient,
+    data: Array | Sequence[object],
+    *,
+    title: str,
+    theta: Theta,
+    coupling: str,
+    rng: BitSource,
+    ledger: Ledger | None,
+    to: str | Path,
+) -> FloatArray:
+    """Draw a mean or coefficients once, charge the ledger, write a folder; return the numbers.
+
+    Running the same call again finishes, or finds, the same release.
+
+    Parameters
+    ----------
+    mechanism
+        Model, bounds, grid and epsilon.
+    data
+        The confidential values: one row per person.
+    theta
+        What is public, what is assumed, and what is secret.
+    coupling
+        Names the coupling that moves databases under one secret to those under the other; along it
+        Delta_z is that of the mechanism.
+
+    title
+        The title in manifest and ledger.
+    rng, ledger
+        `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
+    to
+        The public folder.
+
+    """
+    folder = Path(to)
+    _refuse_without_ledger(ledger, rng)
+    guarantee = mechanism.guarantee(theta, coupling)
+    described = describe_estimate(mechanism, theta, coupling)
+    decided = hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    identity = Identity(decided, "", rng.description, one_estimate.FORMAT)
+    values = np.asarray(data, np.float64)
+    mechanism.log_probabilities(data)  # refuse before anything is charged what cannot be drawn
+
+    def keyed_hash(key: bytes) -> str:
+        sealed = b"countveil data 1" + np.ascontiguousarray(values).tobytes()
+        return hmac.new(key, sealed, hashlib.sha256).hexdigest()
+
+    def draw_part(run: Run) -> None:
+        if not run.parts.has("estimate", 0):
+            source = rng.for_unit("estimate", "", mechanism.model) if rng.reproducible else rng
+            (point,) = k_norm.draw_points(mechanism, data, size=1, rng=source)
+            run.parts.keep("estimate", 0, json.dumps(point.tolist()).encode())
+
+    def digest(run: Run) -> str | None:
+        part = run.parts.read("estimate", 0)
+        return None if part is None else hashlib.sha256(part).hexdigest()
+
+    def publish(run: Run) -> None:
+        part = run.parts.read("estimate", 0)
+        if part is None:
+            raise FolderError(f"{run.internal}: the estimate that was drawn is gone")
+        storage.make_folder(folder)
+        storage.sweep(folder)
+        storage.write_bytes(folder / one_estimate.NAME, part)
+        document: dict[str, Any] = {
+            "format": one_estimate.FORMAT,
+            "release": run.release,
+            "title": title,
+            "publishable": not rng.reproducible,
+            "randomness": rng.description,
+            **described,
+            "sentence": guarantee.sentence,
+            "files": manifest.list_files(folder, [one_estimate.NAME]),
+        }
+        storage.write_json(folder / manifest.NAME, document)
+
+    charge = None if ledger is None else (ledger, cost_of(guarantee))
+    once(
+        folder,
+        identity,
+        keyed_hash,
+        charge,
+        title=title,
+        draw=draw_part,
+        digest=digest,
+        publish=publish,
+    )
+    return read_estimate(folder)

@@ -1,0 +1,287 @@
+"""Measurements: noisy values with the law of their noise, in the public noisy-measurement layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from countveil.base.numerics import IntArray
+from countveil.base.parquet_size import read_footer
+from countveil.errors import InputError
+from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
+from countveil.noise.law import Mechanism
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.plan.workload import Query
+
+FOLDER = "measurements"
+INVARIANTS = "invariants"
+LAYOUT = pa.schema(
+    [
+        pa.field("geocode", pa.string(), nullable=False),
+        pa.field("query", pa.string(), nullable=False),
+        pa.field(
+            "values", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False
+        ),
+        pa.field("variance", pa.float64(), nullable=False),
+    ]
+)
+DRAWN = ("geocode", "query", "values")  # the plan decides the rest
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measurement:
+    """One query at some units of a level: values[unit, cell] and the mechanism that made them."""
+
+    level: str
+    query: Query
+    geocodes: pa.StringArray
+    values: IntArray
+    mechanism: Mechanism
+
+
+class Measured(Protocol):
+    """Noisy values of every unit and query, with their laws, and the counts declared public."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was measured."""
+        ...
+
+    @property
+    def mechanisms(self) -> dict[tuple[str, str], Mechanism]:
+        """The noise of each level and query."""
+        ...
+
+    def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the values of units start … stop - 1, all queries of the level side by side."""
+        ...
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measurements:
+    """The measurements of a release folder, read as they are needed."""
+
+    folder: Path
+    plan: Plan
+    mechanisms: dict[tuple[str, str], Mechanism]
+    counted: Mapping[str, int]  # units of each level
+
+    def stream(self, level: str) -> Iterator[dict[str, Measurement]]:
+        """Yield the queries of a level by name, some whole families of units at a time."""
+        allocations = self.plan.at(level)
+        if not allocations:
+            return
+        with self._opened(FOLDER, level, len(allocations)) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                units = table.num_rows // len(allocations)
+                batch = {}
+                for number, allocation in enumerate(allocations):
+                    part = table.slice(number * units, units).combine_chunks()
+                    self._refuse_other(part, level, allocation.query.name)
+                    batch[allocation.query.name] = self._measurement(level, allocation.query, part)
+                yield batch
+
+    def read(self, level: str, query: str) -> Measurement:
+        """Return one query of a level, all units."""
+        names = [allocation.query.name for allocation in self.plan.at(level)]
+        if query not in names:
+            raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
+        with self._opened(FOLDER, level, len(names)) as file:
+            table = self._rows_of(file, FOLDER, level, query)
+        self._refuse_other(table, level, query)
+        return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
+
+    def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the values of units start … stop - 1, all queries of the level side by side."""
+        allocations = self.plan.at(level)
+        widths = [item.query.cells for item in allocations]
+        result = np.empty((stop - start, sum(widths)), np.int32)
+        with self._opened(FOLDER, level, len(allocations)) as file:
+            first = 0
+            for group, size in enumerate(_rows_by_group(path_of(self.folder, level))):
+                units = size // len(allocations)
+                low, high = max(start - first, 0), min(stop - first, units)
+                if low < high:
+                    table = file.read_row_group(group, columns=["values", "query", "variance"])
+                    at = 0
+                    for number, item in enumerate(allocations):
+                        part = table.slice(number * units, units).combine_chunks()
+                        self._refuse_other(part, level, item.query.name)
+                        values = values_of(part, item.query)[low:high]
+                        rows = slice(first + low - start, first + high - start)
+                        result[rows, at : at + item.query.cells] = values
+                        at += item.query.cells
+                first += units
+        return result
+
+    def seal(self, geography: Geography, crosswalk: str) -> str:
+        """Return the seal that the ledger was given before these measurements were published.
+
+        `crosswalk` is the SHA-256 of the file that the places were first read from.
+        """
+        drawn = parts_digest(
+            (level, digest)
+            for level in self.plan.measured_levels
+            for digest in self._digests(FOLDER, level)
+        )
+        facts = (
+            (f"{INVARIANTS}/{level}", digest)
+            for level in invariant_levels(self.plan)
+            for digest in self._digests(INVARIANTS, level)
+        )
+        return seal_of(drawn, public_digest(geography, crosswalk, facts))
+
+    def _digests(self, folder: str, level: str) -> Iterator[str]:
+        """Yield the digest of each part of a level: its rows are a row group of the file."""
+        with pq.ParquetFile(self.folder / folder / f"{level}.parquet") as file:
+            for group in range(file.num_row_groups):
+                yield rows_digest(file.read_row_group(group, columns=list(DRAWN)), DRAWN)
+
+    def runs(self, level: str) -> list[tuple[int, int]]:
+        """Return how the units of a level are cut into the parts they were written in."""
+        queries = len(self.plan.at(level))
+        if not queries:
+            return []
+        with self._opened(FOLDER, level, queries):
+            rows = _rows_by_group(path_of(self.folder, level))
+        stops = list(accumulate(number // queries for number in rows))
+        return list(zip([0, *stops], stops, strict=False))
+
+    def invariant(self, level: str, query: str) -> IntArray:
+        """Return a declared public query of a level, exact, all units."""
+        queries = sum(item.level == level for item in self.plan.invariants)
+        with self._opened(INVARIANTS, level, queries) as file:
+            table = self._rows_of(file, INVARIANTS, level, query)
+        return values_of(table, self.plan.schema.query(query)).astype(np.int64)
+
+    @contextmanager
+    def _opened(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
+        """Open the file of a level; refuse other columns, and other rows than units × queries."""
+        path = self.folder / folder / f"{level}.parquet"
+        try:
+            with pq.ParquetFile(path) as file:
+                groups = _rows_by_group(path)
+                if not file.schema_arrow.equals(LAYOUT):
+                    raise InputError(f"{path}: has other columns than the measurement layout")
+                if sum(groups) != self.counted[level] * queries or any(n % queries for n in groups):
+                    raise InputError(
+                        f"{path}: has a number of rows other than units times queries, all or in some "
+                        f"row group"
+                    )
+                yield file
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk: what it holds may be right
+            raise InputError(
+                f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+            ) from error
+
+    def _rows_of(self, file: pq.ParquetFile, folder: str, level: str, query: str) -> pa.Table:
+        """Read the rows of one query, a row group at a time; refuse other than one for each unit."""
+        groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+        tables = [group.filter(pc.equal(group["query"], query)) for group in groups]
+        table = pa.concat_tables(tables) if tables else LAYOUT.empty_table()
+        if table.num_rows != self.counted[level]:
+            raise InputError(
+                f"{folder}/{level}.parquet: {query} is not there once for each unit; restore the file "
+                f"as it was released"
+            )
+        return table
+
+    def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
+        """Refuse rows that are not of the query, or not of the noise, that their place says."""
+        other = pc.any(pc.not_equal(part["query"], query)).as_py()
+        variances = pc.unique(part["variance"]).to_pylist()
+        law = self.mechanisms[level, query].variance
+        if other or not all(math.isclose(v, law, rel_tol=1e-9) for v in variances):
+            raise InputError(
+                f"{path_of(self.folder, level)}: its queries or variances are not those of the plan, "
+                f"in its order; the file is not from this release"
+            )
+
+    def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
+        values = values_of(table, query).astype(np.int64)
+        values.setflags(write=False)
+        geocodes = table["geocode"].combine_chunks()
+        return Measurement(level, query, geocodes, values, self.mechanisms[level, query.name])
+
+
+def _rows_by_group(path: Path) -> tuple[int, ...]:
+    """Return how many rows each row group has; the file is looked at again once it changed."""
+    facts = path.stat()
+    return _rows_in_footer(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+@lru_cache(maxsize=32)
+def _rows_in_footer(path: Path, written: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(group.rows for group in read_footer(path))
+
+
+def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:
+    """Return units × cells of the query; refuse rows of another length."""
+    lists = table["values"].combine_chunks()
+    lengths = pc.list_value_length(lists)
+    if lists.null_count or pc.any(pc.not_equal(lengths, query.cells)).as_py():
+        raise InputError(
+            f"a row of {query.name} does not have {query.cells:,} values; restore the file as it was "
+            f"released"
+        )
+    flat: NDArray[np.int32] = lists.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(-1, query.cells)
+
+
+def path_of(folder: Path, level: str) -> Path:
+    """Return where a level's measurements are."""
+    return folder / FOLDER / f"{level}.parquet"
+
+
+def invariant_levels(plan: Plan) -> tuple[str, ...]:
+    """Return the levels with declared public counts, in the order of their first."""
+    return tuple(dict.fromkeys(item.level for item in plan.invariants))
+
+
+def in_layout(geocodes: pa.StringArray, parts: Sequence[tuple[str, IntArray, float]]) -> pa.Table:
+    """Lay out (query, values, variance) of the same units: all units of a query, then the next."""
+    tables = []
+    for query, values, variance in parts:
+        units, cells = values.shape
+        narrow = values.astype(np.int32)
+        if not np.array_equal(narrow, values):
+            raise OverflowError("a noisy value does not fit 32 bits")
+        lists = pa.ListArray.from_arrays(
+            pa.array(np.arange(0, units * cells + 1, cells), pa.int32()),
+            pa.array(narrow.reshape(-1)),
+            type=LAYOUT.field("values").type,
+        )
+        columns = [geocodes, pa.repeat(query, units), lists, pa.repeat(variance, units)]
+        tables.append(pa.table(columns, schema=LAYOUT))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def open_writer(path: Path) -> pq.ParquetWriter:
+    """Open a Parquet file for measurements; deltas of small integers pack to a few bits each."""
+    return pq.ParquetWriter(
+        path,
+        LAYOUT,
+        compression="zstd",
+        use_dictionary=["geocode", "query", "variance"],
+        column_encoding={"values.list.element": "DELTA_BINARY_PACKED"},
+    )

@@ -1,0 +1,1 @@
+"""WHAT IS COUNTED, AND FOR WHAT BUDGET: the plan file, attributes, places, queries, public facts."""

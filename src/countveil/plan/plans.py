@@ -1,0 +1,398 @@
+"""Plans, resolved from a file: of counts measured with noise, or of one table that is drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.base.numerics import Exact, exact
+from countveil.errors import InputError, PlanError
+from countveil.plan import plan_file
+from countveil.plan.attributes import Recode, listed, read_attributes
+from countveil.plan.budget import Allocation, allocate, whole_budget
+from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
+from countveil.plan.passes import Passes, read_passes
+from countveil.plan.person_ids import is_nobody, is_placeholder
+from countveil.plan.plan_basis import PlanBasis
+from countveil.plan.plan_file import IntruderSection, PlanFile, RecordsSection
+from countveil.plan.public_facts import (
+    Constraint,
+    StructuralZeros,
+    beside_plan,
+    read_constraints,
+    read_invariants,
+    read_structural_zeros,
+)
+from countveil.plan.table_layouts import TableLayout, read_tables
+from countveil.plan.workload import Schema
+from countveil.privacy.costs import ZCDP, Cost, PureDP, total
+from countveil.privacy.ledger import Ledger, Period
+
+CONSTRAINTS = "constraints"
+LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
+MOST_QUERIES = 10_000
+MOST_CELLS_OF_QUERIES = 2_000_000_000  # queries times cells: 40 of the largest histogram
+_ESTIMATE_COLUMNS = ("geocode", "estimate", "standard_error", "lower", "upper")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Plan(PlanBasis):
+    """A plan of counts: every query of every level is measured with noise.
+
+    One file drives library and command line; building a plan reads no record. `Plan.load`, `parse`
+    and `of` return a `OneTablePlan` if the file asks for one.
+    """
+
+    allocations: tuple[Allocation, ...]
+    constraints: tuple[Constraint, ...]
+    structural_zeros: StructuralZeros
+    method: Literal["none", "top-down"]
+    passes: Mapping[str, Passes]
+    tables: tuple[TableLayout, ...]
+    microdata: bool
+    confidence: float
+    delta: Fraction
+    intruder: IntruderSection
+
+    def __repr__(self) -> str:
+        queries = len({item.query.name for item in self.allocations})
+        return (
+            f"<Plan {self.title!r}: {len(self.levels)} levels from {self.levels[0]} to "
+            f"{self.levels[-1]}, {self.schema.cells:,} cells, {queries} queries, {self.cost}>"
+        )
+
+    @staticmethod
+    def load(path: str | Path) -> AnyPlan:
+        """Read and check a plan file.
+
+        Parameters
+        ----------
+        path
+            A TOML file. Paths inside it are relative to its folder.
+
+        Returns
+        -------
+        Plan or OneTablePlan
+            A plan of counts, or of one table if its method is "congenial".
+
+        """
+        path = Path(path)
+        document, checked = plan_file.read(path)
+        return _resolve(str(path), path.parent, document, checked)
+
+    @staticmethod
+    def parse(text: str, *, folder: str | Path = ".", name: str = "plan") -> AnyPlan:
+        """Check the text of a plan; its paths are relative to `folder`."""
+        document, checked = plan_file.parse(text, name)
+        return _resolve(name, Path(folder), document, checked)
+
+    @staticmethod
+    def of(document: dict[str, Any], *, folder: str | Path = ".", name: str = "plan") -> AnyPlan:
+        """Check a plan that is read and merged already, such as the one in a manifest."""
+        return _resolve(name, Path(folder), document, plan_file.check(document, name))
+
+    def with_document(self, document: dict[str, Any]) -> Plan:
+        """Return the plan of counts that another document describes, in the same folder."""
+        plan = Plan.of(document, folder=self.folder, name=self.name)
+        return require_counts(plan, "a changed plan")
+
+    @property
+    def price(self) -> str:
+        """What the ledger is charged, in words."""
+        return str(self.cost)
+
+    def left_in(self, ledger: Ledger) -> str:
+        """Return what is left in a ledger, in words."""
+        return str(ledger.left())
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What the release costs, exactly."""
+        return total([allocation.cost for allocation in self.allocations])
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Which cells of the full histogram may hold people."""
+        return self.structural_zeros.possible
+
+    @property
+    def judged_level(self) -> str:
+        """The level whose risk is compared with the limit: by default the lowest measured one."""
+        return self.intruder.level or self.measured_levels[-1]
+
+    @cached_property
+    def measured_levels(self) -> tuple[str, ...]:
+        """The levels that have a budget, from the top."""
+        return tuple(level for level in self.levels if self.at(level))
+
+    def at(self, level: str) -> tuple[Allocation, ...]:
+        """Return what is measured at a level."""
+        if level not in self.levels:
+            raise InputError(f"unknown level {level!r}; choose from {', '.join(self.levels)}")
+        return tuple(item for item in self.allocations if item.level == level)
+
+    def _public_sections(self) -> dict[str, Any]:
+        if "constraints" not in self.document:
+            return {}
+        return {"constraints": [{**item, **names} for item, names in self._constraint_files()]}
+
+    @property
+    def public_files(self) -> dict[str, Path]:
+        """The files of public facts, by their name in the release."""
+        return {
+            name: self.folder / item[key]
+            for item, names in self._constraint_files()
+            for key, name in names.items()
+        }
+
+    def _constraint_files(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+        """Yield each constraint as written, and the names of its files in the release."""
+        for number, item in enumerate(self.document.get("constraints", [])):
+            keys = [key for key in ("path", "members") if key in item]
+            yield item, {key: f"{CONSTRAINTS}/{number:02d}-{key}.csv" for key in keys}
+
+    def ledger(self, path: str | Path | None = None) -> Ledger:
+        """Return the ledger this plan spends from."""
+        section = self.document.get("ledger", {})
+        where = Path(path) if path is not None else self.ledger_path
+        pure = isinstance(self.cost, PureDP)
+        in_rho = section.get("currency", "epsilon" if pure else "rho") == "rho"
+
+        def cost(amount: Exact) -> Cost:
+            return ZCDP(amount) if in_rho else PureDP(amount)
+
+        limit, period = Ledger.limits_of(where)
+        if "total" in section:
+            limit = cost(section["total"])
+        elif limit is None:
+            limit = ZCDP(self.cost.rho) if in_rho else self.cost
+        if "period" in section:
+            period = Period(section["period"], cost(section["period_limit"]))
+        return Ledger(where, self.dataset, self.unit, self.neighbors, limit, period)
+
+
+AnyPlan: TypeAlias = Plan | OneTablePlan
+
+
+def require_counts(plan: AnyPlan, purpose: str) -> Plan:
+    """Return a plan of counts; refuse one of a single table, which `purpose` cannot use."""
+    if isinstance(plan, OneTablePlan):
+        raise InputError(
+            f"{plan.name}: {purpose} needs a plan of counts; this plan draws one table that agrees "
+            f"with public totals"
+        )
+    return plan
+
+
+def require_one_table(plan: AnyPlan, purpose: str) -> OneTablePlan:
+    """Return a plan of one table; refuse a plan of counts, which `purpose` cannot use."""
+    if isinstance(plan, Plan):
+        raise InputError(
+            f"{plan.name}: {purpose} needs a plan of one table that agrees with public totals; set "
+            f'method = "congenial" in [postprocess]'
+        )
+    return plan
+
+
+def _resolve(name: str, folder: Path, document: dict[str, Any], checked: PlanFile) -> AnyPlan:
+    try:
+        return _build(name, folder, document, checked)
+    except PlanError as error:
+        text = str(error)
+        raise PlanError(text if text.startswith(name) else f"{name}: {text}") from error
+
+
+def _build(name: str, folder: Path, document: dict[str, Any], checked: PlanFile) -> AnyPlan:
+    basis = _read_basis(name, folder, document, checked)
+    if checked.postprocess.method == "congenial":
+        plan: AnyPlan = read_one_table_plan(basis, checked)
+    else:
+        plan = _read_counts_plan(basis, checked)
+    _refuse_odd_ledger(checked)
+    return plan
+
+
+def _read_basis(name: str, folder: Path, document: dict[str, Any], checked: PlanFile) -> PlanBasis:
+    levels = tuple(checked.geography.levels)
+    for level, times in Counter(level.lower() for level in levels).items():
+        if times > 1:
+            raise PlanError(f"geography.levels: {level!r} is listed {times} times; list each once")
+    schema = Schema(
+        read_attributes(checked.attributes),
+        tuple(
+            Recode(
+                key,
+                item.of,
+                tuple((label, tuple(members)) for label, members in item.groups.items()),
+                tuple(item.omit),
+            )
+            for key, item in checked.recodes.items()
+        ),
+    )
+    for level in levels:
+        if level in checked.attributes:
+            raise PlanError(f"attributes.{level}: a level has the same name; choose another")
+    for attribute in checked.attributes:
+        if checked.postprocess.method != "none" and attribute.lower() in _ESTIMATE_COLUMNS:
+            raise PlanError(
+                f"attributes.{attribute}: a column of the estimates has the same name; choose another"
+            )
+    neighbors = checked.release.neighbors
+    path = checked.geography.path
+    return PlanBasis(
+        name=name,
+        folder=folder,
+        document=document,
+        title=checked.release.title,
+        unit=checked.release.unit,
+        neighbors=neighbors,
+        schema=schema,
+        levels=levels,
+        rows_per_person=_rows_per_person(checked, schema),
+        invariants=read_invariants(checked, schema, levels, neighbors),
+        records=checked.records,
+        crosswalk=None if path is None else beside_plan(folder, path, "geography.path"),
+        ledger_path=folder / checked.ledger.path,
+    )
+
+
+def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
+    schema, levels, method = basis.schema, basis.levels, checked.postprocess.method
+    assert method != "congenial"
+    if checked.congenial is not None:
+        raise PlanError(
+            'congenial: this section belongs to method = "congenial"; set postprocess.method, or '
+            "remove the section"
+        )
+    cost, delta = whole_budget(checked)
+    allocations = allocate(checked, schema, levels, cost, basis.neighbors, basis.rows_per_person)
+    zeros = read_structural_zeros(checked, schema)
+    if method == "top-down" and zeros.cells_left > LARGEST_TOP_DOWN:
+        raise PlanError(
+            f"postprocess.method: top-down solves {zeros.cells_left:,} cells at once, and "
+            f"{LARGEST_TOP_DOWN:,} is the limit; drop attributes, declare structural zeros, or "
+            f'choose "none"'
+        )
+    section = checked.intruder
+    if section.level is not None and section.level not in levels:
+        raise PlanError(
+            f"intruder.level: unknown level {section.level!r}; choose from {listed(levels)}"
+        )
+    if section.level is not None and all(item.level != section.level for item in allocations):
+        raise PlanError(
+            f"intruder.level: {section.level} is not measured; name a level with a budget"
+        )
+    plan = Plan(
+        **vars(basis),
+        allocations=allocations,
+        constraints=read_constraints(checked, schema, levels, basis.folder),
+        structural_zeros=zeros,
+        method=method,
+        passes=read_passes(checked, schema, levels),
+        tables=read_tables(checked, schema),
+        microdata=checked.postprocess.microdata,
+        confidence=checked.postprocess.confidence,
+        delta=delta,
+        intruder=section,
+    )
+    _refuse_many_queries(plan)
+    return plan
+
+
+def _refuse_odd_ledger(checked: PlanFile) -> None:
+    if (checked.ledger.period is None) != (checked.ledger.period_limit is None):
+        raise PlanError("ledger: period and period_limit belong together; give both or neither")
+    for key, amount in (
+        ("total", checked.ledger.total),
+        ("period_limit", checked.ledger.period_limit),
+    ):
+        if amount is not None and exact(amount) <= 0:
+            raise PlanError(f"ledger.{key}: {amount} is not allowed; it must be above 0")
+
+
+def _refuse_many_queries(plan: Plan) -> None:
+    """Refuse a plan whose queries take too long to go through, as each of them sees every cell."""
+    named, cells = plan.schema.queries_named, plan.schema.cells
+    if named > MOST_QUERIES or len(plan.allocations) > MOST_QUERIES:
+        raise PlanError(
+            f"budget.queries: the plan names {named:,} queries and measures "
+            f"{len(plan.allocations):,} over all levels; the limit is {MOST_QUERIES:,} of each: drop "
+            f"some"
+        )
+    if named * cells > MOST_CELLS_OF_QUERIES:
+        raise PlanError(
+            f"budget.queries: the plan names {named:,} queries of a histogram of {cells:,} cells, "
+            f"{named * cells:,} together; the limit is {MOST_CELLS_OF_QUERIES:,}: drop queries, or "
+            f"merge categories"
+        )
+
+
+def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
+    """Return the bound on rows per person; without one, no sensitivity is known."""
+    records = checked.records
+    if records is None:
+        return 1
+    where = (records.path, records.query, records.database)
+    if records.redacted and where == (None, None, None):
+        return records.max_rows or 1
+    if records.redacted:
+        raise PlanError(
+            "records.redacted: marks a published plan; take it out to use other records"
+        )
+    if (records.path is None) == (records.query is None):
+        raise PlanError("records: give either path or query")
+    if records.database is not None and records.query is None:
+        raise PlanError("records.database: needs records.query beside it")
+    bounded = records.person_id is not None or records.max_rows is not None
+    if records.one_row_per_person is True and bounded:
+        raise PlanError("records: one_row_per_person = true excludes person_id and max_rows")
+    if records.one_row_per_person is not True and (
+        records.person_id is None or records.max_rows is None
+    ):
+        raise PlanError(
+            "records: how many rows a person may have is not said; attest one_row_per_person = true, "
+            "or give person_id and max_rows"
+        )
+    _refuse_idle_keys(records)
+    if records.counts is not None and bounded:
+        raise PlanError(
+            "records.counts: a table of counts has no persons to bound; attest "
+            "one_row_per_person = true if each is counted once"
+        )
+    if isinstance(records.missing, dict):
+        known = {item.name: item.categories for item in schema.attributes}
+        for attribute, category in records.missing.items():
+            if attribute not in known:
+                raise PlanError(
+                    f"records.missing.{attribute}: no such attribute; choose from {listed(known)}"
+                )
+            if category not in known[attribute]:
+                raise PlanError(
+                    f"records.missing.{attribute}: no category {category!r}; choose from "
+                    f"{listed(known[attribute])}"
+                )
+    return records.max_rows or 1
+
+
+def _refuse_idle_keys(records: RecordsSection) -> None:
+    """Refuse what is said of a query or of person ids where there are none."""
+    if records.query is None:
+        for key in ("public_tables", "each_person_alone"):
+            if getattr(records, key):
+                raise PlanError(f"records.{key}: is about records.query; add a query, or remove it")
+    if records.real_ids and records.person_id is None:
+        raise PlanError("records.real_ids: is about records.person_id; add that, or remove it")
+    for person in records.real_ids:
+        if is_nobody(person) or not is_placeholder(person):
+            raise PlanError(
+                f"records.real_ids: {person!r} cannot be listed; only placeholders such as NA, null "
+                f"or 0 need it, and blank ids are always refused"
+            )

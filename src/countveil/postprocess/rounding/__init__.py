@@ -1,0 +1,1 @@
+"""From fractions to integers: controlled rounding, which moves least, and unbiased rounding."""

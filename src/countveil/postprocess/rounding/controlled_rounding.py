@@ -1,0 +1,439 @@
+"""Controlled rounding: each entry goes up or down, sums are kept, and as little moves as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.base.union_find import root_of
+from countveil.errors import InfeasibleError, InputError
+from countveil.postprocess.facts.rows import Row, as_matrix, largest_gap, nested
+
+_NONE = "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
+_CLOSE = 1e-3  # how far sums of h may be off; solutions are far closer
+_WHOLE = 1e-7  # entries this close to an integer are that integer
+
+
+def round_family(
+    h: ArrayLike,
+    parent: ArrayLike | None,
+    totals: ArrayLike | None = None,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    rows: Sequence[Row] = (),
+    total_aware: bool = False,
+) -> IntArray:
+    """Return the integers closest to h (L1), each entry rounded up or down, that keep its sums.
+
+    Sums over children are met by largest remainder, totals by shortest paths, rows by HiGHS: as a
+    linear program, whose vertices are integers, if rows nest, and as an integer program if they cross.
+    Crossing rows may leave no table of entries rounded up or down; the result is then the nearest of
+    all tables of integers.
+
+    Parameters
+    ----------
+    h : array of children × cells
+        A solved family.
+    parent : array of cells, or None
+        What the children add up to, cell by cell; None for a root.
+    totals : array of children, optional
+        The sum of each child, to be kept exactly.
+    allowed : array of bool, children × cells, optional
+        False where an entry must be 0, if entries may move further than to the next integer.
+    rows : sequence of Row, optional
+        Bounds on other sums.
+    total_aware : bool
+        Whether to round the children's totals first, as little as possible (the first of those that
+        tie), and then the entries to match.
+
+    Returns
+    -------
+    array of int, children × cells
+
+    Examples
+    --------
+    >>> round_family([[1.6, 0.3], [0.4, 1.7]], parent=[2, 2]).tolist()
+    [[2, 0], [0, 2]]
+
+    """
+    values, above, fixed = checked_table(h, parent, totals)
+    whole, part = whole_and_part(values)
+    ups = _round_ups(above, whole, part)
+    base = whole.astype(np.int64)
+    if rows:
+        plain = round_family(values, parent, totals, total_aware=total_aware)
+        if largest_gap(rows, plain) == 0:
+            return plain
+        if nested(rows):
+            return base + _program(part, ups, base, fixed, rows, total_aware)
+        try:
+            return base + _program(part, ups, base, fixed, rows, total_aware)
+        except InfeasibleError:
+            return nearest_table(values, above, fixed, rows, allowed)
+    up = _nearest(part) if ups is None else round_up(part, ups)
+    if fixed is None and not total_aware:
+        return base + up
+    sums = values.sum(axis=1)
+    aims = fixed
+    if aims is None:
+        aims = np.rint(sums) if ups is None else round_totals(sums, part).astype(float)
+    targets = np.rint(aims - whole.sum(axis=1)).astype(np.int64)
+    if ups is None:
+        return base + _children_alone(part, targets)
+    # Unless the totals add up to the parent, no child has too few round-ups when others have too many.
+    if targets.sum() == up.sum() and meet_totals(part, up, targets):
+        return base + up
+    if fixed is not None:
+        raise InputError("h cannot be rounded to these totals: its own totals differ from them")
+    return base + _program(part, ups, base, None, (), True)
+
+
+class CheckedTable(NamedTuple):
+    """A solved family and the sums to keep, as arrays."""
+
+    h: FloatArray
+    parent: FloatArray | None
+    totals: FloatArray | None
+
+
+def checked_table(
+    h: ArrayLike, parent: ArrayLike | None, totals: ArrayLike | None = None
+) -> CheckedTable:
+    """Return h and its sums as arrays; refuse an h that cannot be the solution of a family."""
+    values = np.ascontiguousarray(h, float)
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise InputError("h must be a table of finite numbers, children × cells")
+    if (values < -_WHOLE).any():
+        raise InputError("h has a negative entry; solve the family first")
+    children, cells = values.shape
+    return CheckedTable(
+        values,
+        _checked_sums("parent", parent, cells),
+        _checked_sums("totals", totals, children),
+    )
+
+
+def _checked_sums(name: str, sums: ArrayLike | None, size: int) -> FloatArray | None:
+    if sums is None:
+        return None
+    array = np.asarray(sums, float)
+    if array.shape != (size,):
+        raise InputError(f"{name} has shape {array.shape}; it must have ({size},)")
+    if not (np.isfinite(array) & (array == np.rint(array))).all():
+        raise InputError(f"{name} must hold whole numbers only; round it first")
+    return array
+
+
+class WholeAndPart(NamedTuple):
+    """The floor of each value, and the fraction above it."""
+
+    whole: FloatArray
+    part: FloatArray
+
+
+def whole_and_part(values: FloatArray) -> WholeAndPart:
+    """Split values into floor and fraction; a value close to an integer has no fraction."""
+    whole = np.floor(values + _WHOLE)
+    return WholeAndPart(whole, np.where(values - whole > _WHOLE, values - whole, 0.0))
+
+
+def _round_ups(parent: FloatArray | None, whole: FloatArray, part: FloatArray) -> IntArray | None:
+    """Return how many entries of each cell must be rounded up."""
+    if parent is None:
+        return None
+    ups: IntArray = np.rint(parent - whole.sum(axis=0)).astype(np.int64)
+    if (ups < 0).any() or (np.abs(part.sum(axis=0) - ups) > _CLOSE).any():
+        raise InputError("h does not add up to its parent; solve the family first")
+    return ups
+
+
+def _nearest(part: FloatArray) -> NDArray[np.bool_]:
+    return part > 0.5
+
+
+def _children_alone(part: FloatArray, targets: IntArray) -> NDArray[np.bool_]:
+    """Return which entries go up if each child is rounded on its own to its total."""
+    if (targets < 0).any() or (targets > (part > 0).sum(axis=1)).any():
+        raise InputError("h cannot be rounded to these totals: its own totals differ from them")
+    return np.asarray(round_up(np.ascontiguousarray(part.T), targets)).T
+
+
+def _program(
+    part: FloatArray,
+    ups: IntArray | None,
+    base: IntArray,
+    totals: FloatArray | None,
+    rows: Sequence[Row],
+    total_aware: bool,
+) -> IntArray:
+    """Choose the round-ups by HiGHS; `total_aware` chooses the best totals first, unless fixed."""
+    children, cells = part.shape
+    entries = np.flatnonzero(part.reshape(-1) > 0)
+    child, cell = entries // cells, entries % cells
+    count, number = len(entries), np.arange(len(entries))
+    up = np.zeros(children * cells, np.int64)
+    if not count:
+        if largest_gap(rows, base) > 0:
+            raise InfeasibleError(_NONE)
+        return up.reshape(children, cells)
+    by_child = sp.csr_array((np.ones(count), (child, number)), shape=(children, count))
+    limits = _Limits(whole=bool(rows) and not nested(rows))
+    if ups is not None:
+        by_cell = sp.csr_array((np.ones(count), (cell, number)), shape=(cells, count))
+        limits.add(by_cell, ups, ups)
+    if rows:
+        matrix = as_matrix(rows, children, cells)
+        already = matrix @ base.reshape(-1)
+        lower = np.ceil([row.lower - _WHOLE for row in rows]) - already
+        upper = np.floor([row.upper + _WHOLE for row in rows]) - already
+        limits.add(matrix[:, entries], lower, upper)
+    if totals is not None:
+        needed = totals - base.sum(axis=1)
+        limits.add(by_child, needed, needed)
+    elif total_aware:
+        needed = _least_totals(limits, by_child, part.sum(axis=1))
+        limits.add(by_child, needed, needed)
+    up[entries] = limits.least(1.0 - 2.0 * part.reshape(-1)[entries])
+    return up.reshape(children, cells)
+
+
+def nearest_table(
+    values: FloatArray,
+    parent: FloatArray | None,
+    totals: FloatArray | None,
+    rows: Sequence[Row],
+    allowed: NDArray[np.bool_] | None,
+) -> IntArray:
+    """Return the table of integers nearest to h, entries moving as far as they must."""
+    children, cells = values.shape
+    size = children * cells
+    entries = np.arange(size)
+    cell, child = entries % cells, entries // cells
+    ones = np.ones(size)
+    parts = [as_matrix(rows, children, cells) if rows else sp.csr_array((0, size))]
+    lower = [np.ceil([row.lower - _WHOLE for row in rows])]
+    upper = [np.floor([row.upper + _WHOLE for row in rows])]
+    for sums, where, count in ((parent, cell, cells), (totals, child, children)):
+        if sums is not None:
+            parts.append(sp.csr_array((ones, (where, entries)), shape=(count, size)))
+            lower.append(sums)
+            upper.append(sums)
+    nothing = sp.csr_array((sum(part.shape[0] for part in parts), 2 * size))
+    # x - above + below = h, where above and below cost as much as they are large.
+    apart = sp.hstack([sp.eye_array(size), -sp.eye_array(size), sp.eye_array(size)])
+    matrix = sp.vstack([sp.hstack([sp.vstack(parts), nothing]), apart])
+    flat = values.reshape(-1)
+    highest = (
+        np.full(size, np.inf) if allowed is None else np.where(allowed.reshape(-1), np.inf, 0.0)
+    )
+    result = milp(
+        np.repeat([0.0, 1.0], [size, 2 * size]),
+        integrality=np.repeat([1, 0], [size, 2 * size]),
+        bounds=Bounds(0.0, np.concatenate([highest, np.full(2 * size, np.inf)])),
+        options={"mip_rel_gap": 0.0},
+        constraints=LinearConstraint(
+            matrix, np.concatenate([*lower, flat]), np.concatenate([*upper, flat])
+        ),
+    )
+    if result.x is None:
+        raise InfeasibleError("no table of integers meets all its sums and bounds; widen a bound")
+    return np.asarray(np.rint(result.x[:size]), np.int64).reshape(children, cells)
+
+
+def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> FloatArray:
+    """Return the number of round-ups of each child for which the totals move least."""
+    floor = np.floor(sums + _WHOLE)
+    if not limits.whole:
+        # Totals also go up or down; up costs 1 - 2 × its fraction more than down.
+        limits.add(by_child, floor, floor + (sums - floor > _WHOLE))
+        return np.asarray(by_child @ limits.least(by_child.T @ (1.0 - 2.0 * (sums - floor))))
+    children, count = by_child.shape
+    # Crossing rows may move totals further: two more variables per child measure how far.
+    apart = sp.hstack([by_child, -sp.eye_array(children), sp.eye_array(children)])
+    wider = _Limits(whole=True)
+    for matrix, lower, upper in limits.parts:
+        wider.add(sp.hstack([matrix, sp.csr_array((matrix.shape[0], 2 * children))]), lower, upper)
+    wider.add(apart, sums, sums)
+    cost = np.repeat([0.0, 1.0], [count, 2 * children])
+    return np.asarray(by_child @ wider.least(cost, extra=2 * children))
+
+
+class _Limits:
+    """The sums that round-ups must keep, and the cheapest choice that keeps them."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.whole = whole
+        self.parts: list[tuple[sp.csr_array, FloatArray, FloatArray]] = []
+
+    def add(self, matrix: sp.csr_array, lower: ArrayLike, upper: ArrayLike) -> None:
+        """Add rows with bounds."""
+        self.parts.append((matrix, np.asarray(lower, float), np.asarray(upper, float)))
+
+    def least(self, cost: FloatArray, extra: int = 0) -> IntArray:
+        """Return the cheapest round-ups; the last `extra` variables may be any numbers of 0 or more."""
+        count = len(cost) - extra
+        matrices, lower, upper = zip(*self.parts, strict=True)
+        result = milp(
+            cost,
+            integrality=np.repeat([int(self.whole), 0], [count, extra]),
+            bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, extra])),
+            options={"mip_rel_gap": 0.0},
+            constraints=LinearConstraint(
+                sp.vstack(matrices), np.concatenate(lower), np.concatenate(upper)
+            ),
+        )
+        if result.x is None:
+            raise InfeasibleError(_NONE)
+        chosen = np.rint(result.x[:count])
+        if np.abs(chosen - result.x[:count]).max() > 1e-6:
+            raise ArithmeticError("a nested rounding problem has a vertex that is not an integer")
+        return np.asarray(chosen, np.int64)
+
+
+# Rounding at least cost, compiled: largest remainder for cells, shortest paths for totals.
+
+
+@njit(cache=True, nogil=True)
+def _largest(part: FloatArray, ups: int, up: NDArray[np.bool_]) -> None:
+    """Mark the `ups` largest entries of `part`, earlier ones first if they tie."""
+    order = np.argsort(-part, kind="mergesort")
+    for i in range(ups):
+        up[order[i]] = True
+
+
+@njit(cache=True, nogil=True)
+def round_up(part: FloatArray, ups: IntArray) -> Any:
+    """Return which entries to round up, `ups` in each column; the largest fractions cost least."""
+    children, cells = part.shape
+    up = np.zeros((children, cells), np.bool_)
+    for j in range(cells):
+        if ups[j] > 0:
+            _largest(part[:, j], ups[j], up[:, j])
+    return up
+
+
+@njit(cache=True, nogil=True)
+def largest_remainder(values: FloatArray, total: int) -> IntArray:
+    """Round numbers that add up to `total` up or down so that they still do, moving them least."""
+    whole = np.floor(values)
+    up = np.zeros(len(values), np.bool_)
+    _largest(values - whole, int(total - whole.sum()), up)
+    return (whole + up).astype(np.int64)
+
+
+@njit(cache=True, nogil=True)
+def round_totals(sums: FloatArray, part: FloatArray) -> IntArray:
+    """Round the children's totals; only children with open cells in common can trade round-ups."""
+    children, cells = part.shape
+    above = np.arange(children)
+    for j in range(cells):
+        last = -1
+        for c in range(children):
+            if part[c, j] > 0.0:
+                if last >= 0:
+                    above[root_of(above, c)] = root_of(above, last)
+                last = c
+    for c in range(children):
+        above[c] = root_of(above, c)
+    order = np.argsort(above, kind="mergesort")
+    rounded = np.empty(children, np.int64)
+    start = 0
+    while start < children:
+        stop = start
+        while stop < children and above[order[stop]] == above[order[start]]:
+            stop += 1
+        members = order[start:stop]
+        inside = sums[members]
+        rounded[members] = largest_remainder(inside, int(np.rint(inside.sum())))
+        start = stop
+    return rounded
+
+
+@njit(cache=True, nogil=True)
+def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> bool:
+    """Move round-ups within columns, at least cost, until each row has its target number.
+
+    `up` starts at least cost for its columns. Each step carries one round-up from a row with too many
+    to a row with too few along a shortest path; reduced costs stay non-negative (Dijkstra with
+    potentials), so the result has least cost too. Returns False if some row cannot be reached.
+    """
+    children, cells = part.shape
+    excess = np.empty(children, np.int64)
+    for c in range(children):
+        excess[c] = up[c].sum() - targets[c]
+    # Potentials: rows at 0, columns at their threshold between what is up and what is down.
+    cost = 1.0 - 2.0 * part
+    potential = np.zeros(children + cells)
+    for j in range(cells):
+        highest = -np.inf
+        for c in range(children):
+            if up[c, j]:
+                highest = max(highest, cost[c, j])
+        if highest == -np.inf:
+            highest = np.inf
+            for c in range(children):
+                if part[c, j] > 0.0:
+                    highest = min(highest, cost[c, j])
+        potential[children + j] = highest if np.isfinite(highest) else 0.0
+    distance = np.empty(children + cells)
+    before = np.empty(children + cells, np.int64)
+    visited = np.empty(children + cells, np.bool_)
+    while True:
+        distance[:] = np.inf
+        before[:] = -1
+        visited[:] = False
+        short = False
+        for c in range(children):
+            if excess[c] > 0:
+                distance[c] = 0.0
+                short = True
+        if not short:
+            return True
+        target = -1
+        while True:
+            node, nearest = -1, np.inf
+            for i in range(children + cells):
+                if not visited[i] and distance[i] < nearest:
+                    node, nearest = i, distance[i]
+            if node < 0:
+                break
+            visited[node] = True
+            if node < children:
+                if excess[node] < 0:
+                    target = node
+                    break
+                for j in range(cells):  # give up a round-up: back along the entry
+                    if up[node, j] and not visited[children + j]:
+                        along = potential[children + j] - potential[node] - cost[node, j]
+                        reach = nearest + max(along, 0.0)
+                        if reach < distance[children + j]:
+                            distance[children + j], before[children + j] = reach, node
+            else:
+                j = node - children
+                for c in range(children):  # take it in a row that rounds down here
+                    if not up[c, j] and part[c, j] > 0.0 and not visited[c]:
+                        along = cost[c, j] + potential[c] - potential[node]
+                        reach = nearest + max(along, 0.0)
+                        if reach < distance[c]:
+                            distance[c], before[c] = reach, node
+        if target < 0:
+            return False
+        reached = distance[target]
+        for i in range(children + cells):
+            potential[i] -= min(distance[i], reached)
+        node = target
+        excess[target] += 1
+        while before[node] >= 0:
+            column = before[node]
+            giver = before[column]
+            up[node, column - children] = True
+            up[giver, column - children] = False
+            node = giver
+        excess[node] -= 1

@@ -1,0 +1,352 @@
+"""TopDown: from the top of the tree to the bottom, family by family, by a pool of workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+from countveil.base import storage
+from countveil.base.histograms import Histograms, narrowed, roll_up, store
+from countveil.base.numerics import IntArray
+from countveil.base.randomness import BitSource, Secure
+from countveil.engines.workers import Workers, hired
+from countveil.errors import InputError
+from countveil.measure import manifest
+from countveil.measure.measurements import FOLDER, Measured, Measurements
+from countveil.measure.progress import Progress, silent
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.postprocess.batch_files import Batch, BatchFolder
+from countveil.postprocess.certificate import combine, one_family
+from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.facts.family_facts import LevelFacts, read_facts
+from countveil.postprocess.family import Family, MovableParent, solve
+from countveil.postprocess.normal_equations import Observations
+from countveil.postprocess.totals import MeasuredTotals, looks_below, measured_totals
+
+_VALUES = 4_000_000  # measurements in memory at a time, unless one family has more
+_MANY = 2_000  # a level with this many units is worth starting processes for
+_TASKS = 16  # at least, if a level has enough families; does not depend on the number of workers
+_FORMAT = "top-down 1"
+
+
+def top_down(
+    measurements: Measurements,
+    plan: Plan,
+    *,
+    workers: int | Workers = 1,
+    geography: Geography | None = None,
+    work: str | Path | None = None,
+    rng: BitSource | None = None,
+    progress: Progress = silent,
+) -> Estimates:
+    """Turn measurements into consistent non-negative integers, level by level from the top.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        The noisy measurements of a release.
+    plan : Plan
+        The plan they were measured by; only its post-processing, constraints and structural zeros may
+        differ.
+    workers : int or Workers
+        The number of processes on this machine, or the workers of an engine.
+    geography : Geography, optional
+        The plan's crosswalk, read from its file by default.
+    work : path, optional
+        A folder that keeps finished batches, so that an interrupted run resumes. A temporary folder by
+        default.
+    rng : BitSource, optional
+        Randomness for unbiased rounding; the operating system's by default.
+    progress : Progress
+        Called after each batch.
+
+    Returns
+    -------
+    Estimates
+        The counts of every level, with their certificates.
+
+    Examples
+    --------
+    >>> estimates = top_down(measurements, plan, workers=2)  # doctest: +SKIP
+    >>> estimates.table("county", "RACE")  # doctest: +SKIP
+
+    """
+    refuse_other_measurements(measurements.folder, plan, measurements.plan)
+    if work is None:
+        # The folder is deleted at the end; files mapped from it live as long as the result.
+        with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
+            return top_down(
+                measurements,
+                plan,
+                workers=workers,
+                geography=geography,
+                work=folder,
+                rng=rng,
+                progress=progress,
+            )
+    geography = plan.geography() if geography is None else geography
+    batches = BatchFolder(Path(work))
+    batches.begin(_identity(measurements, plan, geography))
+    # Workers run in folders of their own, so files are named by their full paths.
+    measured = dataclasses.replace(measurements, folder=measurements.folder.absolute())
+    job = DescentJob(measured, plan, batches.folder.absolute(), rng)
+    return descend(job, geography, workers=workers, progress=progress)
+
+
+def descend(
+    job: DescentJob,
+    geography: Geography,
+    *,
+    workers: int | Workers = 1,
+    progress: Progress = silent,
+) -> Estimates:
+    """Solve the families of every level, from the top, resuming from the job's folder of batches."""
+    plan, folder = job.plan, BatchFolder(job.work)
+    visited = plan.measured_levels
+    facts = read_facts(plan, geography, job.measurements)
+    levels: dict[str, Histograms] = {}
+    certificates = []
+    # Families are small: more threads for one of them cost more than they gain.
+    with threadpool_limits(1), hired(workers) as team:
+        team.reach(folder.folder)
+        unchanged = True  # whether the level above is as it was when this level was estimated
+        for above, level in zip([None, *visited], visited, strict=False):
+            if not unchanged:
+                folder.forget(level)
+            finished = folder.finished(level)
+            totals = None
+            if looks_below(plan, level):
+                totals = measured_totals(job.measurements, plan, geography, visited, level)
+            cut = _Cut.of(plan, geography, facts[level], totals, above, level)
+            left = range(len(finished), len(cut.ranges))
+            unchanged = unchanged and not left
+            large = geography.units(level) >= _MANY and len(left) > 1
+            batches = team.map(job, map(cut.task, left), large=large)
+            for number, batch in zip(left, batches, strict=True):
+                folder.append(level, batch)
+                finished.append(batch.certificate)
+                progress("estimating", level, cut.ranges[number][1], geography.units(level))
+            levels[level] = folder.read(level)
+            certificates.append(combine(level, finished))
+        team.rest()
+    for number, certificate in enumerate(certificates):
+        if certificate.moved_parents:  # then the levels above are sums of this one
+            for level in visited[:number]:
+                levels.pop(level, None)
+    complete = _with_sums(levels, plan, geography, folder)
+    return Estimates(plan, geography, complete, tuple(certificates))
+
+
+def refuse_other_measurements(folder: Path, plan: Plan, measured: Plan) -> None:
+    """Refuse a plan under which something else would have been measured."""
+    if plan.measuring_digest != measured.measuring_digest:
+        raise InputError(
+            f"{folder}: was measured under another plan; the two may differ only in [postprocess], "
+            f"[[constraints]] and [[structural_zeros]]"
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Task:
+    """Some whole families of a level: units start … stop - 1, and the parent of each unit."""
+
+    level: str
+    above: str | None
+    start: int
+    stop: int
+    parents: IntArray
+    facts: LevelFacts
+    totals: MeasuredTotals | None
+    geocodes: pa.StringArray
+    parent_codes: pa.StringArray | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DescentJob:
+    """What all tasks of a descent share; it is sent to each worker once."""
+
+    measurements: Measured
+    plan: Plan
+    work: Path
+    rng: BitSource | None
+
+    def run(self, task: Task) -> Batch:
+        """Solve the families of a task."""
+        observed = Observations.of(self.measurements, task.level)
+        values = self.measurements.units(task.level, task.start, task.stop)
+        above = None if task.above is None else BatchFolder(self.work).read(task.above)
+        possible = np.flatnonzero(self.plan.possible)
+        lengths = np.zeros(task.stop - task.start, np.int64)
+        cells, counts, certificates = [], [], []
+        ends = np.append(np.flatnonzero(np.diff(task.parents)) + 1, len(task.parents))
+        for first, last in pairwise([0, *ends.tolist()]):
+            name = task.geocodes[first].as_py()
+            cells_here, parent = possible, None
+            if above is not None and task.parent_codes is not None:
+                number = int(task.parents[first])
+                _, cells_here, parent = above.entries(number, number + 1)
+                name = task.parent_codes[number - int(task.parents[0])].as_py()
+            family = Family(
+                name=f"{task.above or task.level} {name}",
+                children=task.geocodes.slice(first, last - first).to_pylist(),
+                cells=cells_here,
+                parent=parent,
+                places=observed.scalars_of(cells_here),
+                weights=observed.weights,
+                values=values[first:last],
+                limits=task.facts.limits(first, last, cells_here, parent),
+                label=self._label,
+                totals=None if task.totals is None else task.totals.slice(first, last),
+                movable_parent=partial(
+                    movable_parent, self.plan, task.level, possible, task.facts, first, last
+                ),
+            )
+            rng = self._rng(task.level, name)
+            solved = solve(family, self.plan.passes[task.level], rng=rng)
+            child, cell = np.nonzero(solved.counts)
+            lengths[first:last] = np.bincount(child, minlength=last - first)
+            cells.append(solved.cells[cell].astype(np.int32))
+            counts.append(narrowed(solved.counts[child, cell]))
+            certificates.append(one_family(task.level, solved.certificate))
+        return Batch(
+            lengths,
+            np.concatenate(cells),
+            np.concatenate(counts),
+            combine(task.level, certificates),
+        )
+
+    def _label(self, cells: IntArray) -> str:
+        """Return the categories of some cells of the full histogram, in words."""
+        names = []
+        for cell in cells[:3]:
+            codes = np.unravel_index(int(cell), self.plan.schema.shape)
+            parts = zip(self.plan.schema.attributes, codes, strict=True)
+            names.append(
+                ", ".join(f"{item.name} = {item.categories[code]}" for item, code in parts)
+            )
+        return "; ".join(names) + (f" and {len(cells) - 3} more cells" if len(cells) > 3 else "")
+
+    def _rng(self, level: str, name: str) -> BitSource | None:
+        if self.plan.passes[level].rounding != "unbiased":
+            return None
+        source = Secure() if self.rng is None else self.rng
+        return source.for_unit(level, name, "rounding")
+
+
+def movable_parent(
+    plan: Plan, level: str, possible: IntArray, facts: LevelFacts, first: int, last: int
+) -> MovableParent | None:
+    """Return what a family needs if its facts leave no table that adds up to its parent.
+
+    None if it has no facts that could.
+    """
+    if not facts.bounds and not facts.groups:
+        return None
+    higher = plan.levels[: plan.levels.index(level)]
+    kept = [item.query for item in plan.invariants if item.level in higher]
+    kept += [item.query for item in plan.constraints if item.level in higher]
+    limits = facts.limits(first, last, possible, None)
+    return MovableParent(possible, limits, tuple(dict.fromkeys(kept)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cut:
+    """A level cut into ranges of whole families, and everything its tasks need a slice of."""
+
+    geography: Geography
+    facts: LevelFacts
+    totals: MeasuredTotals | None
+    above: str | None
+    level: str
+    parents: IntArray
+    ranges: list[tuple[int, int]]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        geography: Geography,
+        facts: LevelFacts,
+        totals: MeasuredTotals | None,
+        above: str | None,
+        level: str,
+    ) -> _Cut:
+        units = geography.units(level)
+        scalars = sum(item.query.cells for item in plan.at(level))
+        most = max(1, min(_VALUES // scalars, math.ceil(units / _TASKS)))
+        if above is None:
+            # At the top each unit is solved by itself, unless public facts tie units together.
+            parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)
+            step = units if facts.groups else most
+            ranges = [(start, min(start + step, units)) for start in range(0, units, step)]
+        else:
+            parents = geography.ancestors(level, above)
+            ranges = geography.batches(level, most, above)
+        return cls(geography, facts, totals, above, level, parents, ranges)
+
+    def task(self, number: int) -> Task:
+        """Return one task, with copies of its slices only, so that it is cheap to send."""
+        start, stop = self.ranges[number]
+        parents = self.parents[start:stop]
+        codes = None
+        if self.above is not None:
+            first, last = int(parents[0]), int(parents[-1])
+            codes = self.geography.own_geocodes(self.above, first, last + 1)
+        return Task(
+            self.level,
+            self.above,
+            start,
+            stop,
+            parents,
+            self.facts.slice(start, stop),
+            None if self.totals is None else self.totals.slice(start, stop),
+            self.geography.own_geocodes(self.level, start, stop),
+            codes,
+        )
+
+
+def _with_sums(
+    levels: dict[str, Histograms], plan: Plan, geography: Geography, folder: BatchFolder
+) -> dict[str, Histograms]:
+    """Add the levels that were not measured, each as the sum of the one below."""
+    result: dict[str, Histograms] = {}
+    below: str | None = None
+    for level in reversed(plan.levels):
+        if level in levels:
+            result[level] = levels[level]
+        elif below is not None:
+            parents = geography.ancestors(below, level)
+            sums = roll_up(result[below], parents, plan.schema.cells)
+            result[level] = store(sums, geography.units(level), folder.folder)
+        below = level if level in result else below
+    return {level: result[level] for level in plan.levels if level in result}
+
+
+def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> dict[str, object]:
+    """Return hashes of what decides the estimates: measurements, plan, units and public files."""
+    stated = manifest.read(measurements.folder)
+    places = hashlib.sha256()
+    for parents in geography.parents:
+        places.update(np.ascontiguousarray(parents).data)
+    return {
+        "format": _FORMAT,
+        "release": stated["release"],
+        "measurements": {
+            level: stated["files"][f"{FOLDER}/{level}.parquet"]["sha256"]
+            for level in plan.measured_levels
+        },
+        "plan": plan.digest,
+        "places": places.hexdigest(),
+        "facts": {name: storage.sha256(path) for name, path in plan.public_files.items()},
+    }

@@ -1,0 +1,84 @@
+"""Columns of published files: units by code, cells by category, and the error of each count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from countveil.base.intervals import count_interval
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.plan.geography import Geography
+from countveil.plan.workload import Schema
+
+# Columns of published files: units by their codes, cells by the categories of each attribute.
+
+GROUP = 1 << 20  # rows of a row group
+FORMAT: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 24}
+
+
+def coded(name: str) -> pa.Field:
+    """Describe a column of text that is stored as codes of a dictionary."""
+    return pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False)
+
+
+def unit_codes(geography: Geography, level: str, units: IntArray) -> pa.DictionaryArray:
+    """Return the codes of units of a level, given in order and perhaps repeated."""
+    new = np.diff(units, prepend=-1) > 0
+    codes = geography.geocodes(level).take(pa.array(units[new]))
+    return pa.DictionaryArray.from_arrays((np.cumsum(new) - 1).astype(np.int32), codes)
+
+
+def categories(schema: Schema, cells: IntArray) -> list[pa.DictionaryArray]:
+    """Return the category of each cell, a column per attribute."""
+    codes = np.unravel_index(cells, schema.shape) if schema.shape else ()
+    return [
+        pa.DictionaryArray.from_arrays(code.astype(np.int32), pa.array(attribute.categories))
+        for attribute, code in zip(schema.attributes, codes, strict=True)
+    ]
+
+
+# The error of published estimates: a standard error and an interval for each count.
+
+COLUMNS = (
+    pa.field("standard_error", pa.float64()),
+    pa.field("lower", pa.int32()),
+    pa.field("upper", pa.int32()),
+)
+_MOST = 2**31 - 1
+_CLEAR = 2  # standard errors above 0
+
+Unbiased = tuple[int, int, FloatArray, FloatArray]  # start, stop, values, standard errors
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Errors:
+    """Unbiased estimates of all cells of a level's units, some units after others, or none of a level.
+
+    Intervals are of the count itself: of whole numbers, at least 0, and with this confidence. Cells
+    whose estimate is 0 are not published, so one that is may have been lifted by noise: where it is not
+    clear of 0, 0 is inside.
+    """
+
+    confidence: float
+    batches: Callable[[str], Iterator[Unbiased] | None]
+
+    def columns(self, estimate: IntArray, value: FloatArray, error: FloatArray) -> list[pa.Array]:
+        """Return standard errors and the ends of intervals; none where nothing is determined."""
+        known = np.isfinite(error)
+        ends = count_interval(
+            np.where(known, value, 0.0), np.where(known, error, 0.0), self.confidence
+        )
+        ends = (np.where(estimate <= _CLEAR * error, 0.0, ends[0]), ends[1])
+        lower, upper = (
+            pa.array(np.minimum(end, _MOST).astype(np.int32), mask=~known) for end in ends
+        )
+        return [pa.array(np.where(known, error, 0.0), mask=~known), lower, upper]
+
+
+def without_errors(rows: int) -> list[pa.Array]:
+    """Return the columns of counts of which nothing is determined."""
+    return [pa.nulls(rows, column.type) for column in COLUMNS]

@@ -1,0 +1,334 @@
+"""What verification computes again and compares: declared counts, tables, codebook, microdata."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Generator, Iterable, Iterator, Set
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from countveil.base.numerics import IntArray
+from countveil.base.parquet_size import UNREADABLE, refuse_swollen
+from countveil.errors import InputError
+from countveil.measure.measurements import INVARIANTS, LAYOUT, values_of
+from countveil.plan.geography import Geography
+from countveil.plan.passes import cells_within, coarsens
+from countveil.plan.plans import Plan
+from countveil.plan.public_facts import Invariant
+from countveil.plan.table_layouts import TableLayout
+from countveil.plan.workload import Query
+from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.facts.fact_bounds import refuse_many_values
+from countveil.publish import microdata, table_files
+
+# Check the declared public counts of a release: their layout, their places, and that they add
+# up.
+
+_Values = dict[str, NDArray[np.int32]]  # units × cells of each query, by its name
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sum:
+    """An invariant that must be the sum of a finer one, of its own level or of one below.
+
+    `cell` is the cell of the coarse query for each cell of the fine one, and `together` holds what the
+    units of a lower level add up to so far.
+    """
+
+    coarse: Invariant
+    fine: Invariant
+    cell: IntArray
+    together: IntArray | None
+
+
+def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> int:
+    """Refuse invariants of other places or layout, or that do not add up; return how many there are.
+
+    A level is read some units at a time; only sums for the levels above are held.
+    """
+    sums = [_sum(coarse, fine, geography) for coarse, fine in _pairs(plan)]
+    values = 0
+    for level in reversed(plan.levels):
+        queries = [item.query for item in plan.invariants if item.level == level]
+        if not queries:
+            continue
+        about = [item for item in sums if level in (item.coarse.level, item.fine.level)]
+        above = {
+            item.coarse.level: geography.ancestors(level, item.coarse.level)
+            for item in about
+            if item.fine.level == level
+        }
+        start = 0
+        for parts in _groups(folder, level, queries, geography):
+            stop = start + len(next(iter(parts.values())))
+            for name, part in parts.items():
+                values += part.size
+                if part.min(initial=0) < 0:
+                    _fail(level, f"{name} has a count below 0")
+            for item in about:
+                holders = above.get(item.coarse.level)
+                _compare(item, level, parts, start, stop, holders)
+            start = stop
+    return values
+
+
+def _pairs(plan: Plan) -> Iterator[tuple[Invariant, Invariant]]:
+    """Yield each invariant with a finer one of its own level, and with one of a level below."""
+    complete = [item for item in plan.invariants if item.query.complete]
+    at = {level: {i.query.name: i for i in complete if i.level == level} for level in plan.levels}
+    finer = _finer([item.query for item in complete])
+    for coarse in complete:
+        first = plan.levels.index(coarse.level)
+        names = finer[coarse.query.name]
+        own = at[coarse.level].keys() & (names - {coarse.query.name})
+        below = next(
+            (level for level in plan.levels[first + 1 :] if at[level].keys() & names), None
+        )
+        if own:
+            yield coarse, _first(at[coarse.level], own)
+        if below is not None:
+            yield coarse, _first(at[below], names)
+
+
+def _finer(queries: list[Query]) -> dict[str, set[str]]:
+    """Return, for each query by name, those it can be added up from; levels share queries."""
+    different = {query.name: query for query in queries}.values()
+    return {
+        coarse.name: {fine.name for fine in different if coarsens(coarse, fine)}
+        for coarse in different
+    }
+
+
+def _first(invariants: dict[str, Invariant], names: Set[str]) -> Invariant:
+    """Return the first invariant, in the order of the plan, that has one of some names."""
+    return next(item for name, item in invariants.items() if name in names)
+
+
+def _sum(coarse: Invariant, fine: Invariant, geography: Geography) -> _Sum:
+    together = None
+    if fine.level != coarse.level:
+        units = geography.units(coarse.level)
+        refuse_many_values(coarse.query, units)
+        together = np.zeros((units, coarse.query.cells), np.int64)
+    return _Sum(coarse, fine, cells_within(coarse.query, fine.query), together)
+
+
+def _compare(
+    item: _Sum, level: str, parts: _Values, start: int, stop: int, holders: IntArray | None
+) -> None:
+    """Add up the units of a level, or compare their sums, if the two are about that level."""
+    coarse, fine = item.coarse, item.fine
+    together = None
+    if fine.level == level:
+        part = parts[fine.query.name].astype(np.int64)
+        cells = np.zeros((stop - start, coarse.query.cells), np.int64)
+        np.add.at(cells.T, item.cell, part.T)
+        if item.together is None or holders is None:
+            together = cells
+        else:
+            np.add.at(item.together, holders[start:stop], cells)
+    elif coarse.level == level and item.together is not None:
+        together = item.together[start:stop]
+    if together is not None and not np.array_equal(together, parts[coarse.query.name]):
+        _fail(
+            coarse.level,
+            f"{coarse.query.name} is not the sum of {fine.query.name} of {fine.level}",
+        )
+
+
+def _groups(
+    folder: Path, level: str, queries: list[Query], geography: Geography
+) -> Iterator[_Values]:
+    """Yield the values of some units at a time; refuse another layout, other places, or noise."""
+    units = geography.units(level)
+    name = f"{INVARIANTS}/{level}.parquet"
+    with pq.ParquetFile(folder / name) as file:
+        if not file.schema_arrow.equals(LAYOUT):
+            _fail(level, "it has other columns than the measurement layout")
+        if file.metadata.num_rows != units * len(queries):
+            _fail(level, "it has a number of rows other than units times queries")
+        refuse_swollen(folder, name, units * sum(query.cells for query in queries))
+        start = 0
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group).combine_chunks()
+            stop = start + table.num_rows // len(queries)
+            parts = {}
+            for number, query in enumerate(queries):
+                part = table.slice(number * (stop - start), stop - start)
+                if part["geocode"].combine_chunks() != geography.geocodes(level, start, stop):
+                    _fail(level, "it lists other units than the crosswalk, or in another order")
+                if pc.any(pc.not_equal(part["query"], query.name)).as_py():
+                    _fail(level, "its queries are not the invariants of the plan, in its order")
+                if pc.any(pc.not_equal(part["variance"], 0.0)).as_py():
+                    _fail(level, "it has a variance, and invariants have no noise")
+                parts[query.name] = values_of(part, query)
+            if stop > start:
+                yield parts
+            start = stop
+        if start != units:
+            _fail(level, "its row groups do not hold whole units")
+
+
+def _fail(level: str, what: str) -> NoReturn:
+    raise InputError(f"{INVARIANTS}/{level}.parquet: {what}")
+
+
+# Make again what a release makes of its estimates, and compare: tables, codebook, microdata.
+
+_BLOCK = 1 << 24  # bytes of a CSV file at a time
+_ROWS = 1 << 16  # rows of a Parquet file at a time, unless a row is long
+_VALUES = 1 << 22
+_GUARD = r"([;|\t][ \u00a0]*)'(?=[=+\-@＝＋－＠])"
+
+
+def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
+    """Refuse tables, codebooks and microdata that are not what the estimates give."""
+    tables = estimates.plan.tables
+    for table, stem in zip(tables, table_files.file_stems(tables), strict=True):
+        _refuse_other_table(
+            estimates, table, [folder / name for name in table_files.names_of(stem)]
+        )
+    if tables:
+        _refuse_other_codebook(estimates, folder / table_files.FOLDER)
+    if estimates.plan.microdata:
+        _refuse_other_microdata(estimates, folder / microdata.NAME)
+
+
+def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Path]) -> None:
+    """Compare a table with both of its files, some units at a time."""
+    layout = table_files.layout_of(table)
+    with ExitStack() as stack:
+        files = []
+        for path in paths:
+            opened = _parquet_rows if path.suffix == ".parquet" else _csv_rows
+            files.append((path, _Rows(stack.enter_context(closing(opened(path, layout))))))
+        for rows in table_files.rows_of(estimates, table):
+            for path, file in files:
+                if not file.take(rows.num_rows, layout).equals(rows):
+                    _fail_remaking(path)
+        for path, file in files:
+            file.refuse_more(path, layout)
+
+
+def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
+    """Compare both codebooks; apostrophes behind separators came later than some releases."""
+    path = folder / f"{table_files.CODEBOOK}.csv"
+    expected = table_files.codebook_csv(estimates.plan.tables)
+    text = _text(path, expected)
+    try:
+        rows = [list(csv.reader(lines.splitlines())) for lines in (text, expected)]
+    except csv.Error:
+        _fail_remaking(path)
+    if rows[0] not in (rows[1], [list(map(_unguarded, row)) for row in rows[1]]):
+        _fail_remaking(path)
+    path = folder / f"{table_files.CODEBOOK}.md"
+    expected = table_files.codebook_markdown(estimates)
+    if _text(path, expected) != expected:
+        _fail_remaking(path)
+
+
+def _text(path: Path, expected: str) -> str:
+    """Return the text of a file about as long as it should be."""
+    if path.stat().st_size > 2 * len(expected.encode()) + 4096:
+        _fail_remaking(path)
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError:
+        _fail_remaking(path)
+
+
+def _unguarded(cell: str) -> str:
+    """Return a text as earlier versions wrote it, without an apostrophe before a formula inside."""
+    return re.sub(_GUARD, r"\1", cell)
+
+
+def _refuse_other_microdata(estimates: Estimates, path: Path) -> None:
+    layout = microdata.layout_of(estimates)
+    plain = pa.schema([pa.field(name, pa.string()) for name in layout.names])
+    with closing(_parquet_rows(path, layout)) as batches:
+        file = _Rows(_decoded(batch, plain) for batch in batches)
+        for rows in microdata.rows_of(estimates):
+            if not file.take(rows.num_rows, plain).equals(_as_text(rows, plain)):
+                _fail_remaking(path)
+        file.refuse_more(path, plain)
+
+
+def _decoded(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([column.cast(pa.string()) for column in batch.columns], schema=plain)
+
+
+def _as_text(table: pa.Table, plain: pa.Schema) -> pa.Table:
+    return pa.table([column.cast(pa.string()) for column in table.columns], schema=plain)
+
+
+class _Rows:
+    """Rows of a file, read as many at a time as they are compared."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._left: list[pa.RecordBatch] = []
+
+    def take(self, number: int, layout: pa.Schema) -> pa.Table:
+        """Return the next rows; fewer at the end of the file."""
+        parts, needed = [], number
+        while needed:
+            batch = self._left.pop() if self._left else next(self._batches, None)
+            if batch is None:
+                break
+            parts.append(batch.slice(0, needed))
+            if batch.num_rows > needed:
+                self._left.append(batch.slice(needed))
+            needed -= parts[-1].num_rows
+        return pa.Table.from_batches(parts, schema=layout)
+
+    def refuse_more(self, path: Path, layout: pa.Schema) -> None:
+        """Refuse rows after the last."""
+        if self.take(1, layout).num_rows:
+            _fail_remaking(path)
+
+
+def _parquet_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+    with pq.ParquetFile(path) as file:
+        if not file.schema_arrow.equals(layout):
+            _fail_remaking(path)
+        rows = max(1, min(_ROWS, _VALUES // len(layout)))
+        for batch in file.iter_batches(rows):
+            yield pa.record_batch(batch.columns, schema=layout)
+
+
+def _csv_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+    convert = pa_csv.ConvertOptions(
+        column_types=dict(zip(layout.names, layout.types, strict=True)),
+        null_values=[],
+        strings_can_be_null=False,
+    )
+    options = {
+        "read_options": pa_csv.ReadOptions(block_size=_BLOCK),
+        "parse_options": pa_csv.ParseOptions(newlines_in_values=True),
+        "convert_options": convert,
+    }
+    try:
+        with pa_csv.open_csv(path, **options) as reader:
+            if reader.schema.names != layout.names:
+                _fail_remaking(path)
+            for batch in reader:
+                yield pa.record_batch(batch.columns, schema=layout)
+    except UNREADABLE:
+        _fail_remaking(path)
+
+
+def _fail_remaking(path: Path) -> NoReturn:
+    raise InputError(
+        f"{path.name} is not what the estimates give; make it again with `countveil postprocess`, or "
+        f"restore the release"
+    )

@@ -1,0 +1,103 @@
+"""What a picture is given: results of the library, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.risk import Risk
+from countveil.base import words
+from countveil.base.numerics import FloatArray
+from countveil.errors import InputError
+from countveil.report.charts import theme
+from countveil.report.charts.chart import Audience
+
+_Kind = TypeVar("_Kind")
+
+
+def of_kind(value: Any, kind: type[_Kind], what: str) -> _Kind:
+    """Return a result of the kind a picture draws; refuse any other, and show nothing of it."""
+    if not isinstance(value, kind):
+        raise InputError(f"{what}: {type(value).__name__} came; give {kind.__name__}")
+    return value
+
+
+def mapping(value: Any, what: str) -> dict[Any, Any]:
+    """Return results by name; refuse an empty mapping."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{what}: {type(value).__name__} came; give results by name")
+    if not value:
+        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+    return dict(value)
+
+
+def some(value: Any, what: str) -> list[Any]:
+    """Return a list of results; refuse an empty one."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"{what}: {type(value).__name__} came; give a list of results")
+    found = list(value)
+    if not found:
+        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+    return found
+
+
+def numbers(value: Any, what: str, *, above_zero: bool = False) -> FloatArray:
+    """Return a list of finite numbers; refuse an empty one."""
+    try:
+        found = np.asarray(
+            [float(item) for item in value] if isinstance(value, Sequence) else value, np.float64
+        )
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    if found.ndim != 1:
+        raise InputError(f"{what}: {type(value).__name__} came; give a list of numbers")
+    if not len(found):
+        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+    if not np.isfinite(found).all():
+        raise InputError(f"{what}: some are missing or infinite; leave those out")
+    if above_zero and not (found > 0).all():
+        raise InputError(f"{what}: {found.min():g} is not allowed; all must be above 0")
+    return found
+
+
+def by_intruder(value: Any, what: str) -> dict[Intruder, Any]:
+    """Return results by intruder; refuse an empty mapping, and one by anything else."""
+    found = mapping(value, what)
+    for who in found:
+        of_kind(who, Intruder, f"{what}, its keys")
+    theme.refuse_too_many([str(who) for who in found], what)
+    return found
+
+
+def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
+    """Return what a line of each intruder is called: his prior, and more where that is not enough."""
+    listed = list(intruders)
+    priors = [who.prior for who in listed]
+    found: dict[Intruder, str] = {}
+    for number, who in enumerate(listed):
+        name = f"prior {words.prior(who.prior)}"
+        if priors.count(who.prior) > 1:
+            name += f", knows {who.known}" if who.certain else f", unsure ({number + 1})"
+        if name in found.values():
+            name += f" ({number + 1})"
+        found[who] = name
+    return found
+
+
+def risks(value: Any, length: int, what: str, measure: str | None = None) -> list[Risk]:
+    """Return one risk for each point; refuse others."""
+    found = [of_kind(item, Risk, what) for item in some(value, what)]
+    if len(found) != length:
+        raise InputError(f"{what}: {len(found)} came for {length} points; give one each")
+    for item in found:
+        if measure is not None and item.measure != measure:
+            raise InputError(f"{what}: {item.measure!r} came; give what measures {measure!r}")
+    return found
+
+
+def audience_of(items: Iterable[Risk]) -> Audience:
+    """Return internal if any risk is."""
+    return "internal" if any(item.audience == "internal" for item in items) else "public"

@@ -1,0 +1,117 @@
+"""What every page is made of: templates, shown numbers, pictures with captions, a sealed policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from countveil.base.words import percent, prior
+
+if TYPE_CHECKING:
+    from countveil.report.charts.chart import Picture  # a page without pictures needs no drawing
+    from countveil.report.section import Section
+
+__all__ = [
+    "cell",
+    "drawing",
+    "environment",
+    "figure",
+    "part",
+    "percent",
+    "policy",
+    "section_body",
+    "shown",
+]
+
+TEMPLATES = "countveil.report.templates"
+_ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
+
+
+def environment() -> Environment:
+    """Return where templates are read: they escape what they show and refuse what they lack."""
+    found = Environment(autoescape=True, undefined=StrictUndefined)
+    found.filters |= {"shown": shown, "percent": percent, "prior": prior, "cell": cell}
+    return found
+
+
+def part(name: str, package: str = TEMPLATES) -> str:
+    """Return a template, style or script that a package ships."""
+    return resources.files(package).joinpath(name).read_text("utf-8")
+
+
+def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> str:
+    """Return a content-security policy under which only these inline styles and scripts run.
+
+    `others` are further directives, `connect_src="'self'"`; what is not named is not allowed.
+    """
+    allowed = {
+        "default-src": "'none'",
+        "style-src": " ".join(map(_sealed, styles)) or "'none'",
+        "script-src": " ".join(map(_sealed, scripts)) or "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        **{name.replace("_", "-"): value for name, value in others.items()},
+    }
+    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+
+
+def drawing(picture: Picture) -> str:
+    """Return a picture as SVG that readers meet as one image: what is within has no role of its own."""
+    head, end, inside = picture.svg().partition(">")
+    return head + end + _ROLES.sub("", inside)
+
+
+def figure(picture: Picture) -> Markup:
+    """Return a picture with its caption, and its numbers behind a button."""
+    return Markup(  # the SVG and the table escape what they hold
+        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this picture</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}">{}</div></details></figure>'
+    ).format(
+        Markup(drawing(picture)),  # noqa: S704
+        picture.caption,
+        f"Numbers: {picture.title}",
+        Markup(picture.html_table()),  # noqa: S704
+    )
+
+
+def section_body(section: Section) -> Markup:
+    """Return the title, sentences and tables of a section, without its charts."""
+    return Markup(_section_template().render(section=section))  # noqa: S704  # it escapes
+
+
+@cache
+def _section_template() -> Template:
+    return environment().from_string(part("section.html"))
+
+
+def shown(value: float | None) -> str:
+    """Return a number with four digits, as tables show it; a large one to the unit."""
+    if value is None:
+        return "none"
+    return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
+
+
+def cell(value: object) -> str:
+    """Return a cell of a table: numbers with four digits, whole ones with all of theirs."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return "no limit" if math.isinf(value) else shown(value)
+    return str(value)
+
+
+def _sealed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

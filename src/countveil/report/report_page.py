@@ -1,0 +1,130 @@
+"""The report of a release: one HTML file that needs nothing else, complete without its script."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from countveil.assess.realised_disclosure import Realised
+from countveil.errors import InputError, MissingExtra
+from countveil.privacy.ledger import Ledger
+from countveil.publish.release_folder import Release
+from countveil.publish.verification import REPORTS
+from countveil.report import html_parts
+from countveil.report.decision_sheet import DecisionSheet, decision_sheet
+from countveil.report.lenses import sections_of
+from countveil.report.other_budgets import WhatIf
+from countveil.report.section import Section, Subject
+
+MOST_BYTES = 1_500_000
+
+
+def public_report(
+    release: Release, *, ledger: Ledger | None = None, shapes: Mapping[str, Any] | None = None
+) -> str:
+    """Return the public report of a release, as HTML: from what is published, and a ledger if given.
+
+    GeoJSON `shapes` of places add a map.
+    """
+    return _report(release, ledger, shapes, None)
+
+
+def internal_report(
+    release: Release,
+    found: Realised,
+    *,
+    ledger: Ledger | None = None,
+    shapes: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the report with what the release got wrong and gave away: internal, and watermarked."""
+    return _report(release, ledger, shapes, found)
+
+
+def as_pdf(html: str) -> bytes:
+    """Return a report as PDF, with bookmarks and tags for screen readers."""
+    try:
+        from weasyprint import HTML
+        from weasyprint.urls import URLFetcher
+    except ImportError as error:
+        raise MissingExtra(
+            "a report as PDF needs weasyprint: pip install 'countveil[pdf]'"
+        ) from error
+    nothing = URLFetcher(allowed_protocols=(), fail_on_errors=True)
+    found: bytes = HTML(string=html, url_fetcher=nothing).write_pdf(pdf_variant="pdf/ua-1")
+    return found
+
+
+def _report(
+    release: Release,
+    ledger: Ledger | None,
+    shapes: Mapping[str, Any] | None,
+    found: Realised | None,
+) -> str:
+    subject = Subject(release.plan, release, found, shapes=shapes)
+    others = subject.other_budgets
+    sheet = decision_sheet(release, ledger, subject.summary)
+    sections = sections_of(subject)
+    html = _rendered(release, sheet, others, told_apart(sections), internal=found is not None)
+    if shapes is not None and len(html.encode()) > MOST_BYTES:
+        raise InputError(
+            f"shapes: with them the report has {len(html.encode()):,} bytes, and may have "
+            f"{MOST_BYTES:,}; give shapes of fewer points"
+        )
+    return html
+
+
+def told_apart(sections: Sequence[Section]) -> list[Section]:
+    """Return sections whose pictures have a name each: where two would have one, it is numbered."""
+    used = {section.name for section in sections}
+    found = []
+    for section in sections:
+        pictures = []
+        for picture in section.pictures:
+            names = itertools.chain(
+                [picture.name], (f"{picture.name}-{number}" for number in itertools.count(2))
+            )
+            name = next(name for name in names if name not in used)
+            used.add(name)
+            pictures.append(dataclasses.replace(picture, name=name))
+        found.append(dataclasses.replace(section, draw=partial(tuple, pictures)))
+    return found
+
+
+def _rendered(
+    release: Release,
+    sheet: DecisionSheet,
+    others: WhatIf,
+    sections: Sequence[Section],
+    *,
+    internal: bool,
+) -> str:
+    style, script = html_parts.part("style.css"), html_parts.part("slider.js")
+    data = json.dumps(dataclasses.asdict(others)).replace("<", "\\u003c")
+    manifest = release.manifest
+    return (
+        html_parts.environment()
+        .from_string(html_parts.part("report.html"))
+        .render(
+            policy=html_parts.policy(styles=[style], scripts=[script]),
+            style=Markup(style),  # noqa: S704  # ours, and hashed in the policy
+            script=Markup(script),  # noqa: S704
+            data=Markup(data),  # noqa: S704  # numbers, with every "<" escaped
+            internal=internal,
+            simulation=not release.publishable,
+            sheet=sheet,
+            what_if=others,
+            chosen=others.steps.index(others.chosen),
+            totals=[item for item in sheet.errors if item.query == "TOTAL"],
+            sections=sections,
+            figure=html_parts.figure,
+            body=html_parts.section_body,
+            files={k: v for k, v in manifest["files"].items() if k not in REPORTS},
+            plan=json.dumps(manifest["plan"], indent=2, ensure_ascii=False),
+        )
+    )

@@ -1,0 +1,34 @@
+"""A section in a terminal: its title, its sentences, its tables."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from countveil.report.html_parts import cell
+from countveil.report.section import INTERNAL, Listing, Section
+
+
+def render_section(section: Section) -> RenderableType:
+    """Return a section as rich shows it; an internal one says so first."""
+    parts: list[RenderableType] = []
+    if section.audience == "internal":
+        parts.append(Text(INTERNAL, style="bold"))
+    parts.append(Text(section.title, style="bold"))
+    parts += [Text(sentence) for sentence in section.sentences]
+    for listing in section.listings:
+        parts += [Text(), render_listing(listing)]
+    return Group(*parts)
+
+
+def render_listing(listing: Listing) -> Table:
+    """Return a table as rich shows it: numbers to the right, the rest to the left."""
+    table = Table(title=listing.caption, title_justify="left")
+    for number, name in enumerate(listing.columns):
+        values = [row[number] for row in listing.rows]
+        numeric = any(isinstance(value, int | float) for value in values)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in listing.rows:
+        table.add_row(*map(cell, row))
+    return table

@@ -1,0 +1,46 @@
+"""How far off a count is expected to be, before anything is measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from countveil.base import words
+from countveil.plan.workload import TOTAL
+from countveil.report.section import Listing, Section, Subject
+
+if TYPE_CHECKING:
+    from countveil.report.charts.chart import Picture
+
+
+def section(subject: Subject) -> Section:
+    """Say how far off a count is expected to be, from the plan alone."""
+    plan, errors = subject.plan, subject.errors
+    sentences = ["How far off counts are on average follows from the plan alone."]
+    sentences += [
+        f"The noise of the total of {words.article(item.level)} is {words.number(item.absolute_error)} "
+        f"in size on average, and as often above 0 as below."
+        for item in errors
+        if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
+    ]
+    listing = Listing(
+        "Error of a cell of each query: of its own noise, and after least squares over its level",
+        ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Least squares"),
+        tuple(
+            (
+                *(item.level, item.query, item.cells),
+                *(item.absolute_error, item.standard_deviation, item.standard_error),
+            )
+            for item in errors
+            if not item.as_counted
+        ),
+    )
+
+    def draw() -> list[Picture]:
+        from countveil.report import charts
+
+        allocation = charts.budget_allocation(plan)
+        if any(item.as_counted or item.standard_error is not None for item in errors):
+            return [charts.expected_error(errors), allocation]
+        return [allocation]
+
+    return Section("error", "Expected error", tuple(sentences), (listing,), draw)

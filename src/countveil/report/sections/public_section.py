@@ -1,0 +1,42 @@
+"""What public totals reveal, and what guarantee remains next to them."""
+
+from __future__ import annotations
+
+from countveil.assess.remaining_guarantee import public_guarantee
+from countveil.plan.plans import AnyPlan
+from countveil.publish.release_folder import AnyRelease
+from countveil.report.section import Listing, Section, Subject
+
+
+def section(subject: Subject) -> Section:
+    """Say what guarantee remains next to what is published exactly."""
+    return section_of(subject.plan if subject.release is None else subject.release)
+
+
+def section_of(of: AnyPlan | AnyRelease) -> Section:
+    """Return the section of a plan or a release of either kind."""
+    found = public_guarantee(of)
+    listing = Listing(
+        "Secrets, and what protects them beside what is public",
+        ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Because"),
+        tuple(
+            (item.what, item.records, item.guarantee, _odds(item.odds), item.why)
+            for item in found.secrets
+        ),
+    )
+    public = "; ".join(found.public) or "nothing"
+    sentences = (
+        f"This is public beside the release: {public}.",
+        f"What remains is {found.currency}.",
+    )
+    return Section(
+        "public",
+        "What public totals reveal",
+        (*sentences, *found.sentences),
+        (listing,),
+        figures=found.document,
+    )
+
+
+def _odds(odds: float | None) -> str:
+    return "no bound" if odds is None else f"× {odds:,.4g}"

@@ -1,0 +1,194 @@
+"""INTERNAL: what a release got wrong and gave away, compared with the counts it was made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from countveil.assess.empirical_loss.residual_groups import reach_of
+from countveil.assess.empirical_loss.smoothed_density import kde
+from countveil.assess.intruder.attacks import is_settled
+from countveil.assess.realised_disclosure import Realised
+from countveil.base import words
+from countveil.errors import InputError
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
+from countveil.report import charts
+from countveil.report.charts.chart import Picture
+from countveil.report.charts.theme import MOST_SERIES
+from countveil.report.section import Listing, Section, Subject
+
+_ALL = "all"
+_WIDEST = 100_000  # people that residuals may reach for their density to be smoothed, one by one
+_MOST_CURVES = 4
+
+
+def error(subject: Subject) -> Section | None:
+    """Say how far off the published totals are from the exact ones."""
+    found = subject.realised
+    if found is None or found.accuracy is None:
+        return None
+    rows = [
+        row
+        for row in found.accuracy.errors.to_pylist()
+        if row["query"] == TOTAL and row["size_class"] == _ALL
+    ]
+    sentences = [
+        f"Totals of the {words.number(row['cells'])} units of level {row['level']} are off by "
+        f"{words.number(row['mean_absolute_error'])} on average; their mean error, the bias, is "
+        f"{words.number(row['bias'])}."
+        for row in rows
+    ]
+    columns = ("mean_absolute_error", "bias", "root_mean_squared_error", "error_05", "error_95")
+    listing = Listing(
+        "Estimated totals less exact ones, by level",
+        ("Level", "Units", "Mean absolute", "Bias", "Root mean square", "5 % up to", "95 % up to"),
+        tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
+    )
+    levels = list(dict.fromkeys(row["level"] for row in rows))
+    if len(levels) > MOST_SERIES:
+        sentences.append(
+            f"The picture by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the listing "
+            f"has all of them."
+        )
+    pictures: list[Picture] = [
+        charts.error_by_size(found.accuracy, levels=levels[-MOST_SERIES:]),
+    ]
+    if found.totals is not None:
+        exact, released = found.totals.exact, found.totals.released
+        pictures.append(charts.exact_and_released(exact, released, audience="internal"))
+    return Section(
+        "realised-error",
+        "Realised error",
+        tuple(sentences),
+        (listing,),
+        lambda: pictures,
+        audience="internal",
+    )
+
+
+def everyone(subject: Subject) -> Section | None:
+    """Say what an intruder learns of each person counted, as the noise came out."""
+    plan, found = subject.plan, subject.realised
+    if found is None:
+        return None
+    groups = [row for row in found.everyone.groups.to_pylist() if row["by"] == "size"]
+    worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
+    level, prior = words.article(found.everyone.level), words.prior(found.everyone.prior)
+    sentences = [
+        f"Each person counted has a realised risk: what an intruder who knows all others in {level} "
+        f"and began with {prior} believes after all noisy counts as they came out, over that prior.",
+    ]
+    if worst is not None:
+        sentences.append(
+            f"The largest is {words.number(worst['largest_risk'])}, in a cell with "
+            f"{_people(worst['group'])}."
+        )
+    if is_settled(plan, found.everyone.level):
+        sentences.append(
+            "What is published as counted settles presence by itself, and is left out here."
+        )
+    listing = Listing(
+        "Realised risk by the number of people in a cell",
+        ("People in the cell", "Cells", "People", "Mean risk", "Largest risk"),
+        tuple(
+            (row["group"], row["cells"], row["people"], row["mean_risk"], row["largest_risk"])
+            for row in groups
+        ),
+    )
+    pictures = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
+    return Section(
+        "everyone",
+        "Everyone who was counted",
+        tuple(sentences),
+        (listing,),
+        lambda: pictures,
+        audience="internal",
+    )
+
+
+def _people(group: str) -> str:
+    return "1 person" if group == "1" else f"{group} people"
+
+
+def loss(subject: Subject) -> Section | None:
+    """Say what privacy loss the residuals show."""
+    plan, found = subject.plan, subject.realised
+    if found is None:
+        return None
+    rows = found.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
+    columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
+    listing = Listing(
+        "Privacy loss from residuals, by level and query",
+        ("Level", "Query", "Residuals", "Empirical loss", "Tail ratio", "from", "to", "At least"),
+        tuple(
+            (row["level"], row["query"], row["residuals"], *(row[name] for name in columns))
+            for row in rows
+        ),
+    )
+    curves = _curves(plan, found)
+    pictures: list[Picture] = [charts.empirical_loss(curves)] if curves else []
+    for level, query in found.residuals.groups:
+        if level == plan.judged_level:  # the first query of it
+            name = f"released {query} of {level}"
+            pictures.append(charts.residuals(found.residuals.of((level, query)), name=name))
+            break
+    sentences = [
+        "Residuals are released less exact counts. The empirical loss is an estimate from their "
+        "smoothed density, and bounds nothing. For each query by itself, the loss is not below the "
+        "last column with 95 % confidence, if residuals have one law whatever the count."
+    ]
+    if any(reach_of(found.residuals.of(key)) > _WIDEST for key in found.residuals.groups):
+        sentences.append("It is not estimated where residuals reach too far to be smoothed.")
+    return Section(
+        "realised-loss",
+        "Privacy loss that residuals show",
+        tuple(sentences),
+        (listing,),
+        lambda: pictures,
+        audience="internal",
+    )
+
+
+def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
+    """Return smoothed losses of the judged level's queries, of those that have residuals enough."""
+    curves: dict[str, Any] = {}
+    for key in found.residuals.groups:
+        residuals = found.residuals.of(key)
+        if key[0] != plan.judged_level or reach_of(residuals) > _WIDEST:
+            continue
+        try:
+            curves[key[1]] = kde(residuals)
+        except InputError:
+            continue  # too few residuals or no spread: the listing says so
+        if len(curves) == _MOST_CURVES:
+            break
+    return curves
+
+
+def attack(subject: Subject) -> Section | None:
+    """Say how many people the homogeneity attack on this release reveals."""
+    found = subject.realised
+    if found is None or not found.attacks:
+        return None
+    worst = max(found.attacks, key=lambda name: found.attacks[name].disclosed)
+    told = found.attacks[worst]
+    sentence = (
+        f"Whoever knows place and all attributes but {worst} is told it rightly of "
+        f"{words.percent(told.disclosed)} of the people and wrongly of {words.percent(told.misled)}; "
+        f"the exact table would tell it of {words.percent(told.before)}."
+    )
+    listing = Listing(
+        "The homogeneity attack on this release: shares of people",
+        ("Attribute", "Told by the exact table", "Told rightly", "Told wrongly", "Cells"),
+        tuple(
+            (name, item.before, item.disclosed, item.misled, item.cells)
+            for name, item in found.attacks.items()
+        ),
+    )
+    return Section(
+        "realised-attack",
+        "Groups in which everyone has the same value, as released",
+        (sentence,),
+        (listing,),
+        audience="internal",
+    )

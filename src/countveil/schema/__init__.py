@@ -1,1 +1,0 @@
-"""WHAT IS COUNTED: attributes, places, queries, and the plan file that names them."""

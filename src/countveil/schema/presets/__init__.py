@@ -1,1 +1,0 @@
-"""Plans to start from: each preset is a plan file without records."""

@@ -1,1 +1,0 @@
-"""RECORDS → COUNTS: exact, confidential, sparse."""

@@ -1,0 +1,284 @@
+"""The estimates of a query in the whole tree: kept above the lowest level, streamed at it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from countveil.base.numerics import FloatArray
+from countveil.engines.workers import Job, Workers
+from countveil.errors import InputError
+from countveil.measure.measurements import Measurements
+from countveil.plan.workload import Query
+from countveil.tree.covariances import position_covariances, times
+from countveil.tree.messages import (
+    DownwardPass,
+    StoredEstimate,
+    TreePasses,
+    UnitRange,
+    UnitRun,
+    UpwardEstimate,
+    UpwardPass,
+    Values,
+    downward,
+)
+from countveil.tree.observed_levels import Observed
+from countveil.tree.row_store import StoredRows, allocate_rows
+from countveil.tree.subspaces import QueryDecomposition
+from countveil.tree.tree_shape import Tree
+
+_NOTHING = 1e-9
+_MOST_KEPT = 2**31  # numbers kept for the levels above the lowest, in memory or in temporary files
+_IN_MEMORY = 2**25  # of those, in memory
+_MOST_COVARIANCES = 2**27
+_THREADS = 2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fit:
+    """Estimates of a query at every level; for the lowest, only what is handed down to it.
+
+    `upper` has the estimates of each level except the lowest, `handed` what each unit of the last of
+    them hands to its children.
+    """
+
+    passes: TreePasses
+    upper: tuple[Sequence[StoredRows], ...]
+    handed: Sequence[StoredRows]
+    workers: Workers | None = None
+
+    @classmethod
+    def of(
+        cls,
+        measurements: Measurements,
+        observed: Observed,
+        tree: Tree,
+        query: Query,
+        workers: Workers | None = None,
+    ) -> Fit:
+        """Go up and down the tree for a query, reading all measurements once."""
+        decomposition = QueryDecomposition.of(observed, query)
+        refuse_too_large(decomposition, tree)
+        passes = TreePasses.of(measurements, observed, tree, decomposition)
+        upper, handed = _down(passes, *_up(passes, workers))
+        return cls(passes, tuple(upper), handed, workers)
+
+    @property
+    def decomposition(self) -> QueryDecomposition:
+        """The query, split into subspaces."""
+        return self.passes.decomposition
+
+    @property
+    def tree(self) -> Tree:
+        """The tree that it was estimated in."""
+        return self.passes.tree
+
+    def values(self, level: int, ranges: Sequence[UnitRange]) -> Iterator[Values]:
+        """Yield the estimates of ranges of a level, in their order, by subspace."""
+        if level < len(self.upper):
+            return ([rows[start:stop] for rows in self.upper[level]] for start, stop in ranges)
+        return _in_order(
+            DownwardPass(self._upward(level), cells=False), self._lowest, ranges, self.workers
+        )
+
+    def cells(self, level: int, ranges: Sequence[UnitRange]) -> Iterator[FloatArray]:
+        """Yield the query's cells in ranges of a level, in their order: units × cells."""
+        if level == self.tree.depth - 1:
+            return _in_order(
+                DownwardPass(self._upward(level), cells=True), self._lowest, ranges, self.workers
+            )
+
+        def numbers(start: int, stop: int) -> FloatArray:
+            values = [rows[start:stop] for rows in self.upper[level]]
+            return self.decomposition.cells(values, stop - start)
+
+        return _in_threads(numbers, ranges)
+
+    def _upward(self, level: int) -> UpwardPass:
+        return self.passes.upward(level, keep=True)
+
+    def _lowest(self, start: int, stop: int) -> UnitRun:
+        above = None
+        if self.upper:
+            above = list(zip(self.upper[-1], self.handed, strict=True))
+        return self.passes.unit_run(self.tree.depth - 1, None, above, start, stop)
+
+    def covariances(self, level: int) -> list[FloatArray]:
+        """Return, by subspace, the covariance at each position of a level: positions × size × size."""
+        return [
+            next(islice(position_covariances(self.tree, rungs), level, None))
+            for rungs in self.passes.rungs
+        ]
+
+    def determined(self, level: int) -> NDArray[np.bool_]:
+        """Return which kinds of cells the observations of a level and below determine."""
+        return self._inside([rungs[level].undetermined for rungs in self.passes.rungs])
+
+    def exact(self, level: int) -> NDArray[np.bool_]:
+        """Return which kinds of cells the exact observations of a level and below fix."""
+        return self._inside([rungs[level].inexact for rungs in self.passes.rungs])
+
+    def _inside(self, outside: Sequence[Callable[[FloatArray], FloatArray]]) -> NDArray[np.bool_]:
+        kind, grams = self.decomposition.kinds
+        kinds = int(kind.max(initial=0)) + 1
+        left, whole = np.zeros(kinds), np.zeros(kinds)
+        for measure, gram in zip(outside, grams, strict=True):
+            left += measure(gram)
+            whole += np.einsum("kii->k", gram)
+        return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
+
+
+def refuse_too_large(decomposition: QueryDecomposition, tree: Tree) -> None:
+    """Refuse a query with more values above the lowest level than can be kept."""
+    name, numbers = decomposition.query.name, _kept_numbers(decomposition, tree)
+    if numbers > _MOST_KEPT:
+        raise InputError(
+            f"query {name!r}: {numbers:,} numbers would be kept for the {_inner_units(tree):,} units "
+            f"above the lowest level, and {_MOST_KEPT:,} is the limit; ask for a query of fewer cells"
+        )
+    squares = sum(space.size**2 for space in decomposition.subspaces)
+    positions = max(len(level) for level in tree.positions)
+    if positions * squares > _MOST_COVARIANCES:
+        raise InputError(
+            f"query {name!r}: {positions * squares:,} covariances would be kept, and "
+            f"{_MOST_COVARIANCES:,} is the limit; ask for a query of fewer attributes"
+        )
+
+
+# Both passes over all levels.
+
+
+def _up(
+    passes: TreePasses, workers: Workers | None
+) -> tuple[list[list[StoredEstimate]], list[list[StoredEstimate]]]:
+    """Return, for all levels except the lowest, upward estimates and the sums of the children's."""
+    lowest = passes.tree.depth - 1
+    kept: list[list[StoredEstimate]] = []
+    sums: list[list[StoredEstimate]] = []
+    for level in range(lowest, -1, -1):
+        below = sums[0] if sums else None
+        if level:
+            sums.insert(0, _allocate_level(passes, level, passes.tree.units(level - 1)))
+        if level < lowest:
+            kept.insert(0, _allocate_level(passes, level, passes.tree.units(level)))
+        ranges = passes.ranges(level)
+        job = passes.upward(level, keep=level < lowest)
+        task = partial(passes.unit_run, level, below, None)
+        results = _in_order(job, task, ranges, workers)
+        for (start, stop), (own, added) in zip(ranges, results, strict=True):
+            if own is not None:
+                _write(kept[0], slice(start, stop), own)
+            if added is not None:
+                parents = passes.tree.geography.parents[level]
+                _write(sums[0], slice(int(parents[start]), int(parents[stop - 1]) + 1), added)
+    return kept, sums
+
+
+def _down(
+    passes: TreePasses,
+    kept: Sequence[Sequence[StoredEstimate]],
+    sums: Sequence[Sequence[StoredEstimate]],
+) -> tuple[list[list[StoredRows]], list[StoredRows]]:
+    """Return the estimates of all levels except the lowest, and what the last of them hands down."""
+    upper: list[list[StoredRows]] = []
+    handed: list[StoredRows] = []
+    for level, (own, below) in enumerate(zip(kept, sums, strict=True)):
+        estimates, handing = [], []
+        for number, (noisy, exact) in enumerate(own):
+            above = (upper[-1][number], handed[number]) if upper else None
+            rung, lower = passes.rungs[number][level : level + 2]
+            size = len(rung.known)
+            same = noisy.shape[1] == size  # then its rows can be overwritten
+            estimate = noisy if same else _allocate(passes, len(noisy), size, noisy.shape[2])
+            gaps = below[number].noisy
+            for start, stop in passes.ranges(level):
+                run = slice(start, stop)
+                kind, upward = passes.tree.kind[level][run], UpwardEstimate(noisy[run], exact[run])
+                message = None if above is None else passes.message(level, [above], start, stop)
+                values = downward(rung, kind, upward, 0, message)
+                estimate[run] = values
+                gap = np.matmul(lower.noisy.T, values) - gaps[run]
+                gaps[run] = times(rung.pull, kind, gap)
+            estimates.append(estimate)
+            handing.append(gaps)
+        upper.append(estimates)
+        handed = handing
+    return upper, handed
+
+
+def _write(to: Sequence[StoredEstimate], run: slice, of: Sequence[UpwardEstimate]) -> None:
+    for whole, part in zip(to, of, strict=True):
+        for target, source in zip(whole, part, strict=True):
+            target[run] = source
+
+
+def _allocate_level(passes: TreePasses, level: int, units: int) -> list[StoredEstimate]:
+    """Return rows for the upward estimates of a level, or for sums of them, for `units` units."""
+    return [
+        StoredEstimate(
+            _allocate(passes, units, rungs[level].noisy.shape[1], space.copies),
+            _allocate(passes, units, rungs[level].known.shape[1], space.copies),
+        )
+        for rungs, space in zip(passes.rungs, passes.decomposition.subspaces, strict=True)
+    ]
+
+
+def _allocate(passes: TreePasses, *shape: int) -> StoredRows:
+    in_memory = _kept_numbers(passes.decomposition, passes.tree) <= _IN_MEMORY
+    return allocate_rows(*shape, in_memory=in_memory)
+
+
+def _kept_numbers(decomposition: QueryDecomposition, tree: Tree) -> int:
+    """Return how many numbers are kept for the levels above the lowest."""
+    return 2 * decomposition.width * _inner_units(tree)
+
+
+def _inner_units(tree: Tree) -> int:
+    return sum(tree.units(level) for level in range(tree.depth - 1))
+
+
+# Ranges of units, worked on by two threads in turn or by an engine's workers; results in order.
+
+
+def _in_order(
+    job: Job,
+    task: Callable[[int, int], Any],
+    ranges: Sequence[UnitRange],
+    workers: Workers | None,
+) -> Iterator[Any]:
+    """Yield the job's result for the task of each range: by workers, or else by threads."""
+    if workers is None:
+        return _in_threads(lambda start, stop: job.run(task(start, stop)), ranges)
+    return workers.map(job, (task(*run) for run in ranges), large=len(ranges) > 1)
+
+
+def _in_threads(function: Callable[[int, int], T], ranges: Sequence[UnitRange]) -> Iterator[T]:
+    """Yield a function of each range (start, stop), computing the next ones meanwhile.
+
+    Arithmetic and file reading release Python's lock; more threads within one product cost more than
+    they gain.
+    """
+    if len(ranges) == 1:
+        with threadpool_limits(1):
+            result = function(*ranges[0])
+        yield result
+        return
+    waiting: deque[Future[T]] = deque()
+    with threadpool_limits(1), ThreadPoolExecutor(_THREADS) as pool:
+        for run in ranges:
+            waiting.append(pool.submit(function, *run))
+            if len(waiting) >= _THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,233 @@
+"""`assess` and `choose` as a stranger uses them."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from tests.conftest import run
+
+from countveil import DiscreteGaussian, Seeded, pipeline
+from countveil.assess import Intruder
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.one_level import marginal_risk
+from countveil.plan.plans import Plan
+
+
+@pytest.fixture
+def out(tiny):
+    folder = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=folder, rng=Seeded(2))
+    return folder
+
+
+def test_assess_says_what_a_release_discloses(out, tiny):
+    ran = run("assess", "presence", out, "--prior", "0.1", "--prior", "0.5", "--quiet")
+    assert ran.status == 0, ran.err
+    worst = attacks.marginal_risk(Plan.load(tiny), attack="whole record", prior=0.1, level="area")
+    words = " ".join(ran.out.split())
+    assert f"{worst.value:.3f} times what he believed before" in words
+    assert "presence" in words
+    assert not any((out.parent / "out-internal").glob("risk*"))
+
+
+def test_assess_as_json_and_its_levels(out):
+    ran = run("assess", "presence", out, "--prior", "0.1", "--level", "region", "--json", "--quiet")
+    document = ran.document()
+    assert document["audience"] == "public"
+    assert document["level"] == "region"
+    assert {item["attack"] for item in document["attacks"]} == {
+        "presence",
+        "unknown attribute: AGE",
+        "unknown attribute: SEX",
+        "whole record",
+    }
+    assert document["tables"][0]["rows"][0][0] == "presence"
+    maps = run("assess", "map", out, "--prior", "0.1", "--json", "--quiet").document()["maps"]
+    assert [item["audience"] for item in maps] == ["public"]
+    for item in document["attacks"]:
+        assert 1 <= item["marginal_risk"] <= 10
+        assert 0 <= item["correct_decision"] <= 1
+
+
+def test_the_internal_map_is_written_to_the_internal_folder_alone(out, tiny):
+    before = {path.name for path in out.rglob("*")}
+    ran = run("assess", "map", out, "--internal", "--plan", tiny, "--prior", "0.1", "--quiet")
+    assert ran.status == 0, ran.err
+    assert "INTERNAL" in ran.out
+    assert {path.name for path in out.rglob("*")} == before
+    internal = out.parent / "out-internal"
+    written = sorted(path.name for path in internal.glob("risk*"))
+    assert written == ["risk-worst.parquet", "risk.json", "risk.parquet"]
+    assert all((internal / name).stat().st_mode & 0o077 == 0 for name in written)
+    assert json.loads((internal / "risk.json").read_text())["audience"] == "internal"
+
+
+def test_the_plan_beside_a_release_is_found(out, tiny, tmp_path_factory):
+    assert run("assess", "map", out, "--internal", "--prior", "0.1", "--quiet").status == 0
+    tiny.rename(tiny.with_name("other.toml"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    ran = run("assess", "map", out, "--internal", "--quiet", cwd=elsewhere)
+    assert ran.status == 2
+    assert "is that of the release; name it with --plan" in " ".join(ran.err.split())
+
+
+def test_the_public_summary_is_the_same_whatever_the_records(tiny):
+    """The same measurements, other records: not a byte differs."""
+    plan, folder = Plan.load(tiny), tiny.parent / "out"
+    pipeline.release(plan, to=folder, rng=Seeded(2))
+    first = run("assess", "presence", folder, "--quiet", "--json").out
+    people = tiny.parent / "people.csv"
+    people.write_text(people.read_text().splitlines()[0] + "\n")
+    assert run("assess", "presence", folder, "--quiet", "--json").out == first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--plan", "plan.toml"], "--plan: names the records that --internal reads"),
+        (["--level", "town"], "unknown level 'town'; choose from region, area"),
+        (["--places", "town"], "unknown level 'town'; choose from region, area"),
+        (["--prior", "2"], "prior: 2.0 is not allowed; it must be between 0 and 1"),
+        (["--places", "area", "--level", "region"], "places: area is below region"),
+    ],
+)
+def test_assess_refuses_what_it_cannot_do(out, words, message):
+    ran = run("assess", "map", out, *words, "--quiet")
+    assert ran.status == 2
+    assert message in ran.err
+
+
+def test_assess_refuses_records_of_another_plan(out, tiny):
+    other = tiny.with_name("other.toml")
+    other.write_text(tiny.read_text().replace('rho = "2"', 'rho = "1"'))
+    ran = run("assess", "map", out, "--internal", "--plan", other, "--quiet")
+    assert ran.status == 2
+    assert "measures something else" in ran.err
+
+
+def test_choose_for_one_count():
+    ran = run("choose", "--risk", "1.25", "--prior", "0.2")
+    assert ran.status == 0
+    assert ran.out.startswith("rho = 0.195926197")
+    document = run(
+        "choose", "--risk", "1.25", "--prior", "0.2", "--prior", "0.5", "--json"
+    ).document()
+    assert Fraction(document["rho"]) == Fraction("0.195926197859")
+    assert document["outcomes"][0]["marginal_risk"] == pytest.approx(1.25)
+    assert document["outcomes"][1]["marginal_risk"] < 1.25
+    ran = run("choose", "--correct", "0.6", "--epsilon")
+    assert ran.out.startswith("epsilon = ")
+
+
+def test_choose_for_a_plan_gives_lines_that_keep_the_limit(tiny):
+    ran = run("choose", tiny, "--risk", "1.4", "--prior", "0.1", "--json")
+    document = ran.document()
+    assert max(document["marginal_risk"].values()) == pytest.approx(1.4, rel=1e-6)
+    assert document["settled"] == []
+    assert sum(Fraction(share) for share in document["shares"].values()) == 1
+    text = run("choose", tiny, "--risk", "1.4", "--prior", "0.1").out
+    lines = text[text.index("[budget]") :]
+    budget = tiny.read_text()
+    changed = (
+        budget[: budget.index("[budget]")]
+        + lines.strip()
+        + "\n"
+        + budget[budget.index("[budget.queries") :]
+    )
+    plan = Plan.parse(changed, folder=tiny.parent)
+    reached = []
+    for level in plan.levels:
+        given = {"attack": "presence", "level": level}
+        assert attacks.marginal_risk(plan, prior=0.1, **given).value <= 1.4
+        for siblings in ({"area": 1}, {"area": 2}):  # of R1 with two areas, of R2 with three
+            rho = attacks.effective_rho(plan, siblings=siblings, **given)
+            all_levels = DiscreteGaussian.from_rho(str(rho.value))
+            reached.append(marginal_risk(all_levels, intruder=Intruder(prior=0.1)).value)
+    assert 1.399 < max(reached) <= 1.4
+
+
+def test_choose_by_accuracy(tiny):
+    ran = run("choose", "--accuracy", "area TOTAL ±1% at 95%", cwd=tiny.parent)
+    assert ran.status == 0, ran.err
+    words = " ".join(ran.out.split())
+    assert "is within ±100 (1 % of 10,000 people, 10,000 where none are named)" in words
+    ran = run("choose", tiny, "--accuracy", "area TOTAL ±5 at 90%", "--json")
+    assert Fraction(ran.document()["rho"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prior", "0.1"], "give a limit: risk, posterior or correct"),
+        (["--risk", "20", "--prior", "0.1"], "risk: 20 is not allowed with prior 0.1"),
+        (
+            ["--accuracy", "area TOTAL ±1 at 95%", "--risk", "1.5"],
+            "give --accuracy or a limit on risk",
+        ),
+        (["--accuracy", "nonsense"], "is not understood; write it like"),
+        (["--accuracy", "area TOTAL ±1 at 95%"], "an accuracy is that of a plan; name one"),
+    ],
+)
+def test_choose_refuses_what_it_cannot_do(words, message, tmp_path):
+    ran = run("choose", *words, cwd=tmp_path)
+    assert ran.status == 2
+    assert message in ran.err
+
+
+def test_choose_for_a_plan_needs_a_risk(tiny):
+    ran = run("choose", tiny, "--correct", "0.6")
+    assert ran.status == 2
+    assert "with a plan, give --risk" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("lens", "given", "of"),
+    [
+        ("loss", ["--internal", "--by", "area"], "release"),
+        ("loss", ["--strata"], "release"),
+        ("homogeneity", ["--internal", "--mechanism", "laplace"], "release"),
+        ("homogeneity", ["--sensitive", "SEX", "--engine", "local"], "file"),
+        ("loss", ["--strata"], "file"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(out, lens, given, of):
+    """A reader would take the answer for that of the option."""
+    what = out if of == "release" else out.parent / "people.csv"
+    ran = run("assess", lens, what, *given)
+    assert ran.status == 2
+    name = [word for word in given if word.startswith("--")][-1]
+    assert f"{name}: has no effect with " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["OUT"], "countveil assess presence OUT"),
+        (["OUT", "--lens", "loss"], "countveil assess loss OUT"),
+        (["OUT", "--lens", "intruder"], "countveil assess presence OUT"),
+    ],
+)
+def test_the_old_words_give_a_hint(out, words, hint):
+    ran = run("assess", *(str(out) if word == "OUT" else word for word in words))
+    assert ran.status == 2
+    assert hint.replace("OUT", str(out)) in ran.err
+
+
+def test_an_unknown_lens_names_those_there_are(out):
+    ran = run("assess", "losses", out)
+    assert ran.status == 2
+    assert "unknown lens 'losses'; choose from " in ran.err
+    assert "presence" in ran.err
+
+
+def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
+    text = tiny.read_text()
+    assert "tells such an intruder all" not in run("price", tiny).out
+    tiny.write_text(text + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n')
+    assert "tells such an intruder all at region" in " ".join(run("price", tiny).out.split())
+    found = {item["level"]: item for item in run("price", tiny, "--json").document()["levels"]}
+    assert {risk["settled"] for risk in found["region"]["risk"]} == {True}
+    assert {risk["settled"] for risk in found["area"]["risk"]} == {False}
+    total = next(error for error in found["region"]["expected_error"] if error["query"] == "TOTAL")
+    assert (total["standard_error"], total["combined_absolute_error"]) == (0, 0)
+    assert total["standard_deviation"] > 1
