@@ -17,7 +17,7 @@ FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
 
 def picture() -> charts.Picture:
     """Return marginal risk against rho, for the starter plan and up to four times its budget."""
-    plan = Plan.parse(resources.files("countveil").joinpath("starter.toml").read_text("utf-8"))
+    plan = Plan.parse(resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8"))
     every = what_if(plan)
     near = replace(every, steps=tuple(step for step in every.steps if Fraction(step.amount) <= 4))
     return charts.risk_by_rho(

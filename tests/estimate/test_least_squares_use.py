@@ -229,7 +229,7 @@ def test_queries_and_levels_that_are_not_there_are_refused(estimates):
 def test_what_is_too_large_is_refused(tree, estimates, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(unbiased, "_MOST_ROWS", 10)
-        with pytest.raises(InputError, match="has 78 rows at level l2.*take them from `batches`"):
+        with pytest.raises(InputError, match="has 78 rows at level l2.*use `batches`"):
             estimates.estimate("l2", "RACE*AGE")
     monkeypatch.setattr(areas, "_MOST_COVARIANCES", 10)
     with pytest.raises(InputError, match="2 areas of 3 cells have 36 covariances, and 10 is the"):

@@ -430,7 +430,7 @@ def test_a_file_system_without_hard_links_is_refused_before_the_charge(tiny, mon
 def test_a_release_folder_that_is_a_link_is_refused(tiny, aim):
     (tiny.parent / "elsewhere").mkdir()
     (tiny.parent / "out").symlink_to(tiny.parent / aim)
-    with pytest.raises(FolderError, match="out: is a link"):
+    with pytest.raises(FolderError, match="out: is a symbolic link"):
         taken(tiny)
     assert not list((tiny.parent / "elsewhere").iterdir())
     assert not (tiny.parent / "ledger.sqlite").exists()
@@ -442,7 +442,7 @@ def test_links_in_the_internal_folder_are_refused(tiny, monkeypatch):
         taken(tiny)
     monkeypatch.undo()
     (parts_of(tiny.parent / "out") / "more").symlink_to(tiny.parent)
-    with pytest.raises(FolderError, match="more: is a link"):
+    with pytest.raises(FolderError, match="more: is a symbolic link"):
         taken(tiny)
 
 

@@ -314,7 +314,7 @@ def test_no_other_plan_for_the_same_data_gets_a_limit_of_its_own(plan, edits):
 def test_other_public_totals_are_refused_by_the_same_ledger(plan):
     drawn(plan)
     changed(plan, ('level = "state"', 'level = "region"'))
-    with pytest.raises(LedgerError, match="no sum of both means anything"):
+    with pytest.raises(LedgerError, match="costs along different couplings"):
         drawn(plan, "another")
 
 

@@ -169,10 +169,8 @@ def test_a_plan_without_attributes_has_no_groups():
 def test_what_remains_beside_public_counts(settled):
     """Where another must make up for a change, four people's rows differ: rho is 16 times as large."""
     section = made.public(settled)
-    rows = {row["Secret"]: row for row in listing(section, "Secrets")}
-    assert section.sentences[0] == (
-        "This is public beside the release: TOTAL of every area, exactly (known)."
-    )
+    rows = {row["Secret"]: row for row in listing(section, "What is protected")}
+    assert section.sentences[0] == ("Public: TOTAL of every area, exactly (known).")
     moved = rows["in which area a person is counted"]
     assert moved["People who must differ"] == 1 + hand_plan.ROWS
     assert moved["Guarantee"].startswith(f"rho = {Fraction(9, 10) * 16}")
@@ -182,7 +180,7 @@ def test_what_remains_beside_public_counts(settled):
 
 
 def test_nothing_public_is_said_to_be_nothing(hand):
-    assert made.public(hand).sentences[0] == "This is public beside the release: nothing."
+    assert made.public(hand).sentences[0] == "Public: nothing."
 
 
 @pytest.mark.parametrize(

@@ -52,14 +52,12 @@ class PublicGuarantee:
     currency: str
     secrets: tuple[ProtectedSecret, ...]
     sentences: tuple[str, ...]
-    audience: str = "public"
 
     @property
     def document(self) -> dict[str, Any]:
-        """The guarantee as JSON holds it."""
+        """The numbers behind the sentences, as JSON holds them."""
         return {
-            "audience": self.audience,
-            "title": self.title,
+            "plan": self.title,
             "public": list(self.public),
             "currency": self.currency,
             "secrets": [
@@ -72,7 +70,6 @@ class PublicGuarantee:
                 }
                 for item in self.secrets
             ],
-            "sentences": list(self.sentences),
         }
 
 
@@ -241,7 +238,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     return PublicGuarantee(
         table.title,
         theta.public,
-        "epsilon beside public information",
+        "epsilon given public information",
         (secret,),
         tuple(sentences),
     )

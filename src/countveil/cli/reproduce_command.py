@@ -85,9 +85,9 @@ def _list(entries: tuple[Entry, ...], as_json: bool) -> None:
         ]
         showing.print_json({"items": rows})
         return
-    from rich.table import Table
+    from countveil.report.terminal import plain_table
 
-    table = Table(box=None, pad_edge=False)
+    table = plain_table()
     for name in ("paper", "item", "title", "needs"):
         table.add_column(name)
     for entry in entries:
@@ -96,12 +96,12 @@ def _list(entries: tuple[Entry, ...], as_json: bool) -> None:
 
 
 def _view(item: Item) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
     from countveil.papers.item_text import display, display_printed
+    from countveil.report.terminal import plain_table
 
-    table = Table(title=f"{item.paper} {item.name}. {item.title}", title_justify="left", box=None)
+    table = plain_table(Text(f"{item.paper} {item.name}. {item.title}"))
     for name in ("", "printed", "ours", "erratum"):
         table.add_column(name)
     for value in item.values:

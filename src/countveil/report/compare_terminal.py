@@ -14,6 +14,7 @@ from countveil.assess.comparison import ComparedPlan, Comparison
 from countveil.assess.intruder.plan_risk import LevelRisk
 from countveil.base.words import prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
+from countveil.report.terminal import plain_table
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def _same(side: ComparedPlan) -> str:
 
 
 def _changes(found: Comparison) -> Table:
-    table = Table(title="Settings that differ", title_justify="left", box=None, pad_edge=False)
+    table = plain_table("Settings that differ")
     for name in ("setting", found.first.name, found.second.name):
         table.add_column(Text(name), overflow="fold")
     for change in found.changes:
@@ -78,7 +79,7 @@ def _changes(found: Comparison) -> Table:
 def _risks(found: Comparison) -> Table:
     levels = dict.fromkeys((found.first.judged_level, found.second.judged_level))
     title = f"Marginal risk, and how often a person is named rightly, at {' and '.join(levels)}"
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    table = plain_table(Text(title))
     table.add_column("prior", justify="right")
     for side in (found.first, found.second):
         table.add_column(Text(side.name), justify="right")
@@ -96,12 +97,7 @@ def _risk(item: LevelRisk) -> str:
 
 
 def _errors(found: Comparison) -> Table:
-    table = Table(
-        title="Standard error of one cell, by least squares over its level",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
+    table = plain_table("Standard error of one cell, by least squares over its level")
     for name in ("level", "query"):
         table.add_column(name, overflow="fold")
     for side in (found.first, found.second):

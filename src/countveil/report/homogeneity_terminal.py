@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.homogeneity.average_risk import MEASURES
 from countveil.report.section import INTERNAL
+from countveil.report.terminal import plain_table
 
 
 def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the risks of a table of records under several noises."""
-    table = Table(title="Homogeneity risk, all cells alike or weighted by their people")
+    table = plain_table("Homogeneity risk, all cells alike or weighted by their people")
     table.add_column("measure", no_wrap=True)
     for row in rows:
         table.add_column(row["noise"], justify="right")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
+
+from countveil.report.terminal import plain_table
 
 _SHOWN = 40
 
@@ -16,7 +17,7 @@ def posterior_view(
     found: pa.Table, level: str, parameter: str, confidence: float, notes: Sequence[str]
 ) -> RenderableType:
     """Return a table of places, the first forty of them, and notes."""
-    table = Table(box=None, pad_edge=False)
+    table = plain_table()
     heads = {
         "geocode": level,
         "released": "released",

@@ -23,6 +23,7 @@ from countveil.errors import InputError
 from countveil.estimate.area_files import AREA, GEOCODE
 from countveil.estimate.result_tables import NUMBERS, UNITS
 from countveil.measure import manifest
+from countveil.report.terminal import plain_table
 
 # Estimates with their intervals as tables for a terminal.
 
@@ -60,7 +61,7 @@ def _table(found: pa.Table, level: str, confidence: float) -> Table:
         "lower": f"{100 * confidence:g}% from",
         "upper": "to",
     }
-    table = Table(box=None, pad_edge=False)
+    table = plain_table()
     for name in found.column_names:
         number = name in (UNITS, *NUMBERS)
         table.add_column(heads.get(name, name), justify="right" if number else "left")

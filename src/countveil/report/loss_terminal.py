@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.empirical_loss.residual_groups import ALL
 from countveil.report.section import INTERNAL
+from countveil.report.terminal import plain_table
 
 
 def loss_view(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], confidence: float, notes: Sequence[str]
 ) -> RenderableType:
     """Return the losses of groups as a table, and what to make of them."""
-    table = Table(title="Empirical privacy loss, by size of the exact count", box=box.SIMPLE)
+    table = plain_table("Empirical privacy loss, by size of the exact count")
     table.add_column("group, and size class", overflow="fold", min_width=17)
     for title in ("count", "EPL", "tail\nratio", "its interval", "audit\nbound"):
         table.add_column(title, justify="right", no_wrap=title == "its interval")

@@ -20,6 +20,7 @@ from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.privacy.costs import PureDP
 from countveil.publish.release_folder import Release
+from countveil.report.terminal import plain_table
 
 
 def price_document(price: Price) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def released_totals(release: Release, level: str, most: int = 8) -> Table:
     measurement = release.measurements.read(level, TOTAL)
     half = central_half_width(measurement.mechanism, 0.95)
     estimates = release.estimates.table(level, TOTAL)["estimate"].to_pylist()
-    table = Table(title=f"Total by {level}: what was released")
+    table = plain_table(f"Total by {level}: what was released")
     table.add_column(level)
     for name in ("noisy count", "true count within (95 %)", "estimate that adds up"):
         table.add_column(name, justify="right")
@@ -132,7 +133,7 @@ def released_totals(release: Release, level: str, most: int = 8) -> Table:
 
 def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
     """Return how good the estimates of each level are."""
-    table = Table(title="Estimates, and how well they were solved")
+    table = plain_table("Estimates, and how well they were solved")
     for name in ("level", "families", "worst residual", "most iterations", "fallbacks"):
         table.add_column(name, justify="left" if name == "level" else "right")
     for item in certificate:
@@ -182,7 +183,7 @@ def _level_cost(price: Price, level: str) -> dict[str, Any]:
 
 def _noise_table(price: Price, every_query: bool) -> Table:
     currency = "epsilon" if isinstance(price.cost, PureDP) else "rho"
-    table = Table(title="Noise")
+    table = plain_table("Noise")
     for name in ("level", currency, "query", "cells", "standard deviation"):
         left = name in ("level", "query")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
@@ -212,7 +213,7 @@ _ERROR_NOTE = (
 
 
 def _error_table(price: Price, every_query: bool) -> Table:
-    table = Table(title="Expected error of a count, by level")
+    table = plain_table("Expected error of a count, by level")
     for name in ("level", "query", "noise", "combined", "absolute"):
         left = name in ("level", "query")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
@@ -250,8 +251,8 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
 
 
 def _risk_table(price: Price) -> Table:
-    table = Table(
-        title="Marginal risk, from noisy counts alone: average posterior over prior of an intruder who "
+    table = plain_table(
+        "Marginal risk, from noisy counts alone: average posterior over prior of an intruder who "
         "knows everyone else in the unit"
     )
     table.add_column("level")

@@ -6,12 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
 from countveil.report.section import INTERNAL
+from countveil.report.terminal import plain_table
 
 
 def map_view(found: RiskMap) -> RenderableType:
@@ -21,7 +21,7 @@ def map_view(found: RiskMap) -> RenderableType:
         if found.audience == "internal"
         else "From published values alone: R' if a target were alone in each cell that reads 1 or more."
     )
-    table = Table(title=f"Risk map of level {found.level}, prior {found.prior:g}")
+    table = plain_table(f"Risk map of level {found.level}, prior {found.prior:g}")
     for name in found.groups.column_names:
         table.add_column(
             name.replace("_", " "), justify="left" if name in ("by", "group") else "right"
@@ -39,7 +39,7 @@ def _cell(value: Any) -> str:
 
 def chosen_view(chosen: ChosenPlan, sentence: str) -> RenderableType:
     """Return the levels of a chosen plan, and the lines that put it into a plan file."""
-    table = Table(title="By level")
+    table = plain_table("By level")
     for name in ("level", "rho", "effective rho", "R"):
         table.add_column(name, justify="left" if name == "level" else "right")
     for level, rho in chosen.rho.items():

@@ -54,6 +54,11 @@ class Section:
     figures: Mapping[str, Any] = field(default_factory=dict)
     audience: Audience = "public"
 
+    def __post_init__(self) -> None:
+        reserved = {"lens", "title", "audience", "sentences", "tables"} & self.figures.keys()
+        if reserved:
+            raise ValueError(f"section {self.name}: figures cannot be called {sorted(reserved)}")
+
     @cached_property
     def pictures(self) -> tuple[Picture, ...]:
         """The charts."""

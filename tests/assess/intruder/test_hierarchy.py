@@ -396,7 +396,7 @@ def test_summed_noise_is_the_convolution(noise, count):
             {"sibling_sums": None, "sibling_values": [[1]]},
             "1 values came for a level with 27 siblings",
         ),
-        ({"siblings": "sum"}, "siblings: 'sum' is not known"),
+        ({"siblings": "sum"}, "siblings: 'sum' is not allowed"),
     ],
 )
 def test_bad_arguments_are_named(change, message):

@@ -247,7 +247,7 @@ def test_only_rounding_is_moved_into_range():
     assert as_probability(1 + ROUNDING / 2) == 1
     assert as_probability(np.array([-ROUNDING / 2, 0.5])).tolist() == [0, 0.5]
     for wrong in (1 + 1e-8, -1e-8, math.nan, np.array([0.5, 1.1])):
-        with pytest.raises(ArithmeticError, match="more than rounding; please report it"):
+        with pytest.raises(ArithmeticError, match="more than rounding; please report this"):
             as_probability(wrong)
 
 

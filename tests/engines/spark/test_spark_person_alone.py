@@ -326,7 +326,7 @@ REFUSED = {
     "SELECT *, uuid() AS id FROM people": "the function uuid is not allowed",
     "SELECT *, now() AS x FROM people": "the function now is not allowed",
     "SELECT *, current_date AS x FROM people": "current_date is not in the records",
-    "SELECT *, unix_timestamp() AS x FROM people": "unix_timestamp without arguments asks for",
+    "SELECT *, unix_timestamp() AS x FROM people": "unix_timestamp without arguments reads the clock",
     "SELECT *, raise_error(AGE) AS x FROM people": "the function raise_error is not allowed",
     "SELECT *, twice_it(1) AS x FROM people": "the function twice_it is not allowed",
     "SELECT *, default.upper(AGE) AS x FROM people": "the function default.upper is not allowed",

@@ -89,7 +89,7 @@ def test_an_exposed_session_is_refused_unless_it_says_so(other, message):
 
 
 def test_encryption_on_disk_is_wanted_on_one_machine_too():
-    with pytest.raises(InputError, match="spilled counts"):
+    with pytest.raises(InputError, match="spilled to disk unencrypted"):
         refuse_exposed(session("local[*]", spark__io__encryption__enabled="false"))
 
 
@@ -111,7 +111,7 @@ def test_folders_that_others_can_look_into_are_refused_unless_one_above_is_close
     temporary.chmod(0o750)
     with pytest.raises(InputError) as caught:
         refuse_exposed(session())
-    assert "start it under umask 077" in str(caught.value)
+    assert "start it with umask 077" in str(caught.value)
     refuse_exposed(session(spark__countveil__accept="spark.local.dir"))
     temporary.parents[1].chmod(0o700)
     refuse_exposed(session())
@@ -206,7 +206,7 @@ def test_a_master_that_does_not_take_the_driver_is_told_as_such():
     error.java_exception = java
     assert "the master did not answer, or its secret differs" in str(not_started(error))
     other = not_started(OSError("no room\nat"))
-    assert str(other).startswith("Spark did not start (no room); see spark-defaults.conf")
+    assert str(other).startswith("Spark did not start (no room); check spark-defaults.conf")
 
 
 def test_a_virtual_machine_that_does_not_start_has_two_causes(tmp_path):

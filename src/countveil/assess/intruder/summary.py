@@ -144,7 +144,6 @@ class Summary:
     def document(self) -> dict[str, Any]:
         """The summary as JSON holds it."""
         return {
-            "audience": "public",
             "level": self.level,
             "siblings": self.siblings,
             "levels": [_document(item) for item in self.levels],

@@ -17,7 +17,7 @@ def section_of(of: AnyPlan | AnyRelease) -> Section:
     """Return the section of a plan or a release of either kind."""
     found = public_guarantee(of)
     listing = Listing(
-        "Secrets, and what protects them beside what is public",
+        "What is protected, given what is public",
         ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Because"),
         tuple(
             (item.what, item.records, item.guarantee, _odds(item.odds), item.why)
@@ -26,8 +26,8 @@ def section_of(of: AnyPlan | AnyRelease) -> Section:
     )
     public = "; ".join(found.public) or "nothing"
     sentences = (
-        f"This is public beside the release: {public}.",
-        f"What remains is {found.currency}.",
+        f"Public: {public}.",
+        f"The remaining guarantee is {found.currency}.",
     )
     return Section(
         "public",

@@ -1,13 +1,26 @@
-"""A section in a terminal: its title, its sentences, its tables."""
+"""What a terminal shows: the one look of our tables, and sections made of them."""
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from countveil.report.html_parts import cell
 from countveil.report.section import INTERNAL, Listing, Section
+
+
+def plain_table(title: str | Text = "") -> Table:
+    """Return an empty table in the look that all our tables share."""
+    return Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
 
 
 def render_section(section: Section) -> RenderableType:
@@ -24,7 +37,7 @@ def render_section(section: Section) -> RenderableType:
 
 def render_listing(listing: Listing) -> Table:
     """Return a table as rich shows it: numbers to the right, the rest to the left."""
-    table = Table(title=listing.caption, title_justify="left")
+    table = plain_table(Text(listing.caption))
     for number, name in enumerate(listing.columns):
         values = [row[number] for row in listing.rows]
         numeric = any(isinstance(value, int | float) for value in values)
