@@ -140,11 +140,16 @@ def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
         table.add_row(
             item.level,
             f"{item.families:,}",
-            f"{item.kkt_residual:.0e}",
+            _residual(item.kkt_residual),
             str(item.most_iterations),
             str(item.fallbacks),
         )
     return table
+
+
+def _residual(value: float) -> str:
+    """Show a residual; below this size its digits say which machine computed it."""
+    return f"{value:.0e}" if value > 1e-12 else "below 1e-12"
 
 
 def _cost_sentence(price: Price) -> str:
