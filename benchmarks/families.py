@@ -94,7 +94,7 @@ def catch(measurements: Measurements, plan: Plan, geography: Geography, most: in
 def _problem(level: str, squares: Squares, b: Any, parent: Any, totals: Any) -> Problem:
     return Problem(
         level,
-        multiplied_out(squares.places, squares.weights),
+        multiplied_out(squares.places, squares.cell_atoms, squares.matrices)[0],
         b,
         None if parent is None else parent.astype(float),
         None if totals is None else totals.astype(float),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from flint import fmpq, fmpq_mat
-from scipy.linalg import null_space
+from scipy.linalg import block_diag, null_space
 from scipy.optimize import linprog
 
 from countveil.postprocess import solve_family
@@ -58,7 +58,9 @@ class Family:
 
     @property
     def quadratic(self) -> np.ndarray:
-        return np.kron(np.eye(len(self.b)), self.A)
+        if self.A.ndim == 2:
+            return np.kron(np.eye(len(self.b)), self.A)
+        return block_diag(*self.A)
 
     @property
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +86,8 @@ class Family:
         return marks.reshape(len(marks), self.b.size), lower, upper
 
     def objective(self, h: np.ndarray) -> float:
-        return float((0.5 * (h @ self.A) * h - self.b * h).sum())
+        pull = (self.quadratic @ h.reshape(-1)).reshape(h.shape)
+        return float((0.5 * pull * h - self.b * h).sum())
 
     def gap(self, h: np.ndarray) -> float:
         """How far h is from satisfying any one of the constraints."""
@@ -212,7 +215,7 @@ def interior_point(family: Family) -> tuple[float, float]:
     u, s, vt = np.linalg.svd(E, full_matrices=False)
     vt, target = vt[s > 1e-10], (u.T @ target)[s > 1e-10] / s[s > 1e-10]  # without redundant rows
     # In units of the largest sum and the largest gradient.
-    people = max(family.scale, np.abs(family.b / np.diag(family.A)).max() if not len(E) else 0.0)
+    people = max(family.scale, np.abs(family.b / np.diagonal(family.A, axis1=-2, axis2=-1)).max() if not len(E) else 0.0)
     steep = max(np.abs(beta).max(), np.abs(Q).max() * people)
     Q, beta, target = Q * (people / steep), beta / steep, target / people
     n, m = len(beta), len(vt)
@@ -254,7 +257,7 @@ def residual(family: Family, h: np.ndarray) -> float:
     G, lower, upper = family.bounded
     x, together = h.reshape(-1), G @ h.reshape(-1)
     near = 1e-7 * family.scale
-    pull = h @ family.A
+    pull = (family.quadratic @ h.reshape(-1)).reshape(h.shape)
     steep = max(np.abs(pull).max(), np.abs(family.b).max()) or 1.0
     gradient = (pull - family.b).reshape(-1) / steep
     # A row at its lower bound may push up and at its upper bound down, an equality either way.

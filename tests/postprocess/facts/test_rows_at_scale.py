@@ -178,7 +178,7 @@ def test_a_system_taken_apart_is_solved():
     entries, slacks = int(inside.sum()), 3
     child, cell = np.nonzero(inside)
     A = np.eye(4) + rng.random((4, 1)) * np.ones(4)
-    Q = multipliers.Blocks(A + A.T, inside, slacks)
+    Q = multipliers.Blocks((A + A.T)[None], np.zeros(len(inside), int), inside, slacks)
     # Sums over children, over cells, over two children, over nothing; the last ones have slacks.
     sums = [cell == j for j in range(4)] + [child == c for c in range(5)]
     sums += [child < 0, (child < 2) & (cell > 0), child == 3, (child == 4) & (cell < 2)]

@@ -12,7 +12,7 @@ from countveil.postprocess.solver import family_problem
 from countveil.postprocess.solver.family_problem import (
     Squares,
     dense,
-    diagonal,
+    diagonals,
     gram_in_blocks,
     largest_sum,
     multiply,
@@ -37,14 +37,27 @@ def queries(rng, cells: np.ndarray, *, spread: float = 1.0, leave_out: bool = Fa
 
 
 def written_out(squares: Squares) -> np.ndarray:
-    """Σ_k w_k Q_kᵀQ_k from the definition."""
-    cells = squares.places.shape[1]
-    A = np.zeros((cells, cells))
-    for places, weight in zip(squares.places, squares.weights, strict=True):
-        for scalar in np.unique(places[places >= 0]):
-            counted = (places == scalar).astype(float)
-            A += weight * np.outer(counted, counted)
+    """Σ_k w_k Q_kᵀQ_k from the definition, shapes × cells × cells."""
+    cells, atoms = squares.places.shape[1], squares.cell_atoms
+    A = np.zeros((len(squares.matrices), cells, cells))
+    for shape, matrices in enumerate(squares.matrices):
+        for places, matrix in zip(squares.places, matrices, strict=True):
+            for scalar in np.unique(places[places >= 0]):
+                counted = (places == scalar).astype(float)
+                A[shape] += np.outer(counted, counted) * matrix[np.ix_(atoms, atoms)]
     return A
+
+
+def of_shapes(rng, squares: Squares, cells: np.ndarray, children: int) -> Squares:
+    """The same terms, with weights that depend on the child and on atoms of the first attribute."""
+    atoms = (np.array(np.unravel_index(cells, SHAPE))[0] > 0).astype(np.int64)
+    shapes = int(rng.integers(1, children + 1))
+    factors = rng.normal(size=(shapes, len(squares.weights), 2, 2))
+    matrices = factors @ np.swapaxes(factors, 2, 3) + 0.1 * np.eye(2)
+    # A term of every cell keeps each matrix positive; negative weights elsewhere are allowed.
+    matrices *= squares.weights[:, None, None]
+    weights = np.ascontiguousarray(matrices)
+    return Squares(squares.places, weights, atoms, rng.integers(0, shapes, children))
 
 
 @pytest.fixture
@@ -60,16 +73,20 @@ def test_parts_make_up_the_matrix(always_parted, leave_out):
         cells = np.flatnonzero(rng.random(np.prod(SHAPE)) < rng.choice([0.1, 0.5, 1.0]))
         if len(cells) == 0:
             continue
+        children = int(rng.integers(1, 30))
         squares = queries(rng, cells, leave_out=leave_out)
+        if seed % 2:
+            squares = of_shapes(rng, squares, cells, children)
         A = written_out(squares)
-        parts = gram_in_blocks(squares, children=int(rng.integers(1, 30)))
-        parted += len(parts.offsets) > 1 and len(parts.weights) > 0
-        near = {"rtol": 1e-12, "atol": 1e-12 * A.max()}
+        parts = gram_in_blocks(squares, children)
+        parted += len(parts.offsets) > 1 and parts.weights.size > 0
+        near = {"rtol": 1e-12, "atol": 1e-12 * np.abs(A).max()}
         np.testing.assert_allclose(dense(parts), A, **near)
-        np.testing.assert_allclose(diagonal(parts), np.diag(A), **near)
-        h = rng.normal(size=(3, len(cells)))
-        np.testing.assert_allclose(multiply(parts, h), h @ A, rtol=1e-10, atol=1e-10 * A.max())
-        assert largest_sum(parts) >= np.linalg.eigvalsh(A)[-1] * (1 - 1e-12)
+        np.testing.assert_allclose(diagonals(parts), np.diagonal(A, axis1=1, axis2=2), **near)
+        h = rng.normal(size=(children, len(cells)))
+        product = np.einsum("cij,cj->ci", A[parts.shape_of], h)
+        np.testing.assert_allclose(multiply(parts, h), product, rtol=1e-10, atol=1e-10 * A.max())
+        assert largest_sum(parts) >= np.linalg.eigvalsh(A).max() * (1 - 1e-12)
     assert parted > 50
 
 
@@ -80,11 +97,14 @@ def test_squares_are_solved_as_their_matrix_is(always_parted, sums, children):
         rng = np.random.default_rng([2, children, seed])
         cells = np.flatnonzero(rng.random(np.prod(SHAPE)) < rng.choice([0.2, 0.8]))
         squares = queries(rng, cells, leave_out=seed % 3 == 0, spread=2.0)
+        if seed % 2:
+            squares = of_shapes(rng, squares, cells, children)
         counts = rng.poisson(rng.choice([0.3, 3.0]) * rng.random((children, len(cells))))
-        A = written_out(squares)
+        A = written_out(squares)[squares.child_shapes(children)]
+        noisy = counts + rng.normal(size=counts.shape) * 3
         family = Family(
             A,
-            (counts + rng.normal(size=counts.shape) * 3) @ A,
+            np.einsum("cij,cj->ci", A, noisy),
             counts.sum(axis=0) if sums in ("parent", "both") else None,
             counts.sum(axis=1) if sums in ("totals", "both") else None,
         )
@@ -106,7 +126,7 @@ def test_weights_far_apart_are_solved_in_parts(always_parted):
         cells = np.flatnonzero(rng.random(np.prod(SHAPE)) < 0.5)
         squares = queries(rng, cells, spread=6.0)
         counts = rng.poisson(2.0, (4, len(cells)))
-        b = (counts + rng.normal(size=counts.shape)) @ written_out(squares)
+        b = (counts + rng.normal(size=counts.shape)) @ written_out(squares)[0]
         h, certificate = solve_family(squares, b, counts.sum(axis=0))
         assert certificate.holds, (seed, certificate)
         np.testing.assert_allclose(h.sum(axis=0), counts.sum(axis=0), atol=1e-9 * counts.sum())

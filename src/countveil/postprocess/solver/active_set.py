@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.union_find import root_of
-from countveil.postprocess.solver.family_problem import Gram, diagonal, multiply
+from countveil.postprocess.solver.family_problem import Gram, diagonals, multiply
 
 _TOLERANCE = 1e-11  # of the largest cell: entries this close to 0 stay where they are
 _PATIENCE = 6  # block steps without progress before single ones
@@ -36,7 +36,7 @@ def pivot(
 ) -> Any:
     """Solve by a primal-dual active set, starting with the positive entries of `start` free.
 
-    min Σ_c ½ h_cᵀA h_c − b_cᵀh_c,  h ≥ 0,  h = 0 where not allowed,  Σ_c h_c = parent (unless that is
+    min Σ_c ½ h_cᵀA_c h_c − b_cᵀh_c,  h ≥ 0,  h = 0 where not allowed,  Σ_c h_c = parent (unless that is
     empty),  1ᵀh_c = totals_c (unless that is empty). Returns h, A h − b less the multipliers of the
     sums, the number of iterations, and whether it ended; if it did, h is optimal.
     """
@@ -55,7 +55,7 @@ def pivot(
         scale = max(scale, totals[c])
     h = np.zeros((children, cells))
     lam, mu = np.zeros(cells), np.zeros(children)
-    steepness = diagonal(gram)
+    steepness = diagonals(gram)
     fewest, patience = children * cells + 1, _PATIENCE
     for iteration in range(1, most + 1):
         cover(free, allowed, gradient, summed, totals)
@@ -88,7 +88,7 @@ def pivot(
                 if free[c, j]:
                     wrong[c, j] = not h[c, j] >= -_TOLERANCE * scale
                 elif allowed[c, j]:
-                    near = _TOLERANCE * scale * steepness[j] + _ROUNDING * steep
+                    near = _TOLERANCE * scale * steepness[gram.shape_of[c], j] + _ROUNDING * steep
                     wrong[c, j] = not gradient[c, j] >= -near
                 if wrong[c, j]:
                     changes, last_c, last_j = changes + 1, c, j
@@ -127,7 +127,7 @@ def pivot(
 
 @njit(cache=True, nogil=True)
 def _reduced(gram: Gram, b: FloatArray, h: FloatArray, lam: FloatArray, mu: FloatArray) -> Any:
-    """Return A h − b − λ − μ."""
+    """Return A_c h_c − b_c − λ − μ_c."""
     gradient = multiply(gram, h)
     children, cells = b.shape
     for c in range(children):
@@ -356,10 +356,10 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
     rows_first = summed and not (rows == 0 or (blocks > 1 and children * rows <= cells))
     inner = np.zeros((children, rows, rows))
     S = np.zeros((cells, cells) if rows_first else (0, 0))
-    middle = np.zeros(len(gram.values) if summed and not rows_first else 0)
+    middle = np.zeros(gram.values.shape[1] if summed and not rows_first else 0)
     Y = np.empty((widest, rows))
     for c in range(children):
-        begin = first[c * blocks]
+        begin, values = first[c * blocks], gram.values[gram.shape_of[c]]
         for k in range(blocks):
             n = c * blocks + k
             F = listed[first[n] : first[n + 1]]
@@ -367,7 +367,7 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
             M = np.empty((size, size))
             for i in range(size):
                 for j in range(size):
-                    M[i, j] = gram.values[gram.offsets[k] + place[F[i]] * full + place[F[j]]]
+                    M[i, j] = values[gram.offsets[k] + place[F[i]] * full + place[F[j]]]
             M = inverse_of(M)
             for i in range(size):
                 for j in range(size):
@@ -387,9 +387,10 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
                         inner[c, rows - 1] += here[i]
         if rows == 0:
             continue
-        for a in range(len(gram.weights)):
-            for b in range(len(gram.weights)):
-                inner[c, a, b] += gram.inverse[a, b]
+        inverse = gram.inverse[gram.shape_of[c]]
+        for a in range(len(inverse)):
+            for b in range(len(inverse)):
+                inner[c, a, b] += inverse[a, b]
         F = listed[begin : first[(c + 1) * blocks]]
         if fixed and len(F) == 0:
             inner[c, rows - 1, rows - 1] = 1.0
@@ -578,7 +579,7 @@ def solve_free(
 @njit(cache=True, nogil=True)
 def row_count(gram: Gram, fixed: bool) -> int:
     """Return how many rows a child has: the sums across blocks, then its total if fixed."""
-    return len(gram.weights) + (1 if fixed else 0)
+    return gram.weights.shape[1] + (1 if fixed else 0)
 
 
 @njit(cache=True, nogil=True)

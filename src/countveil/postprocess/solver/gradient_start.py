@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from countveil.base.numerics import FloatArray
-from countveil.postprocess.solver.family_problem import Gram, diagonal, largest_sum, multiply
+from countveil.postprocess.solver.family_problem import Gram, diagonals, largest_sum, multiply
 
 
 @njit(cache=True, nogil=True)
@@ -65,7 +65,7 @@ def gradient_start_point(
     O'Donoghue and Candès 2015).
     """
     children, cells = b.shape
-    step, steepness = 1.0 / largest_sum(gram), diagonal(gram)
+    step, steepness = 1.0 / largest_sum(gram), diagonals(gram)
     summed, fixed = len(parent) > 0, len(totals) > 0
     x = np.empty((children, cells))
     together = max(totals.sum(), 1e-300) if fixed else 1.0
@@ -74,7 +74,7 @@ def gradient_start_point(
             if fixed:  # start as if all children had the same mix
                 x[c, j] = totals[c] * (parent[j] / together if summed else 1.0 / cells)
             else:
-                x[c, j] = b[c, j] / steepness[j]
+                x[c, j] = b[c, j] / steepness[gram.shape_of[c], j]
     _project(x, parent, allowed)
     ahead, momentum = x.copy(), 1.0
     for _ in range(steps):

@@ -58,7 +58,7 @@ class RowSolution:
 
 def solve_rows(problem: FamilyProblem, start: FloatArray) -> RowSolution:
     """Solve a family with rows, beginning at `start`; the slack of a binding bound is 0."""
-    A, b, rows = problem.matrix(), problem.b, problem.rows
+    b, rows = problem.b, problem.rows
     children, cells = b.shape
     inside = np.flatnonzero(problem.allowed.reshape(-1))
     matrix = as_matrix(rows, children, cells)[:, inside]
@@ -81,7 +81,7 @@ def solve_rows(problem: FamilyProblem, start: FloatArray) -> RowSolution:
     )
     M = sp.hstack([sp.vstack([equations, matrix[low], matrix[high]]), slack])
     p = program_by_child(
-        Blocks(A, problem.allowed, slack.shape[1]),
+        Blocks(problem.matrices(), problem.gram.shape_of, problem.allowed, slack.shape[1]),
         np.concatenate([b.reshape(-1)[inside], np.zeros(slack.shape[1])]),
         sp.csr_array(M),
         np.concatenate([sides, lower[low], upper[high]]),
@@ -131,21 +131,27 @@ def _sums(problem: FamilyProblem) -> tuple[sp.csr_array, FloatArray, int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blocks:
-    """Q: the matrix A of each child over the entries `inside` (children × cells), 0 for slacks."""
+    """Q: the matrix of each child's shape over the entries `inside` (children × cells), 0 for slacks."""
 
     A: FloatArray
+    shape_of: IntArray
     inside: NDArray[np.bool_]
     slacks: int
 
     def __matmul__(self, x: FloatArray) -> FloatArray:
         h = np.zeros(self.inside.shape)
         h[self.inside] = x[: len(x) - self.slacks]
-        return np.concatenate([(h @ self.A)[self.inside], np.zeros(self.slacks)])
+        if len(self.A) == 1:
+            product = h @ self.A[0]
+        else:
+            product = np.stack([h_c @ self.A[s] for h_c, s in zip(h, self.shape_of, strict=True)])
+        return np.concatenate([product[self.inside], np.zeros(self.slacks)])
 
     def diagonal(self) -> FloatArray:
         """Return the diagonal, slacks included."""
-        cells = np.nonzero(self.inside)[1]
-        return np.concatenate([np.diag(self.A)[cells], np.zeros(self.slacks)])
+        child, cell = np.nonzero(self.inside)
+        diagonals = np.diagonal(self.A, axis1=1, axis2=2)
+        return np.concatenate([diagonals[self.shape_of[child], cell], np.zeros(self.slacks)])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -273,8 +279,8 @@ def residual(p: Program, x: FloatArray, y: FloatArray, scale: float) -> float:
 def _rounds(p: Program, x: FloatArray, scale: float, gentlest: float) -> Iterate:
     """Take ever steeper rounds until only rounding errors are left."""
     eigenvalues = np.linalg.eigvalsh(p.Q.A)
-    stiffest = float(eigenvalues[-1])
-    softest = max(float(eigenvalues[0]), 1e-12 * stiffest)
+    stiffest = float(eigenvalues.max())
+    softest = max(float(eigenvalues.min()), 1e-12 * stiffest)
     steepest = min(_STEEPEST, _BELOW * softest / stiffest)
     point = Iterate(x, np.zeros(len(p.m)), x > 0.0, 0, False)
     steps, last = 0, np.inf
@@ -424,11 +430,11 @@ def factor_system(p: Program, free: NDArray[np.bool_], D: FloatArray, E: float) 
     place[shared] = np.arange(len(shared))
     S = np.diag(corner[shared])
     eliminated = []
-    for child in p.children:
+    for number, child in enumerate(p.children):
         own = len(child.own)
         at = np.flatnonzero(free[child.entries])
         cells = child.cells[at]
-        block = p.Q.A[np.ix_(cells, cells)]
+        block = p.Q.A[p.Q.shape_of[number]][np.ix_(cells, cells)]
         block.flat[:: len(at) + 1] += D[child.entries][at]
         L = _cholesky(block)
         M = np.take(child.M, at, axis=1)

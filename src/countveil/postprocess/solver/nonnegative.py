@@ -24,7 +24,7 @@ from countveil.postprocess.solver.family_problem import (
     FamilyProblem,
     Gram,
     Squares,
-    diagonal,
+    diagonals,
     gram_in_blocks,
     gram_in_one_block,
     largest_sum,
@@ -55,12 +55,13 @@ def solve_family(
     rows: Sequence[Row] = (),
     pivots: int = _PIVOTS,
 ) -> CertifiedSolution:
-    """Return the h ≥ 0 that minimises Σ_c ½ h_cᵀA h_c − b_cᵀh_c with Σ_c h_c = parent, certified.
+    """Return the h ≥ 0 that minimises Σ_c ½ h_cᵀA_c h_c − b_cᵀh_c with Σ_c h_c = parent, certified.
 
     Parameters
     ----------
-    A : array of cells × cells, or Squares
-        The matrix of the least squares, or the squares that add up to it, which is faster.
+    A : array of cells × cells, or of children × cells × cells, or Squares
+        The matrix of the least squares, or one per child, or the squares that add up to it, which is
+        faster.
     b : array of children × cells
         The right-hand side, a row per child.
     parent : array of cells, or None
@@ -93,7 +94,7 @@ def solve_family(
     # With a single cell every query is a query of the total; without those nothing would be left.
     if isinstance(A, Squares) and len(totals_) and sides.shape[1] > 1:
         A, weight = A.without_totals()
-        known = 0.5 * weight * float((totals_**2).sum())
+        known = 0.5 * float(weight[A.child_shapes(len(totals_))] @ totals_**2)
     if len(totals_):
         # With its total fixed, adding a constant to all cells of a child changes nothing. Subtracting
         # the mean leaves digits for the cells where large totals were measured precisely.
@@ -121,24 +122,30 @@ def solve_family(
 def _gram(A: ArrayLike | Squares, shape: tuple[int, ...], kept: NDArray[np.bool_]) -> Gram:
     """Check A and return it over the kept cells, in blocks."""
     if isinstance(A, Squares):
-        if A.places.shape != (len(A.weights), shape[1]):
+        terms = A.matrices.shape[1]
+        if A.places.shape != (terms, shape[1]):
             raise InputError(
-                f"b has shape {shape} and the squares {A.places.shape}, with {len(A.weights)} weights;"
+                f"b has shape {shape} and the squares {A.places.shape}, with {terms} weights;"
                 f" b must be children × cells and squares queries × cells, with one weight per query"
             )
-        if not (A.weights > 0).all() or not np.isfinite(A.weights).all():
+        if not np.isfinite(A.weights).all() or (A.weights.ndim == 1 and not (A.weights > 0).all()):
             raise InputError("the weights of the squares must be positive numbers")
         return gram_in_blocks(A if kept.all() else A.within(kept), shape[0])
-    gram = np.asarray(A, float)
-    if gram.shape != (shape[1], shape[1]):
+    matrix = np.asarray(A, float)
+    if matrix.shape not in ((shape[1], shape[1]), (*shape, shape[1])):
         raise InputError(
-            f"b has shape {shape} and A {gram.shape}; b must be children × cells, A cells × cells"
+            f"b has shape {shape} and A {matrix.shape}; b must be children × cells, A cells × cells or "
+            f"one such matrix per child"
         )
-    if not np.isfinite(gram).all():
+    if not np.isfinite(matrix).all():
         raise InputError("A must hold finite numbers only")
-    if not np.allclose(gram, gram.T) or not (np.diag(gram) > 0).all():
+    if not np.allclose(matrix, np.swapaxes(matrix, -1, -2)) or not (
+        np.diagonal(matrix, axis1=-2, axis2=-1) > 0
+    ).all():
         raise InputError("A must be a sum of squares: symmetric, with a positive diagonal")
-    return gram_in_one_block(gram[np.ix_(kept, kept)])
+    shape_of = np.arange(shape[0]) if matrix.ndim == 3 else np.zeros(shape[0], np.int64)
+    stack = matrix if matrix.ndim == 3 else matrix[None]
+    return gram_in_one_block(stack[:, kept][:, :, kept], shape_of)
 
 
 def _checked(
@@ -219,9 +226,9 @@ def _with_rows(
 def _start(problem: FamilyProblem) -> FloatArray:
     """Return a starting point, after more gradient steps the worse the conditioning is."""
     if not len(problem.parent):
-        steepness = diagonal(problem.gram)
+        steepness = diagonals(problem.gram)[problem.gram.shape_of]
         return np.where(problem.allowed, np.maximum(problem.b / steepness, 0.0), 0.0)
-    stretch = largest_sum(problem.gram) / diagonal(problem.gram).min()
+    stretch = largest_sum(problem.gram) / diagonals(problem.gram).min()
     steps = min(_MOST_STEPS, math.ceil(_STEPS_PER_ROOT * (math.sqrt(stretch) - 0.5)))
     start: FloatArray = gradient_start_point(
         problem.gram, problem.b, problem.parent, problem.totals, problem.allowed, steps
