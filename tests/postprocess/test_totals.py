@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from countveil.postprocess.totals import MeasuredTotals, fit_totals, measured_totals
 from scipy.optimize import brentq
 
 from countveil import postprocess
 from countveil.errors import PlanError
 from countveil.postprocess import family
-from countveil.postprocess.totals import MeasuredTotals, fit_totals, measured_totals
 
 LOOK = '[postprocess.levels.{0}]\npasses = ["TOTAL"]\nlook_below = true\n'
 

@@ -215,7 +215,10 @@ def interior_point(family: Family) -> tuple[float, float]:
     u, s, vt = np.linalg.svd(E, full_matrices=False)
     vt, target = vt[s > 1e-10], (u.T @ target)[s > 1e-10] / s[s > 1e-10]  # without redundant rows
     # In units of the largest sum and the largest gradient.
-    people = max(family.scale, np.abs(family.b / np.diagonal(family.A, axis1=-2, axis2=-1)).max() if not len(E) else 0.0)
+    people = max(
+        family.scale,
+        np.abs(family.b / np.diagonal(family.A, axis1=-2, axis2=-1)).max() if not len(E) else 0.0,
+    )
     steep = max(np.abs(beta).max(), np.abs(Q).max() * people)
     Q, beta, target = Q * (people / steep), beta / steep, target / people
     n, m = len(beta), len(vt)

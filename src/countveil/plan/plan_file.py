@@ -324,7 +324,7 @@ class LevelPassesSection(_Section):
     )
     look_below: bool = Field(
         False,
-        description="Let the pass over TOTAL use what the units' parts, one level down, measured.",
+        description='For information = "level": let the pass over TOTAL use what was measured below.',
     )
     rounding: Literal["cells", "totals", "unbiased"] = Field(
         "totals",
@@ -340,6 +340,11 @@ class PostprocessSection(_Section):
         "none",
         description="none publishes measurements only; top-down also consistent tables; congenial "
         "draws one table that agrees with public totals, beside which its guarantee holds.",
+    )
+    information: Literal["tree", "level"] = Field(
+        "tree",
+        description="What the units of a level are estimated from: tree uses their own measurements "
+        "and all those below them; level only their own.",
     )
     levels: Annotated[dict[str, LevelPassesSection], at_most(1000)] = Field(
         default_factory=dict,

@@ -55,6 +55,7 @@ class Plan(PlanBasis):
     constraints: tuple[Constraint, ...]
     structural_zeros: StructuralZeros
     method: Literal["none", "top-down"]
+    information: Literal["tree", "level"]
     passes: Mapping[str, Passes]
     tables: tuple[TableLayout, ...]
     microdata: bool
@@ -296,6 +297,7 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
         constraints=read_constraints(checked, schema, levels, basis.folder),
         structural_zeros=zeros,
         method=method,
+        information=checked.postprocess.information,
         passes=read_passes(checked, schema, levels),
         tables=read_tables(checked, schema),
         microdata=checked.postprocess.microdata,

@@ -199,6 +199,11 @@ class Schema:
             self._queries[name] = self._build(name)
         return self._queries[name]
 
+    @property
+    def every_cell(self) -> Query:
+        """The query that counts every cell separately."""
+        return self.query("*".join(item.name for item in self.attributes) or TOTAL)
+
     def _build(self, name: str) -> Query:
         factors: dict[str, Factor] = {}
         labels: list[tuple[str, tuple[str, ...]]] = []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import Array, FloatArray, IntArray
+from countveil.base.numerics import IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import CertificateError, InfeasibleError
 from countveil.plan.passes import Passes
@@ -17,19 +17,10 @@ from countveil.plan.workload import TOTAL, Query
 from countveil.postprocess.certificate import LARGEST_GAP, Certificate, combine_passes
 from countveil.postprocess.facts.feasibility import refuse_infeasible
 from countveil.postprocess.facts.rows import Row, largest_gap
-from countveil.postprocess.normal_equations import (
-    NormalEquations,
-    merge,
-    pulled,
-    right_sides,
-    rough_totals,
-    tells_apart,
-)
+from countveil.postprocess.family_information import FamilyInformation
 from countveil.postprocess.rounding.controlled_rounding import nearest_table, round_family
 from countveil.postprocess.rounding.dependent_rounding import round_unbiased
-from countveil.postprocess.solver.family_problem import Squares
 from countveil.postprocess.solver.nonnegative import solve_family
-from countveil.postprocess.totals import MeasuredTotals, fit_totals
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,22 +49,18 @@ class MovableParent:
 class Family:
     """The children of one parent, over the cells that may have people.
 
-    `cells` are cells of the full histogram; `places` says which scalar of `values` counts each of
-    them, query by query. `parent` is None at the top. `totals` are the children's totals as measured by
-    them and the levels below, if a pass needs them. `movable_parent` is called only if the facts leave
-    no table that adds up to the parent. `label` names cells in messages.
+    `cells` are cells of the full histogram, and `information` is what is known about the children over
+    them. `parent` is None at the top. `movable_parent` is called only if the facts leave no table that
+    adds up to the parent. `label` names cells in messages.
     """
 
     name: str
     children: Sequence[str]
     cells: IntArray
     parent: IntArray | None
-    places: IntArray
-    weights: FloatArray
-    values: Array
+    information: FamilyInformation
     limits: Limits
     label: Callable[[IntArray], str]
-    totals: MeasuredTotals | None = None
     movable_parent: Callable[[], MovableParent | None] = lambda: None
 
 
@@ -119,7 +106,7 @@ def _moving_the_parent(family: Family, movable: MovableParent, passes: Passes) -
     with the right sums can be divided so that each child meets several facts at once.
     """
     assert family.parent is not None
-    squares, b = _normal_equations(family, family.parent, None)
+    squares, b = family.information.equations(family.parent, None)
     h, certificate = solve_family(squares, b, family.parent)
     _refuse_unproven(family, certificate, passes.residual)
     where, cells = np.searchsorted(movable.cells, family.cells), len(movable.cells)
@@ -149,16 +136,13 @@ def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounde
         for query in passes.first:
             if query.name == TOTAL and limits.totals is not None:
                 continue  # known
-            coarse, group = _merged(family, query.cells_at(family.cells))
-            coarse = replace(coarse, limits=_limits_of_groups(limits, group, len(coarse.cells)))
-            if not len(coarse.cells):
+            if not len(family.cells):
                 continue  # the parent has nobody
-            if query.name == TOTAL and family.totals is not None and family.parent is not None:
-                counts, certificate = _totals_pass(coarse, family.totals, passes)
-            elif len(coarse.places):
-                counts, certificate = _one_pass(coarse, passes, rng)
-            else:
-                continue  # not measured at this level
+            merged = _merged(family, limits, query)
+            if merged is None:
+                continue  # not measured
+            coarse, group = merged
+            counts, certificate = _one_pass(coarse, passes, rng)
             certificates.append(certificate)
             limits = _hold(limits, counts, group)
         counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
@@ -169,31 +153,6 @@ def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounde
         counts, certificate = _one_pass(family, passes, rng)
         certificate = replace(certificate, fallbacks=certificate.fallbacks + 1)
     return _Rounded(counts, combine_passes([*certificates, certificate]))
-
-
-def _totals_pass(family: Family, measured: MeasuredTotals, passes: Passes) -> _Rounded:
-    """Fit the children's totals to the parent's; `family` has one cell."""
-    assert family.parent is not None
-    lower, upper = np.zeros(len(family.children)), np.full(len(family.children), np.inf)
-    if family.limits.allowed is not None:
-        upper[~family.limits.allowed[:, 0]] = 0.0
-    for row in family.limits.rows:
-        if len(row.children) == 1:
-            child = row.children[0]
-            lower[child] = max(lower[child], row.lower)
-            upper[child] = min(upper[child], row.upper)
-    refuse_infeasible(
-        family.parent,
-        None,
-        family.limits.allowed,
-        family.limits.rows,
-        children=family.children,
-        cell_names=lambda cells: TOTAL,
-        parent_name=family.name,
-    )
-    totals, certificate = fit_totals(measured, float(family.parent[0]), lower, upper)
-    _refuse_unproven(family, certificate, passes.residual)
-    return _Rounded(round_family(totals[:, None], family.parent), certificate)
 
 
 def _refuse_unproven(family: Family, certificate: Certificate, residual: float) -> None:
@@ -218,7 +177,7 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
         parent_name=family.name,
         cells=len(family.cells),
     )
-    squares, b = _normal_equations(family, parent, limits.totals)
+    squares, b = family.information.equations(parent, limits.totals)
     h, certificate = solve_family(
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
@@ -241,20 +200,6 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
     return _Rounded(counts, certificate)
 
 
-def _normal_equations(
-    family: Family, parent: IntArray | None, totals: IntArray | None
-) -> NormalEquations:
-    """Return A and b of a family's least squares, with exactly one solution."""
-    squares = Squares(family.places, family.weights)
-    b = right_sides(family.places, family.weights, family.values)
-    if tells_apart(family.places):
-        return NormalEquations(squares, b)
-    rough = rough_totals(family.places, family.weights, family.values)
-    if totals is not None:
-        rough = totals.astype(float)
-    return pulled(squares, b, None if parent is None else parent.astype(float), rough)
-
-
 def _check_whole(family: Family, counts: IntArray) -> None:
     """Check the integers themselves, independently of how they were made."""
     limits = family.limits
@@ -272,24 +217,32 @@ def _check_whole(family: Family, counts: IntArray) -> None:
         )
 
 
-def _merged(family: Family, group: IntArray) -> tuple[Family, IntArray]:
-    """Return the family over groups of its cells, and the group of each cell."""
-    first, group = np.unique(group, return_index=True, return_inverse=True)[1:]
+class _Merged(NamedTuple):
+    """A family over groups of its cells, and the group of each cell."""
+
+    family: Family
+    group: IntArray
+
+
+def _merged(family: Family, limits: Limits, query: Query) -> _Merged | None:
+    """Return the family over the sums of a query; None if nothing is known about them."""
+    sums = query.cells_at(family.cells)
+    _, first, group = np.unique(sums, return_index=True, return_inverse=True)
     count = len(first)
-    places, answers = merge(family.places, group, count)
+    information = family.information.about(query, group, count)
+    if information is None:
+        return None
     parent = None
     if family.parent is not None:
         parent = np.bincount(group, family.parent, count).astype(np.int64)
-    return (
-        replace(
-            family,
-            cells=family.cells[first],
-            parent=parent,
-            places=places,
-            weights=family.weights[answers],
-        ),
-        group,
+    coarse = replace(
+        family,
+        cells=family.cells[first],
+        parent=parent,
+        information=information,
+        limits=_limits_of_groups(limits, group, count),
     )
+    return _Merged(coarse, group)
 
 
 def _limits_of_groups(limits: Limits, group: IntArray, groups: int) -> Limits:

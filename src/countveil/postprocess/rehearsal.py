@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from countveil.base.numerics import FloatArray, IntArray
+from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
 from countveil.engines.workers import Workers, hired
 from countveil.errors import CertificateError, InfeasibleError, InputError
@@ -26,12 +26,21 @@ from countveil.postprocess.facts.fact_bounds import UNBOUNDED, Bounds, GroupBoun
 from countveil.postprocess.facts.family_facts import LevelFacts, read_facts
 from countveil.postprocess.facts.feasibility import refuse_infeasible
 from countveil.postprocess.family import Family, solve
-from countveil.postprocess.normal_equations import Observations
+from countveil.postprocess.family_information import (
+    FamilyInformation,
+    LevelInformation,
+    Observations,
+    SubtreeInformation,
+)
 from countveil.postprocess.rounding.controlled_rounding import round_family
 from countveil.postprocess.solver.family_problem import Squares
 from countveil.postprocess.solver.nonnegative import solve_family
-from countveil.postprocess.topdown import movable_parent
-from countveil.postprocess.totals import MeasuredTotals, looks_below
+from countveil.postprocess.topdown import from_below, movable_parent
+from countveil.tree.covariances import Rung, climb
+from countveil.tree.observed_levels import Observed
+from countveil.tree.subspaces import QueryDecomposition
+from countveil.tree.subtrees import CellTerms, SubtreeShapes
+from countveil.tree.tree_shape import Tree
 
 DRAWS = 20
 MOST_PEOPLE = 2**30  # that a plan may count
@@ -50,6 +59,7 @@ class _Step:
     then: int
     facts: LevelFacts
     groups: tuple[tuple[Query, IntArray], ...]
+    shapes: SubtreeShapes | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,7 +103,8 @@ def rehearse(
     """
     if plan.method == "none" or not plan.measured_levels:
         return
-    paths = _hardest_paths(plan, geography)
+    subtrees = _PlannedSubtrees.of(plan, geography)
+    paths = _hardest_paths(plan, geography, subtrees)
     lowest = geography.units(plan.levels[-1])
     sizes = sorted({min(MOST_PEOPLE, lowest * each) for each in _PER_UNIT} | {MOST_PEOPLE})
     tasks = [
@@ -101,8 +112,9 @@ def rehearse(
         for number in range(draws)
         for people in [sizes[number % len(sizes)]]
     ]
+    job = Rehearsal(plan, None if subtrees is None else subtrees.terms)
     with hired(workers) as team:
-        for number, message in enumerate(team.map(Rehearsal(plan), tasks, large=_is_large(plan))):
+        for number, message in enumerate(team.map(job, tasks, large=_is_large(plan))):
             if message:
                 raise InputError(
                     f"{plan.name}: a rehearsal with simulated people failed: {message}. Nothing was "
@@ -111,6 +123,26 @@ def rehearse(
                 )
             progress("rehearsing", plan.measured_levels[-1], number + 1, draws)
         team.rest()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _PlannedSubtrees:
+    """The subtrees of all units, before anything is measured."""
+
+    tree: Tree
+    terms: CellTerms
+    rungs: tuple[tuple[Rung, ...], ...]
+
+    @classmethod
+    def of(cls, plan: Plan, geography: Geography) -> _PlannedSubtrees | None:
+        """Return what a plan's subtrees will say; None if no level will use it."""
+        if not any(from_below(plan, level) for level in plan.measured_levels):
+            return None
+        observed, tree = Observed.planned(plan), Tree.of(geography)
+        decomposition = QueryDecomposition.of(observed, plan.schema.every_cell)
+        observations = [observed.observations[level] for level in plan.levels]
+        rungs = tuple(tuple(climb(tree, space, observations)) for space in decomposition.subspaces)
+        return cls(tree, CellTerms.of(observed, decomposition), rungs)
 
 
 def _is_large(plan: Plan) -> bool:
@@ -122,6 +154,7 @@ class Rehearsal:
     """The job of a rehearsal: a plan, tried on one draw after another."""
 
     plan: Plan
+    terms: CellTerms | None = None
 
     def run(self, draw: _Draw) -> str:
         """Go down one path with one population; return what failed, or an empty text."""
@@ -158,20 +191,6 @@ class Rehearsal:
     ) -> IntArray:
         """Measure the children with simulated noise, and solve their family."""
         plan, level = self.plan, step.level
-        items = plan.at(level)
-        queries = [item.query for item in items]
-        variances = [item.mechanism.variance for item in items]
-        observed = Observations.of_queries(queries, variances)
-        values = np.concatenate(
-            [
-                np.rint(
-                    _counts(query, cells, truths)
-                    + rng.normal(0.0, np.sqrt(variance), (len(truths), query.cells))
-                )
-                for query, variance in zip(queries, variances, strict=True)
-            ],
-            axis=1,
-        )
         kept = np.arange(len(cells)) if parent is None else np.flatnonzero(parent)
         above = None if parent is None else parent[kept]
         facts = self._facts(step, cells, truths)
@@ -180,12 +199,9 @@ class Rehearsal:
             children=[f"simulated {number + 1}" for number in range(len(truths))],
             cells=cells[kept],
             parent=above,
-            places=observed.scalars_of(cells[kept]),
-            weights=observed.weights,
-            values=values,
+            information=self._information(rng, step, cells, truths, kept),
             limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
-            totals=_simulated_totals(rng, plan, level, observed, truths),
             movable_parent=partial(movable_parent, plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):
@@ -195,6 +211,34 @@ class Rehearsal:
         solved = solve(family, plan.passes[level], rng=source)
         result[:, np.searchsorted(cells, solved.cells)] = solved.counts
         return result
+
+    def _information(
+        self,
+        rng: np.random.Generator,
+        step: _Step,
+        cells: IntArray,
+        truths: IntArray,
+        kept: IntArray,
+    ) -> FamilyInformation:
+        """Return what the children, or their subtrees, would measure."""
+        plan = self.plan
+        if step.shapes is not None and self.terms is not None and plan.information == "tree":
+            histograms = np.zeros((len(truths), plan.schema.cells))
+            histograms[:, cells] = truths
+            below = step.shapes.simulated(histograms, self.terms.decomposition, rng)
+            return SubtreeInformation(self.terms, below, cells[kept])
+        items = plan.at(step.level)
+        queries = [item.query for item in items]
+        variances = [item.mechanism.variance for item in items]
+        values = [
+            np.rint(
+                _counts(query, cells, truths)
+                + rng.normal(0.0, np.sqrt(variance), (len(truths), query.cells))
+            )
+            for query, variance in zip(queries, variances, strict=True)
+        ]
+        observed = Observations.of_queries(queries, variances)
+        return LevelInformation.of(observed, cells[kept], np.concatenate(values, axis=1))
 
     def _facts(self, step: _Step, cells: IntArray, truths: IntArray) -> LevelFacts:
         """Return the facts from files, with what invariants of this level and below would fix."""
@@ -273,22 +317,9 @@ def _fitted_to_facts(
     return result
 
 
-def _simulated_totals(
-    rng: np.random.Generator, plan: Plan, level: str, observed: Observations, truths: IntArray
-) -> MeasuredTotals | None:
-    """Return totals as the level itself would measure them, if a pass needs them."""
-    precision = sum(
-        weight / query.cells
-        for query, weight in zip(observed.queries, observed.weights, strict=True)
-        if query.complete
-    )
-    if not looks_below(plan, level) or not precision:
-        return None
-    noise: FloatArray = rng.normal(0.0, precision**-0.5, len(truths))
-    return MeasuredTotals(truths.sum(axis=1) + noise, np.full(len(truths), 1.0 / precision))
-
-
-def _hardest_paths(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
+def _hardest_paths(
+    plan: Plan, geography: Geography, subtrees: _PlannedSubtrees | None
+) -> list[tuple[_Step, ...]]:
     """Return paths from top to bottom through each level's widest and most bounded family."""
     visited = plan.measured_levels
     facts = read_facts(plan, geography, None)
@@ -308,7 +339,7 @@ def _hardest_paths(plan: Plan, geography: Geography) -> list[tuple[_Step, ...]]:
             targets[_path_through(geography, visited, above, unit, widths)] = None
     if not targets:
         targets[(0,)] = None
-    return [_steps(plan, geography, facts, path) for path in targets]
+    return [_steps(plan, geography, facts, subtrees, path) for path in targets]
 
 
 def _path_through(
@@ -336,7 +367,11 @@ def _path_through(
 
 
 def _steps(
-    plan: Plan, geography: Geography, facts: dict[str, LevelFacts], path: Sequence[int]
+    plan: Plan,
+    geography: Geography,
+    facts: dict[str, LevelFacts],
+    subtrees: _PlannedSubtrees | None,
+    path: Sequence[int],
 ) -> tuple[_Step, ...]:
     """Return the families along a path."""
     visited = plan.measured_levels
@@ -355,7 +390,11 @@ def _steps(
             for unmeasured, query in _handed_down(plan, level)
         )
         known = facts[level].slice(start, stop)
-        steps.append(_Step(level, start, stop, then, known, groups))
+        shapes = None
+        if subtrees is not None and from_below(plan, level):
+            depth = geography.index(level)
+            shapes = SubtreeShapes.of(subtrees.tree, subtrees.rungs, depth, start, stop)
+        steps.append(_Step(level, start, stop, then, known, groups, shapes))
     return tuple(steps)
 
 

@@ -6,10 +6,12 @@ import dataclasses
 import hashlib
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,25 +21,72 @@ from countveil.base import storage
 from countveil.base.histograms import Histograms, narrowed, roll_up, store
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import BitSource, Secure
-from countveil.engines.workers import Workers, hired
+from countveil.engines.workers import Workers, beyond_here, hired
 from countveil.errors import InputError
 from countveil.measure import manifest
 from countveil.measure.measurements import FOLDER, Measured, Measurements
 from countveil.measure.progress import Progress, silent
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
 from countveil.postprocess.batch_files import Batch, BatchFolder
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.facts.family_facts import LevelFacts, read_facts
 from countveil.postprocess.family import Family, MovableParent, solve
-from countveil.postprocess.normal_equations import Observations
-from countveil.postprocess.totals import MeasuredTotals, looks_below, measured_totals
+from countveil.postprocess.family_information import (
+    FamilyInformation,
+    LevelInformation,
+    Observations,
+    SubtreeInformation,
+    tells_apart,
+)
+from countveil.tree.messages import UnitRun, UpwardPass
+from countveil.tree.observed_levels import Observed
+from countveil.tree.subtrees import (
+    CellTerms,
+    GroupInformation,
+    Subtrees,
+    SubtreeSlice,
+    SubtreeSpace,
+)
+from countveil.tree.tree_shape import Tree
+from countveil.tree.tree_values import UpwardFit
 
 _VALUES = 4_000_000  # measurements in memory at a time, unless one family has more
 _MANY = 2_000  # a level with this many units is worth starting processes for
 _TASKS = 16  # at least, if a level has enough families; does not depend on the number of workers
-_FORMAT = "top-down 1"
+_FORMAT = "top-down 2"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SubtreesOfRelease:
+    """What the subtrees of all units say, and how to translate it to cells.
+
+    `lowest` computes it for units of the lowest level, which have nothing below them.
+    """
+
+    subtrees: Subtrees
+    terms: CellTerms
+    lowest: UpwardPass
+
+    @classmethod
+    def of(
+        cls,
+        measurements: Measured,
+        plan: Plan,
+        geography: Geography,
+        *,
+        workers: Workers | None = None,
+    ) -> SubtreesOfRelease:
+        """Go up the tree once, for every cell of the histogram."""
+        observed = Observed.of(measurements, plan)
+        up = UpwardFit.of(
+            measurements, observed, Tree.of(geography), plan.schema.every_cell, workers
+        )
+        terms = CellTerms.of(observed, up.passes.decomposition)
+        lowest = up.passes.upward(len(plan.levels) - 1, keep=True)
+        return cls(Subtrees(up), terms, lowest)
 
 
 def top_down(
@@ -46,6 +95,8 @@ def top_down(
     *,
     workers: int | Workers = 1,
     geography: Geography | None = None,
+    information: Literal["tree", "level"] | None = None,
+    subtrees: SubtreesOfRelease | None = None,
     work: str | Path | None = None,
     rng: BitSource | None = None,
     progress: Progress = silent,
@@ -63,6 +114,11 @@ def top_down(
         The number of processes on this machine, or the workers of an engine.
     geography : Geography, optional
         The plan's crosswalk, read from its file by default.
+    information : {"tree", "level"}, optional
+        What each family is solved with: the measurements of its children and of everything below them,
+        or of the children alone. By default as the plan says.
+    subtrees : SubtreesOfRelease, optional
+        What subtrees say, if that was computed already.
     work : path, optional
         A folder that keeps finished batches, so that an interrupted run resumes. A temporary folder by
         default.
@@ -91,23 +147,28 @@ def top_down(
                 plan,
                 workers=workers,
                 geography=geography,
+                information=information,
+                subtrees=subtrees,
                 work=folder,
                 rng=rng,
                 progress=progress,
             )
     geography = plan.geography() if geography is None else geography
+    if information is not None:
+        plan = dataclasses.replace(plan, information=information)
     batches = BatchFolder(Path(work))
     batches.begin(_identity(measurements, plan, geography))
     # Workers run in folders of their own, so files are named by their full paths.
     measured = dataclasses.replace(measurements, folder=measurements.folder.absolute())
     job = DescentJob(measured, plan, batches.folder.absolute(), rng)
-    return descend(job, geography, workers=workers, progress=progress)
+    return descend(job, geography, subtrees=subtrees, workers=workers, progress=progress)
 
 
 def descend(
     job: DescentJob,
     geography: Geography,
     *,
+    subtrees: SubtreesOfRelease | None = None,
     workers: int | Workers = 1,
     progress: Progress = silent,
 ) -> Estimates:
@@ -120,15 +181,19 @@ def descend(
     # Families are small: more threads for one of them cost more than they gain.
     with threadpool_limits(1), hired(workers) as team:
         team.reach(folder.folder)
+        if subtrees is None and _looks_below(plan):
+            subtrees = SubtreesOfRelease.of(
+                job.measurements, plan, geography, workers=beyond_here(team)
+            )
+        if subtrees is not None:
+            lowest = None if _told_apart(plan, visited[-1]) else subtrees.lowest
+            job = dataclasses.replace(job, terms=subtrees.terms, lowest=lowest)
         unchanged = True  # whether the level above is as it was when this level was estimated
         for above, level in zip([None, *visited], visited, strict=False):
             if not unchanged:
                 folder.forget(level)
             finished = folder.finished(level)
-            totals = None
-            if looks_below(plan, level):
-                totals = measured_totals(job.measurements, plan, geography, visited, level)
-            cut = _Cut.of(plan, geography, facts[level], totals, above, level)
+            cut = _Cut.of(plan, geography, facts[level], subtrees, above, level)
             left = range(len(finished), len(cut.ranges))
             unchanged = unchanged and not left
             large = geography.units(level) >= _MANY and len(left) > 1
@@ -167,7 +232,7 @@ class Task:
     stop: int
     parents: IntArray
     facts: LevelFacts
-    totals: MeasuredTotals | None
+    below: SubtreeSlice | UnitRun | None
     geocodes: pa.StringArray
     parent_codes: pa.StringArray | None
 
@@ -180,11 +245,12 @@ class DescentJob:
     plan: Plan
     work: Path
     rng: BitSource | None
+    terms: CellTerms | None = None
+    lowest: UpwardPass | None = None
 
     def run(self, task: Task) -> Batch:
         """Solve the families of a task."""
-        observed = Observations.of(self.measurements, task.level)
-        values = self.measurements.units(task.level, task.start, task.stop)
+        about = self._information(task)
         above = None if task.above is None else BatchFolder(self.work).read(task.above)
         possible = np.flatnonzero(self.plan.possible)
         lengths = np.zeros(task.stop - task.start, np.int64)
@@ -202,12 +268,9 @@ class DescentJob:
                 children=task.geocodes.slice(first, last - first).to_pylist(),
                 cells=cells_here,
                 parent=parent,
-                places=observed.scalars_of(cells_here),
-                weights=observed.weights,
-                values=values[first:last],
+                information=about(first, last, cells_here),
                 limits=task.facts.limits(first, last, cells_here, parent),
                 label=self._label,
-                totals=None if task.totals is None else task.totals.slice(first, last),
                 movable_parent=partial(
                     movable_parent, self.plan, task.level, possible, task.facts, first, last
                 ),
@@ -225,6 +288,32 @@ class DescentJob:
             np.concatenate(counts),
             combine(task.level, certificates),
         )
+
+    def _information(self, task: Task) -> Callable[[int, int, IntArray], FamilyInformation]:
+        """Return what gives the information about units first … last - 1 of a task, over some cells."""
+        below, terms = task.below, self.terms
+        if isinstance(below, UnitRun):
+            assert self.lowest is not None
+            below = lowest_slice(self.lowest, below)
+        if below is not None and terms is not None and self.plan.information == "tree":
+            return lambda first, last, cells: SubtreeInformation(
+                terms, below.part(first, last), cells
+            )
+        observed = Observations.of(self.measurements, task.level)
+        values = self.measurements.units(task.level, task.start, task.stop)
+        totals = None
+        if below is not None and terms is not None:
+            known = terms.groups(below, self.plan.schema.query(TOTAL))
+            if known is not None:
+                totals = GroupInformation(known.estimate, known.covariance[below.shape_of])
+
+        def of_level(first: int, last: int, cells: IntArray) -> FamilyInformation:
+            mine = None
+            if totals is not None:
+                mine = GroupInformation(totals.estimate[first:last], totals.covariance[first:last])
+            return LevelInformation.of(observed, cells, values[first:last], mine)
+
+        return of_level
 
     def _label(self, cells: IntArray) -> str:
         """Return the categories of some cells of the full histogram, in words."""
@@ -266,7 +355,7 @@ class _Cut:
 
     geography: Geography
     facts: LevelFacts
-    totals: MeasuredTotals | None
+    below: SubtreesOfRelease | None
     above: str | None
     level: str
     parents: IntArray
@@ -278,7 +367,7 @@ class _Cut:
         plan: Plan,
         geography: Geography,
         facts: LevelFacts,
-        totals: MeasuredTotals | None,
+        subtrees: SubtreesOfRelease | None,
         above: str | None,
         level: str,
     ) -> _Cut:
@@ -293,7 +382,8 @@ class _Cut:
         else:
             parents = geography.ancestors(level, above)
             ranges = geography.batches(level, most, above)
-        return cls(geography, facts, totals, above, level, parents, ranges)
+        below = subtrees if from_below(plan, level) else None
+        return cls(geography, facts, below, above, level, parents, ranges)
 
     def task(self, number: int) -> Task:
         """Return one task, with copies of its slices only, so that it is cheap to send."""
@@ -310,10 +400,51 @@ class _Cut:
             stop,
             parents,
             self.facts.slice(start, stop),
-            None if self.totals is None else self.totals.slice(start, stop),
+            self._below(start, stop),
             self.geography.own_geocodes(self.level, start, stop),
             codes,
         )
+
+    def _below(self, start: int, stop: int) -> SubtreeSlice | UnitRun | None:
+        """Return what the subtrees of units say; of the lowest units, what it takes to compute it."""
+        if self.below is None:
+            return None
+        depth = self.geography.index(self.level)
+        if depth < len(self.geography.levels) - 1:
+            return self.below.subtrees.slice(depth, start, stop)
+        return self.below.subtrees.up.passes.unit_run(depth, None, None, start, stop)
+
+
+def lowest_slice(lowest: UpwardPass, run: UnitRun) -> SubtreeSlice:
+    """Return what units of the lowest level say about themselves."""
+    spaces = [
+        SubtreeSpace(rung.noisy, rung.known, rung.covariance, *estimate)
+        for rung, estimate in zip(lowest.rungs, lowest.estimates(run), strict=True)
+    ]
+    return SubtreeSlice(run.kind, tuple(spaces))
+
+
+def _looks_below(plan: Plan) -> bool:
+    """Whether any level is estimated with what the levels below it measured."""
+    return any(from_below(plan, level) for level in plan.measured_levels)
+
+
+def from_below(plan: Plan, level: str) -> bool:
+    """Whether a level is estimated with what its units' subtrees say.
+
+    The lowest level has nothing below it; there the tree serves only to find what nothing measures.
+    """
+    if plan.information == "tree":
+        return level != plan.measured_levels[-1] or not _told_apart(plan, level)
+    passes = plan.passes[level]
+    return passes.look_below and any(query.name == TOTAL for query in passes.first)
+
+
+def _told_apart(plan: Plan, level: str) -> bool:
+    """Whether some query of a level counts every possible cell separately."""
+    queries = [item.query for item in plan.at(level)]
+    observed = Observations.of_queries(queries, [1.0] * len(queries))
+    return tells_apart(observed.scalars_of(np.flatnonzero(plan.possible)))
 
 
 def _with_sums(
@@ -347,6 +478,7 @@ def _identity(measurements: Measurements, plan: Plan, geography: Geography) -> d
             for level in plan.measured_levels
         },
         "plan": plan.digest,
+        "information": plan.information,
         "places": places.hexdigest(),
         "facts": {name: storage.sha256(path) for name, path in plan.public_files.items()},
     }

@@ -89,6 +89,13 @@ class AttributePart:
         return basis[:, None, :]
 
 
+def atoms_of(views: Sequence[AttributeView]) -> IntArray:
+    """Return the atom of each category: those that every view treats alike."""
+    signature = [view.group >= 0 if view.separates else view.group for view in views]
+    _, atom_of = np.unique(np.stack(signature), axis=1, return_inverse=True)
+    return np.asarray(atom_of.reshape(-1), np.int64)
+
+
 def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
     """Return the parts of an attribute under these views; their bases span all categories.
 
@@ -97,11 +104,7 @@ def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
     """
     categories = len(views[0].group)
     separating = [view.separates for view in views]
-    signature = [
-        view.group >= 0 if separates else view.group
-        for view, separates in zip(views, separating, strict=True)
-    ]
-    _, atom_of = np.unique(np.stack(signature), axis=1, return_inverse=True)
+    atom_of = atoms_of(views)
     atoms = [np.flatnonzero(atom_of == number) for number in range(int(atom_of.max()) + 1)]
     means = np.zeros((categories, len(atoms)))
     for number, atom in enumerate(atoms):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.base.numerics import Array, FloatArray, IntArray
-from countveil.measure.measurements import Measurements
+from countveil.measure.measurements import Measured
 from countveil.tree.covariances import Rung, climb, times
 from countveil.tree.observed_levels import Observed
 from countveil.tree.row_store import StoredRows
@@ -88,7 +88,7 @@ class UpwardResult(NamedTuple):
 class UpwardPass:
     """The way up of one level, shared by its runs; `keep` says whether to return their estimates."""
 
-    measurements: Measurements
+    measurements: Measured
     level: str
     gatherer: LevelGatherer
     rungs: tuple[Rung, ...]
@@ -170,7 +170,7 @@ def downward(
 class TreePasses:
     """What both passes need: measurements, tree, and the rungs of each subspace and level."""
 
-    measurements: Measurements
+    measurements: Measured
     tree: Tree
     decomposition: QueryDecomposition
     rungs: tuple[tuple[Rung, ...], ...]
@@ -180,7 +180,7 @@ class TreePasses:
     @classmethod
     def of(
         cls,
-        measurements: Measurements,
+        measurements: Measured,
         observed: Observed,
         tree: Tree,
         decomposition: QueryDecomposition,

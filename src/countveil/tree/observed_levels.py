@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from countveil.base.numerics import FloatArray, IntArray
-from countveil.measure.measurements import Measurements
+from countveil.measure.measurements import Measured
+from countveil.noise.law import Mechanism
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query, Schema
 from countveil.tree.attribute_parts import AttributePart, AttributeView, split_attribute
@@ -68,8 +69,18 @@ class Observed:
     possible: FloatArray | None  # 1 or 0 for categories that zeros treat alike; None: no zeros
 
     @classmethod
-    def of(cls, measurements: Measurements, plan: Plan) -> Observed:
+    def of(cls, measurements: Measured, plan: Plan) -> Observed:
         """Return what a release observed, with the invariants and structural zeros of a plan."""
+        return cls._of(plan, measurements.mechanisms)
+
+    @classmethod
+    def planned(cls, plan: Plan) -> Observed:
+        """Return what a release by a plan will observe."""
+        laws = {(item.level, item.query.name): item.mechanism for item in plan.allocations}
+        return cls._of(plan, laws)
+
+    @classmethod
+    def _of(cls, plan: Plan, laws: Mapping[tuple[str, str], Mechanism]) -> Observed:
         schema = plan.schema
         queries = [item.query for item in plan.allocations]
         queries += [item.query for item in plan.invariants]
@@ -82,7 +93,7 @@ class Observed:
             kept.append(first)
         possible = None if plan.possible.all() else grid[np.ix_(*kept)].astype(float)
         observations = {
-            level: tuple(_observations(measurements, plan, level, axes)) for level in plan.levels
+            level: tuple(_observations(laws, plan, level, axes)) for level in plan.levels
         }
         return cls(schema, plan.levels, observations, tuple(axes), possible)
 
@@ -134,11 +145,11 @@ def _axis(schema: Schema, number: int, used: set[str], alike: IntArray) -> Attri
 
 
 def _observations(
-    measurements: Measurements, plan: Plan, level: str, axes: list[AttributeAxis]
+    laws: Mapping[tuple[str, str], Mechanism], plan: Plan, level: str, axes: list[AttributeAxis]
 ) -> Iterator[Observation]:
     first = 0
     for item in plan.at(level):
-        variance = measurements.mechanisms[level, item.query.name].variance
+        variance = laws[level, item.query.name].variance
         weight = None if variance < _NO_NOISE else 1 / variance
         yield _observation(item.query, axes, weight, first)
         first += item.query.cells

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from countveil.base.numerics import FloatArray
 from countveil.engines.workers import Job, Workers
 from countveil.errors import InputError
-from countveil.measure.measurements import Measurements
+from countveil.measure.measurements import Measured
 from countveil.plan.workload import Query
 from countveil.tree.covariances import position_covariances, times
 from countveil.tree.messages import (
@@ -46,6 +46,35 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class UpwardFit:
+    """The way up for a query: what each unit above the lowest level and everything below it say.
+
+    By level except the lowest, and by subspace: `kept` has the upward estimates of the units, `sums`
+    those of their children added up.
+    """
+
+    passes: TreePasses
+    kept: tuple[Sequence[StoredEstimate], ...]
+    sums: tuple[Sequence[StoredEstimate], ...]
+
+    @classmethod
+    def of(
+        cls,
+        measurements: Measured,
+        observed: Observed,
+        tree: Tree,
+        query: Query,
+        workers: Workers | None = None,
+    ) -> UpwardFit:
+        """Go up the tree for a query, reading all measurements once."""
+        decomposition = QueryDecomposition.of(observed, query)
+        refuse_too_large(decomposition, tree)
+        passes = TreePasses.of(measurements, observed, tree, decomposition)
+        kept, sums = _up(passes, workers)
+        return cls(passes, tuple(kept), tuple(sums))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Fit:
     """Estimates of a query at every level; for the lowest, only what is handed down to it.
 
@@ -61,18 +90,20 @@ class Fit:
     @classmethod
     def of(
         cls,
-        measurements: Measurements,
+        measurements: Measured,
         observed: Observed,
         tree: Tree,
         query: Query,
         workers: Workers | None = None,
     ) -> Fit:
         """Go up and down the tree for a query, reading all measurements once."""
-        decomposition = QueryDecomposition.of(observed, query)
-        refuse_too_large(decomposition, tree)
-        passes = TreePasses.of(measurements, observed, tree, decomposition)
-        upper, handed = _down(passes, *_up(passes, workers))
-        return cls(passes, tuple(upper), handed, workers)
+        return cls.after(UpwardFit.of(measurements, observed, tree, query, workers), workers)
+
+    @classmethod
+    def after(cls, up: UpwardFit, workers: Workers | None = None) -> Fit:
+        """Go down the tree after the way up, whose rows are overwritten."""
+        upper, handed = _down(up.passes, up.kept, up.sums)
+        return cls(up.passes, tuple(upper), handed, workers)
 
     @property
     def decomposition(self) -> QueryDecomposition:

@@ -11,7 +11,7 @@ from countveil.assess import empirical_loss
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.postprocess.family import Family, Limits, solve
-from countveil.postprocess.normal_equations import Observations
+from countveil.postprocess.family_information import LevelInformation, Observations
 
 TRUE = 1.0
 NOISE = DiscreteLaplace(epsilon="1")
@@ -102,9 +102,7 @@ def top_down(counts, size, rng):
             children=["unit"],
             cells=cells,
             parent=None,
-            places=observed.scalars_of(cells),
-            weights=observed.weights,
-            values=row[None],
+            information=LevelInformation.of(observed, cells, row[None]),
             limits=Limits(),
             label=str,
         )

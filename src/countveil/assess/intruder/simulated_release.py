@@ -24,7 +24,7 @@ from countveil.plan.workload import Query
 from countveil.postprocess.facts.fact_bounds import Bounds
 from countveil.postprocess.facts.family_facts import LevelFacts
 from countveil.postprocess.family import Family, solve
-from countveil.postprocess.normal_equations import Observations
+from countveil.postprocess.family_information import LevelInformation, Observations
 
 _Z = 1.959963984540054  # quantile for a 95 % interval
 _GROUPS, _BLOCKS = 6, 20
@@ -264,9 +264,7 @@ def _family(
         children=[str(number) for number in range(len(histograms))],
         cells=cells,
         parent=parent,
-        places=observed.scalars_of(cells),
-        weights=observed.weights,
-        values=np.concatenate(values, axis=1),
+        information=LevelInformation.of(observed, cells, np.concatenate(values, axis=1)),
         limits=facts.limits(0, len(histograms), cells, parent),
         label=lambda some: f"{len(some)} cells",
     )

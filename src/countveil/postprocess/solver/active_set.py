@@ -579,7 +579,7 @@ def solve_free(
 @njit(cache=True, nogil=True)
 def row_count(gram: Gram, fixed: bool) -> int:
     """Return how many rows a child has: the sums across blocks, then its total if fixed."""
-    return gram.weights.shape[1] + (1 if fixed else 0)
+    return int(gram.weights.shape[1]) + (1 if fixed else 0)
 
 
 @njit(cache=True, nogil=True)

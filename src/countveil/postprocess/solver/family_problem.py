@@ -239,9 +239,8 @@ def _refines(fine: IntArray, coarse: IntArray, above: IntArray, everywhere: bool
 def _cheapest(groups: IntArray, sizes: IntArray, children: int) -> Any:
     """Return the query whose sums make the cheapest blocks, -1 for none, and each query's owner.
 
-    `sizes` counts the sums of a query atom by atom: the rows that it needs across blocks. A query inside
-    the blocks has owner -1; one across them is its own owner, or a sum of its owner's
-    sums.
+    `sizes` counts the sums of a query atom by atom: the rows that it needs across blocks. A query
+    inside the blocks has owner -1; one across them is its own owner, or a sum of its owner's sums.
     """
     queries, cells = groups.shape
     inside, summed = np.zeros((2, queries, queries), np.bool_)

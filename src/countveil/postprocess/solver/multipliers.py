@@ -131,7 +131,7 @@ def _sums(problem: FamilyProblem) -> tuple[sp.csr_array, FloatArray, int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blocks:
-    """Q: the matrix of each child's shape over the entries `inside` (children × cells), 0 for slacks."""
+    """Q: the matrix of each child over its entries `inside` (children × cells), 0 for slacks."""
 
     A: FloatArray
     shape_of: IntArray

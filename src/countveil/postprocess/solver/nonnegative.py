@@ -139,9 +139,10 @@ def _gram(A: ArrayLike | Squares, shape: tuple[int, ...], kept: NDArray[np.bool_
         )
     if not np.isfinite(matrix).all():
         raise InputError("A must hold finite numbers only")
-    if not np.allclose(matrix, np.swapaxes(matrix, -1, -2)) or not (
-        np.diagonal(matrix, axis1=-2, axis2=-1) > 0
-    ).all():
+    if (
+        not np.allclose(matrix, np.swapaxes(matrix, -1, -2))
+        or not (np.diagonal(matrix, axis1=-2, axis2=-1) > 0).all()
+    ):
         raise InputError("A must be a sum of squares: symmetric, with a positive diagonal")
     shape_of = np.arange(shape[0]) if matrix.ndim == 3 else np.zeros(shape[0], np.int64)
     stack = matrix if matrix.ndim == 3 else matrix[None]
