@@ -15,7 +15,7 @@ from countveil.plan.budget import query_named, refuse_repeats
 from countveil.plan.plan_file import LevelPassesSection, PlanFile
 from countveil.plan.workload import TOTAL, Query, Schema
 
-Rounding = Literal["cells", "totals", "unbiased"]
+Rounding = Literal["cells", "totals", "queries", "unbiased"]
 
 
 @dataclass(frozen=True, slots=True)

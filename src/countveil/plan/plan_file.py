@@ -326,10 +326,11 @@ class LevelPassesSection(_Section):
         False,
         description='For information = "level": let the pass over TOTAL use what was measured below.',
     )
-    rounding: Literal["cells", "totals", "unbiased"] = Field(
-        "totals",
-        description="cells: least change of each count; totals: first of the units' totals, then of "
-        "each count; unbiased: at random, right on average.",
+    rounding: Literal["cells", "totals", "queries", "unbiased"] = Field(
+        "queries",
+        description="queries: every measured query and table ends within 1 of its estimate; totals: "
+        "only the units' totals do; cells: least change of each count; unbiased: at random, right on "
+        "average.",
     )
 
 

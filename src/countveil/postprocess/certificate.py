@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ class Certificate:
     moved_parents : int
         1 if public facts left no table that adds up to the parent, so that the parent follows its
         children instead.
+    largest_departure : mapping of str to float
+        For each query that rounding was to keep, how far its farthest sum of a child is from the
+        solution, in people; at most 1 where a table was found that keeps all of them.
 
     """
 
@@ -44,6 +47,7 @@ class Certificate:
     iterations: int
     fallbacks: int
     moved_parents: int = 0
+    largest_departure: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -73,6 +77,8 @@ class LevelCertificate:
         Steps of the solver, in all and in one family at most.
     fallbacks, moved_parents : int
         Sums over its families.
+    largest_departure : mapping of str to float
+        For each query, the largest of its families.
 
     """
 
@@ -85,6 +91,7 @@ class LevelCertificate:
     most_iterations: int
     fallbacks: int
     moved_parents: int = 0
+    largest_departure: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -116,6 +123,7 @@ def combine(level: str, parts: Iterable[LevelCertificate]) -> LevelCertificate:
         most_iterations=max((item.most_iterations for item in items), default=0),
         fallbacks=sum(item.fallbacks for item in items),
         moved_parents=sum(item.moved_parents for item in items),
+        largest_departure=_farthest(items),
     )
 
 
@@ -131,6 +139,7 @@ def one_family(level: str, item: Certificate) -> LevelCertificate:
         item.iterations,
         item.fallbacks,
         item.moved_parents,
+        item.largest_departure,
     )
 
 
@@ -144,7 +153,16 @@ def combine_passes(passes: Iterable[Certificate]) -> Certificate:
         sum(item.iterations for item in items),
         sum(item.fallbacks for item in items),
         max(item.moved_parents for item in items),
+        items[-1].largest_departure,
     )
+
+
+def _farthest(items: Iterable[LevelCertificate]) -> dict[str, float]:
+    farthest: dict[str, float] = {}
+    for item in items:
+        for query, departure in item.largest_departure.items():
+            farthest[query] = max(farthest.get(query, 0.0), departure)
+    return farthest
 
 
 def _worst(residuals: Iterable[float]) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import CertificateError, InfeasibleError
-from countveil.plan.passes import Passes
+from countveil.plan.passes import Passes, coarsens
 from countveil.plan.workload import TOTAL, Query
 from countveil.postprocess.certificate import LARGEST_GAP, Certificate, combine_passes
 from countveil.postprocess.facts.feasibility import refuse_infeasible
@@ -20,6 +20,7 @@ from countveil.postprocess.facts.rows import Row, largest_gap
 from countveil.postprocess.family_information import FamilyInformation
 from countveil.postprocess.rounding.controlled_rounding import nearest_table, round_family
 from countveil.postprocess.rounding.dependent_rounding import round_unbiased
+from countveil.postprocess.rounding.kept_sums import departures
 from countveil.postprocess.solver.nonnegative import solve_family
 
 
@@ -50,8 +51,8 @@ class Family:
     """The children of one parent, over the cells that may have people.
 
     `cells` are cells of the full histogram, and `information` is what is known about the children over
-    them. `parent` is None at the top. `movable_parent` is called only if the facts leave no table that
-    adds up to the parent. `label` names cells in messages.
+    them. `parent` is None at the top. `keep` are the queries that rounding keeps. `movable_parent` is
+    called only if the facts leave no table that adds up to the parent. `label` names cells in messages.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Family:
     information: FamilyInformation
     limits: Limits
     label: Callable[[IntArray], str]
+    keep: tuple[Query, ...] = ()
     movable_parent: Callable[[], MovableParent | None] = lambda: None
 
 
@@ -192,10 +194,20 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
             raise CertificateError("unbiased rounding needs randomness; pass rng")
         counts = round_unbiased(h, parent, limits.totals, rng=rng)
     else:
-        aware = passes.rounding != "cells"
+        groups = [query.cells_at(family.cells) for query in family.keep]
         counts = round_family(
-            h, parent, limits.totals, allowed=limits.allowed, rows=limits.rows, total_aware=aware
+            h,
+            parent,
+            limits.totals,
+            allowed=limits.allowed,
+            rows=limits.rows,
+            total_aware=passes.rounding != "cells",
+            keep=groups if passes.rounding == "queries" else (),
         )
+        off = departures(h, counts, np.array(groups, np.int64).reshape(len(groups), h.shape[1]))
+        names = [query.name for query in family.keep]
+        largest = dict(zip(names, off.tolist(), strict=True))
+        certificate = replace(certificate, largest_departure=largest)
     _check_whole(family, counts)
     return _Rounded(counts, certificate)
 
@@ -240,6 +252,7 @@ def _merged(family: Family, limits: Limits, query: Query) -> _Merged | None:
         cells=family.cells[first],
         parent=parent,
         information=information,
+        keep=tuple(item for item in family.keep if coarsens(item, query)),
         limits=_limits_of_groups(limits, group, count),
     )
     return _Merged(coarse, group)

@@ -35,7 +35,7 @@ from countveil.postprocess.family_information import (
 from countveil.postprocess.rounding.controlled_rounding import round_family
 from countveil.postprocess.solver.family_problem import Squares
 from countveil.postprocess.solver.nonnegative import solve_family
-from countveil.postprocess.topdown import from_below, movable_parent
+from countveil.postprocess.topdown import from_below, kept_queries, movable_parent
 from countveil.tree.covariances import Rung, climb
 from countveil.tree.observed_levels import Observed
 from countveil.tree.subspaces import QueryDecomposition
@@ -202,6 +202,7 @@ class Rehearsal:
             information=self._information(rng, step, cells, truths, kept),
             limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
+            keep=kept_queries(plan, level),
             movable_parent=partial(movable_parent, plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):

@@ -28,7 +28,7 @@ from countveil.measure.measurements import FOLDER, Measured, Measurements
 from countveil.measure.progress import Progress, silent
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
-from countveil.plan.workload import TOTAL
+from countveil.plan.workload import TOTAL, Query
 from countveil.postprocess.batch_files import Batch, BatchFolder
 from countveil.postprocess.certificate import combine, one_family
 from countveil.postprocess.estimates import Estimates
@@ -271,6 +271,7 @@ class DescentJob:
                 information=about(first, last, cells_here),
                 limits=task.facts.limits(first, last, cells_here, parent),
                 label=self._label,
+                keep=kept_queries(self.plan, task.level),
                 movable_parent=partial(
                     movable_parent, self.plan, task.level, possible, task.facts, first, last
                 ),
@@ -331,6 +332,13 @@ class DescentJob:
             return None
         source = Secure() if self.rng is None else self.rng
         return source.for_unit(level, name, "rounding")
+
+
+def kept_queries(plan: Plan, level: str) -> tuple[Query, ...]:
+    """Return the queries that rounding keeps at a level: those measured there and those of tables."""
+    queries = [item.query for item in plan.at(level)] + [table.query for table in plan.tables]
+    # Every entry is rounded to the next integer anyway.
+    return tuple(dict.fromkeys(query for query in queries if query.cells < plan.schema.cells))
 
 
 def movable_parent(

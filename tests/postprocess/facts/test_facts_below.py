@@ -12,6 +12,7 @@ from countveil.errors import InfeasibleError
 from countveil.plan.passes import Passes
 from countveil.postprocess.facts.rows import Row
 from countveil.postprocess.family import Family, Limits, MovableParent, solve
+from countveil.postprocess.family_information import LevelInformation
 from countveil.postprocess.solver.family_problem import Squares
 
 PASSES = Passes(first=(), rounding="totals", look_below=False, residual=1e-9)
@@ -92,9 +93,9 @@ def test_the_nearest_table_is_taken():
         children=["a", "b"],
         cells=cells,
         parent=np.array([3, 3, 2]),
-        places=np.arange(3)[None, :],
-        weights=np.ones(1),
-        values=np.array([[1, 1, 1], [2, 2, 1]], np.int32),
+        information=LevelInformation(
+            np.arange(3)[None, :], np.ones(1), np.array([[1, 1, 1], [2, 2, 1]], np.int32)
+        ),
         limits=Limits(rows=(Row(np.array([0]), np.array([], int), 1.0, 1.0, "nobody can be"),)),
         label=str,
     )
@@ -187,9 +188,12 @@ def test_no_title_changes_the_answer_of_the_rehearsal(tmp_path, monkeypatch):
 
     path = with_facts(tmp_path / "place")
     seen = []
-    monkeypatch.setattr(
-        rehearsal, "solve", lambda family, passes, **rest: seen.append(family.values.sum()) or 1 / 0
-    )
+
+    def solve(family, passes, **rest):
+        seen.append(family.information.equations(family.parent, None).b.sum())
+        return 1 / 0
+
+    monkeypatch.setattr(rehearsal, "solve", solve)
     for title in ("one", "another"):
         plan = dataclasses.replace(Plan.load(path), title=title)
         with pytest.raises(ZeroDivisionError):

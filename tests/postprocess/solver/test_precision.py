@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from countveil.postprocess.family_information import Observations, right_sides
 
 from countveil import Plan, Seeded, measure, open_engine, postprocess
 from countveil.demo import starter
 from countveil.postprocess import solve_family
+from countveil.postprocess.family_information import Observations, right_sides
 from countveil.postprocess.solver.family_problem import Squares
 from countveil.postprocess.solver.multipliers import independent_rows
 

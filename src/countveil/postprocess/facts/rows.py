@@ -48,8 +48,8 @@ class Row:
             )
 
     def sum_of(self, h: FloatArray | IntArray) -> float:
-        """Return the row's sum."""
-        return float(h[np.ix_(self.children, self.cells)].sum())
+        """Return the row's sum, in more than double precision if the machine has it."""
+        return float(h[np.ix_(self.children, self.cells)].sum(dtype=np.longdouble))
 
     def gap(self, h: FloatArray | IntArray) -> float:
         """Return how far the row's sum is outside its bounds."""

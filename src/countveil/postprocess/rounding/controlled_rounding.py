@@ -14,11 +14,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.union_find import root_of
 from countveil.errors import InfeasibleError, InputError
+from countveil.plan.workload import Query
 from countveil.postprocess.facts.rows import Row, as_matrix, largest_gap, nested
+from countveil.postprocess.rounding.kept_sums import keep_sums
 
 _NONE = "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
 _CLOSE = 1e-3  # how far sums of h may be off; solutions are far closer
 _WHOLE = 1e-7  # entries this close to an integer are that integer
+_LARGEST_PROGRAM, _MOST_NODES = 5_000, 200  # entries and steps of a program for kept sums
 
 
 def round_family(
@@ -29,13 +32,17 @@ def round_family(
     allowed: NDArray[np.bool_] | None = None,
     rows: Sequence[Row] = (),
     total_aware: bool = False,
+    keep: Sequence[ArrayLike | Query] = (),
 ) -> IntArray:
-    """Return the integers closest to h (L1), each entry rounded up or down, that keep its sums.
+    """Return integers close to h, each entry rounded up or down, that keep its sums.
 
-    Sums over children are met by largest remainder, totals by shortest paths, rows by HiGHS: as a
-    linear program, whose vertices are integers, if rows nest, and as an integer program if they cross.
-    Crossing rows may leave no table of entries rounded up or down; the result is then the nearest of
-    all tables of integers.
+    Without `keep` they are the closest (L1). Sums over children are met by largest remainder, totals by
+    shortest paths, rows by HiGHS: as a linear program, whose vertices are integers, if rows nest, and
+    as an integer program if they cross. Crossing rows may leave no table of entries rounded up or down;
+    the result is then the nearest of all tables of integers.
+
+    With `keep`, round-ups are exchanged until each kept sum of each child is rounded up or down as
+    well, wherever such a table is found.
 
     Parameters
     ----------
@@ -52,6 +59,9 @@ def round_family(
     total_aware : bool
         Whether to round the children's totals first, as little as possible (the first of those that
         tie), and then the entries to match.
+    keep : sequence of array or Query, optional
+        Sums of cells to keep within 1: a matrix of zeros and ones (sums × cells), the number of the sum
+        that each cell is in (-1 for none), or a query of a plan, if h has every cell of its histogram.
 
     Returns
     -------
@@ -64,6 +74,8 @@ def round_family(
 
     """
     values, above, fixed = checked_table(h, parent, totals)
+    if len(keep):
+        return _keeping(values, parent, totals, allowed, rows, total_aware, keep)
     whole, part = whole_and_part(values)
     ups = _round_ups(above, whole, part)
     base = whole.astype(np.int64)
@@ -93,6 +105,108 @@ def round_family(
     if fixed is not None:
         raise InputError("h cannot be rounded to these totals: its own totals differ from them")
     return base + _program(part, ups, base, None, (), True)
+
+
+def _keeping(
+    values: FloatArray,
+    parent: ArrayLike | None,
+    totals: ArrayLike | None,
+    allowed: NDArray[np.bool_] | None,
+    rows: Sequence[Row],
+    total_aware: bool,
+    keep: Sequence[ArrayLike | Query],
+) -> IntArray:
+    """Round, then exchange round-ups until the kept sums are rounded up or down as well."""
+    rounded = round_family(
+        values, parent, totals, allowed=allowed, rows=rows, total_aware=total_aware
+    )
+    whole, part = whole_and_part(values)
+    base = whole.astype(np.int64)
+    up = rounded > base
+    if (rounded - base != up).any() or (up & (part == 0.0)).any():
+        return rounded  # facts moved entries further than to the next integer
+    groups = _groups(keep, values.shape[1])
+    fixed = None
+    if totals is not None:
+        fixed = np.asarray(totals, np.int64) - base.sum(axis=1)
+    found = keep_sums(
+        part, up, groups, summed=parent is not None, totals=fixed, rows=rows, base=base
+    )
+    up = found.up
+    if found.broken and np.count_nonzero(part) <= _LARGEST_PROGRAM:
+        better = _kept_program(values, part, base, parent, fixed, rows, groups)
+        up = up if better is None else better
+    return base + up
+
+
+def _groups(keep: Sequence[ArrayLike | Query], cells: int) -> IntArray:
+    """Return which sum of each kept table a cell is in; rows of a matrix that overlap are parted."""
+    groups = []
+    for item in keep:
+        table = np.asarray(item.cell_of if isinstance(item, Query) else item)
+        if table.shape[-1:] != (cells,) or table.ndim > 2:
+            raise InputError(
+                f"keep has a table of shape {table.shape}; it must have one column per cell: {cells}"
+            )
+        if table.ndim == 1:
+            groups.append(table.astype(np.int64))
+            continue
+        left = [row.astype(bool) for row in table]
+        while left:
+            group, over = np.full(cells, -1, np.int64), []
+            for number, row in enumerate(left):
+                if (group[row] >= 0).any():
+                    over.append(row)
+                else:
+                    group[row] = number
+            groups.append(group)
+            left = over
+    return np.array(groups, np.int64).reshape(len(groups), cells)
+
+
+def _kept_program(
+    values: FloatArray,
+    part: FloatArray,
+    base: IntArray,
+    parent: ArrayLike | None,
+    totals: IntArray | None,
+    rows: Sequence[Row],
+    groups: IntArray,
+) -> NDArray[np.bool_] | None:
+    """Look for round-ups that keep all sums by HiGHS, up to a limit; None if it finds none."""
+    children, cells = part.shape
+    entries = np.flatnonzero(part.reshape(-1) > 0)
+    bounds = list(rows)
+    for group in groups:
+        for g in np.unique(group[group >= 0]):
+            inside = np.flatnonzero(group == g)
+            for c, total in enumerate(values[:, inside].sum(axis=1)):
+                if part[c, inside].any():
+                    low, high = np.floor(total + _WHOLE), np.ceil(total - _WHOLE)
+                    bounds.append(Row(np.array([c]), inside, float(low), float(high)))
+    matrix = as_matrix(bounds, children, cells)
+    already = matrix @ base.reshape(-1)
+    limits = _Limits(whole=True)
+    limits.add(
+        matrix[:, entries],
+        np.ceil([row.lower - _WHOLE for row in bounds]) - already,
+        np.floor([row.upper + _WHOLE for row in bounds]) - already,
+    )
+    ones, number = np.ones(len(entries)), np.arange(len(entries))
+    if parent is not None:
+        ups = np.rint(np.asarray(parent, float) - base.sum(axis=0))
+        by_cell = sp.csr_array((ones, (entries % cells, number)), shape=(cells, len(entries)))
+        limits.add(by_cell, ups, ups)
+    if totals is not None:
+        by_child = sp.csr_array((ones, (entries // cells, number)), shape=(children, len(entries)))
+        limits.add(by_child, totals, totals)
+    try:
+        chosen = limits.least(1.0 - 2.0 * part.reshape(-1)[entries], nodes=_MOST_NODES)
+    except InfeasibleError:
+        return None
+    up = np.zeros(part.size, bool)
+    up[entries] = chosen > 0
+    return up.reshape(part.shape)
 
 
 class CheckedTable(NamedTuple):
@@ -276,15 +390,18 @@ class _Limits:
         """Add rows with bounds."""
         self.parts.append((matrix, np.asarray(lower, float), np.asarray(upper, float)))
 
-    def least(self, cost: FloatArray, extra: int = 0) -> IntArray:
-        """Return the cheapest round-ups; the last `extra` variables may be any numbers of 0 or more."""
+    def least(self, cost: FloatArray, extra: int = 0, nodes: int | None = None) -> IntArray:
+        """Return the cheapest round-ups; the last `extra` variables may be any numbers of 0 or more.
+
+        With `nodes`, the first that are found within so many steps of the search.
+        """
         count = len(cost) - extra
         matrices, lower, upper = zip(*self.parts, strict=True)
         result = milp(
             cost,
             integrality=np.repeat([int(self.whole), 0], [count, extra]),
             bounds=Bounds(0.0, np.repeat([1.0, np.inf], [count, extra])),
-            options={"mip_rel_gap": 0.0},
+            options={"mip_rel_gap": 0.0} if nodes is None else {"node_limit": nodes},
             constraints=LinearConstraint(
                 sp.vstack(matrices), np.concatenate(lower), np.concatenate(upper)
             ),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from countveil.base.numerics import FloatArray, IntArray
-from countveil.postprocess.certificate import LARGEST_RESIDUAL, natural_residual
+from countveil.postprocess.certificate import LARGEST_GAP, LARGEST_RESIDUAL, natural_residual
 from countveil.postprocess.facts.rows import as_matrix
 from countveil.postprocess.solver.family_problem import FamilyProblem
 
@@ -39,6 +39,7 @@ _PATIENCE = 6  # block steps without progress before descent
 _TOLERANCE = 1e-11  # of the largest sum: entries this close to 0 stay where they are
 _ROUNDING = 1e-14  # of the terms of a gradient: the error that their sum may have
 _REFINEMENTS = 4  # of a linear system
+_SETTLING = 4
 _DESCENTS, _HALVINGS = 100, 40
 _SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
 # Products of two residues fit in 64 bits. Rows independent modulo a prime are independent; the converse
@@ -98,6 +99,35 @@ def solve_rows(problem: FamilyProblem, start: FloatArray) -> RowSolution:
     h[inside] = x[: len(inside)]
     reduced[inside] = (p.Q @ x - p.b - p.M.T @ multipliers)[: len(inside)]
     return RowSolution(h.reshape(b.shape), reduced.reshape(b.shape), along, steps)
+
+
+def settle_sums(problem: FamilyProblem, h: FloatArray) -> FloatArray:
+    """Move the smallest entries so that all sums are right to the last digits that doubles have.
+
+    With counts of a billion, rounding each of hundreds of entries is off by millionths of a person in a
+    sum. Small entries have digits to spare; large ones move by less than their rounding error.
+    """
+    rows = problem.rows
+    sums, values, _ = _sums(problem)
+    bounds = as_matrix(rows, *problem.b.shape)
+    lower, upper = (np.array([getattr(row, end) for row in rows]) for end in ("lower", "upper"))
+    for _ in range(_SETTLING):
+        flat = h.reshape(-1)
+        along = np.asarray(bounds.astype(np.longdouble) @ flat, float)
+        broken = np.maximum(lower - along, 0.0) - np.maximum(along - upper, 0.0)
+        left = np.asarray(values - sums.astype(np.longdouble) @ flat, float)
+        right = np.concatenate([left, broken[broken != 0.0]])
+        if np.abs(right).max(initial=0.0) <= 0.1 * LARGEST_GAP:
+            break
+        open_ = np.flatnonzero((flat > 0.0) & problem.allowed.reshape(-1))
+        M = sp.csr_array(sp.vstack([sums, bounds[broken != 0.0]]))[:, open_]
+        ease = 1.0 / (1.0 + flat[open_])
+        weighted = M.multiply(ease)
+        multipliers = np.linalg.lstsq((weighted @ M.T).toarray(), right, rcond=1e-12)[0]
+        moved = flat.copy()
+        moved[open_] = np.maximum(moved[open_] + weighted.T @ multipliers, 0.0)
+        h = moved.reshape(h.shape)
+    return h
 
 
 def _begin(p: Program, entries: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ from countveil.postprocess.solver.family_problem import (
     multiply,
 )
 from countveil.postprocess.solver.gradient_start import gradient_start_point
-from countveil.postprocess.solver.multipliers import solve_rows
+from countveil.postprocess.solver.multipliers import settle_sums, solve_rows
 
 _PIVOTS = 120
 _STEPS_PER_ROOT = 8.0  # gradient steps before the active set, per root of the condition number
@@ -216,6 +216,11 @@ def _with_rows(
     certificate = _certify(
         problem, solution.h, solution.reduced, iterations, fallbacks, solution.along
     )
+    if certificate.consistency_gap > LARGEST_GAP:
+        h = settle_sums(problem, solution.h)
+        settled = _certify(problem, h, solution.reduced, iterations, fallbacks, solution.along)
+        if settled.holds:
+            return CertifiedSolution(h, settled)
     if not problem.rows:  # from there, the active set gets the last digits right
         h, reduced, more, ended = _pivot(problem, solution.h, _PIVOTS)
         exact = _certify(problem, h, reduced, iterations + more, fallbacks)
