@@ -1,65 +1,26 @@
-"""Totals first: the best unbiased estimate of each, fitted exactly to the parent's."""
+"""What families are solved with: the measurements of a level, or of whole subtrees, and passes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from countveil.postprocess.totals import MeasuredTotals, fit_totals, measured_totals
-from scipy.optimize import brentq
 
 from countveil import postprocess
 from countveil.errors import PlanError
 from countveil.postprocess import family
+from countveil.postprocess.topdown import SubtreesOfRelease
 
+LEVEL = 'information = "level"\n'
 LOOK = '[postprocess.levels.{0}]\npasses = ["TOTAL"]\nlook_below = true\n'
-
-
-def test_the_fit_is_the_constrained_least_squares_solution():
-    """Against a root finder on the one multiplier, over bounds of every kind."""
-    rng = np.random.default_rng(4)
-    for _ in range(2000):
-        count = int(rng.integers(1, 9))
-        x = rng.normal(20, 30, count)
-        v = 10.0 ** rng.uniform(-3, 3, count)
-        lower = rng.integers(0, 10, count) * (rng.random(count) < 0.4).astype(float)
-        upper = np.where(rng.random(count) < 0.4, lower + rng.integers(0, 40, count), np.inf)
-        most = min(float(upper.sum()), float(lower.sum()) + 300)
-        total = float(rng.integers(int(lower.sum()), int(most) + 1))
-        t, certificate = fit_totals(MeasuredTotals(x, v), total, lower, upper)
-        assert certificate.holds, certificate
-        assert t.sum() == pytest.approx(total, abs=1e-7)
-        assert (t >= lower - 1e-9).all()
-        assert (t <= upper + 1e-9).all()
-
-        def excess(theta, x=x, v=v, lower=lower, upper=upper, total=total):
-            return np.clip(x - v * theta, lower, upper).sum() - total
-
-        if excess(-1e9) * excess(1e9) < 0:  # else a corner: all at one bound
-            truth = np.clip(x - v * brentq(excess, -1e9, 1e9, xtol=1e-13), lower, upper)
-            assert np.abs(t - truth).max() < 1e-5 * max(1.0, np.abs(x).max())
-            cost = ((t - x) ** 2 / v).sum()
-            assert cost <= ((truth - x) ** 2 / v).sum() * (1 + 1e-9) + 1e-9
-
-
-def test_a_fit_that_is_off_does_not_certify():
-    measured = MeasuredTotals(np.array([5.0, 9.0]), np.array([1.0, 4.0]))
-    t, certificate = fit_totals(measured, 10.0, np.zeros(2), np.full(2, np.inf))
-    assert t == pytest.approx([4.2, 5.8])
-    assert certificate.kkt_residual < 1e-14
-    from countveil.postprocess.totals import _certify
-
-    wrong = _certify(
-        measured, t + np.array([0.1, -0.1]), 0.8, 10.0, np.zeros(2), np.full(2, np.inf)
-    )
-    assert not wrong.holds
 
 
 def test_totals_of_units_and_parts_are_generalised_least_squares(measured):
     """Against the dense solution over tract and blocks, one tract at a time."""
-    more = "".join(LOOK.format(level) for level in ("county", "tract", "block"))
-    measurements, plan = measured(more=more)
+    measurements, plan = measured()
     geography = plan.geography()
-    combined = measured_totals(measurements, plan, geography, list(plan.levels), "tract")
+    release = SubtreesOfRelease.of(measurements, plan, geography)
+    below = release.subtrees.slice(geography.index("tract"), 0, 6)
+    combined = release.terms.groups(below, plan.schema.query("TOTAL"))
     parents = geography.ancestors("block", "tract")
     own, noise = {}, {}
     for level in ("tract", "block"):
@@ -84,22 +45,34 @@ def test_totals_of_units_and_parts_are_generalised_least_squares(measured):
         X, w = np.array(rows), np.array(weights)
         covariance = np.linalg.inv(X.T @ (w[:, None] * X))
         beta = covariance @ X.T @ (w * np.array(values))
-        assert combined.estimate[tract] == pytest.approx(beta.sum(), rel=1e-10)
-        assert combined.variance[tract] == pytest.approx(covariance.sum(), rel=1e-10)
+        assert combined.estimate[tract, 0] == pytest.approx(beta.sum(), rel=1e-10)
+        assert combined.covariance[below.shape_of[tract], 0, 0] == pytest.approx(covariance.sum(), rel=1e-10)
 
 
-def test_looking_below_lessens_the_error_of_totals(measured, people):
+def test_the_tree_lessens_the_error_of_totals(measured, people):
     """Blocks measured well say much of their tracts; over ten releases the error must fall."""
     shares = ('tract = "1/4"\nblock = "1/4"', 'tract = "1/40"\nblock = "19/40"')
-    errors = {"": [], LOOK.format("tract"): []}
+    variants = {"level": LEVEL, "look below": LEVEL + LOOK.format("tract"), "tree": ""}
+    errors = {name: [] for name in variants}
     exact = people.groupby("tract").size().to_numpy()
     for seed in range(10):
-        for more, found in errors.items():
+        for name, more in variants.items():
             estimates = postprocess.top_down(*measured(shares, more=more, seed=seed))
             query = estimates.plan.schema.query("TOTAL")
-            found.append(np.abs(estimates.counts("tract", query)[:, 0] - exact).mean())
-    plain, looked = (np.mean(found) for found in errors.values())
-    assert looked < 0.8 * plain
+            errors[name].append(np.abs(estimates.counts("tract", query)[:, 0] - exact).mean())
+    level, below, tree = (np.mean(errors[name]) for name in variants)
+    assert below < 0.8 * level
+    assert tree < 0.8 * level
+
+
+def test_the_argument_decides_over_the_plan(measured):
+    measurements, plan = measured()
+    tree = postprocess.top_down(measurements, plan)
+    level = postprocess.top_down(measurements, plan, information="level")
+    same = postprocess.top_down(*measured(more=LEVEL))
+    query = plan.schema.query("KIND*AGE*RACE")
+    assert (level.counts("tract", query) == same.counts("tract", query)).all()
+    assert (level.counts("tract", query) != tree.counts("tract", query)).any()
 
 
 def test_facts_bound_the_first_totals(measured, tmp_path, monkeypatch):
@@ -108,10 +81,8 @@ def test_facts_bound_the_first_totals(measured, tmp_path, monkeypatch):
         '[[constraints]]\nlevel = "tract"\nquery = "TOTAL"\npath = "facts.csv"\nreason = "known"\n'
     )
     calls = []
-    original = family._totals_pass
-    monkeypatch.setattr(
-        family, "_totals_pass", lambda *given: calls.append(given) or original(*given)
-    )
+    original = family._merged
+    monkeypatch.setattr(family, "_merged", lambda *given: calls.append(given) or original(*given))
     estimates = postprocess.top_down(*measured(more=more))
     totals = estimates.counts("tract", estimates.plan.schema.query("TOTAL"))[:, 0]
     assert totals[0] >= 400
