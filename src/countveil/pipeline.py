@@ -9,7 +9,7 @@ from pathlib import Path
 
 from countveil import measure, postprocess
 from countveil.assess.pricing import Price, price
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.base import storage
 from countveil.base.randomness import BitSource
 from countveil.engines.engine import Engine, open_engine
@@ -345,7 +345,7 @@ def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
     """Raise if the plan's risk is above its own limit: a plan is judged, never a release."""
     if accepted:
         return
-    found = verdict(plan)
+    found = judge(plan)
     if found.status == "above":
         raise RiskAboveLimit(
             f"{plan.name}: {found.sentence} To stay within it, {found.remedy}; or release it with "

@@ -10,7 +10,7 @@ from tests.explorer.test_explorer_settings import PRESET, STARTER
 
 from countveil.assess.intruder import attacks
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.estimate.plan_error import expected_error
 from countveil.explorer import answer_text, offered_charts
 from countveil.explorer.answer import (
@@ -202,7 +202,7 @@ def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
             assert risk.marginal_risk == expected.value
     right = attacks.correct_decision(plan, prior=found.prior, level="tract", **given)
     assert found.decision == right.value
-    assert found.verdict == verdict(plan)  # whatever attack the page looks at
+    assert found.verdict == judge(plan)  # whatever attack the page looks at
 
 
 @pytest.mark.parametrize(

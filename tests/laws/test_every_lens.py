@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from countveil import Plan, Release, Seeded, cli, pipeline
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.explorer.explorer_page import lens_sections
 from countveil.explorer.settings import Settings
 from countveil.report import lenses
@@ -100,7 +100,7 @@ def test_every_place_shows_the_one_verdict(tiny, out):
 
     for more in ("", "[intruder]\nlimit = 1.5\n", "[intruder]\nlimit = 50.0\n"):
         plan = Plan.parse(TINY_PLAN + more, folder=tiny.parent)
-        expected = verdict(plan)
+        expected = judge(plan)
         tiny.write_text(TINY_PLAN + more)
         ran = run("price", tiny)
         assert expected.sentence in " ".join(ran.out.split())

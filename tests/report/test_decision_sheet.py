@@ -10,7 +10,7 @@ from tests.report.reading import Page
 
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.assess.intruder.plan_risk import risk_by_level
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.report.decision_sheet import decision_sheet
@@ -87,7 +87,7 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
         f"the largest risk is {worst:.4g} times the prior, for someone who knows everyone else in an "
         f"area, with a prior of 0.02."
     )
-    judged = verdict(hand.plan)
+    judged = judge(hand.plan)
     assert judged.sentence == f"Within the plan's limit of 3 times the prior: {largest}"
     assert sheet.verdict == judged.sentence
     assert judged.sentence in Page(hand_page).words

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
-from countveil.assess.verdict import Verdict, verdict
+from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.noise.law import Mechanism
 from countveil.plan.budget import Allocation
@@ -41,7 +41,7 @@ def price(plan: Plan) -> Price:
         )
     risks = tuple(risk_by_level(plan))
     errors = expected_error(plan)
-    return Price(plan, plan.cost, noises, risks, errors, tight, verdict(plan))
+    return Price(plan, plan.cost, noises, risks, errors, tight, judge(plan))
 
 
 def _loss_of(item: Allocation, plan: Plan) -> LossyQuery:

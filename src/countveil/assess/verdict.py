@@ -85,7 +85,7 @@ class Verdict:
 
 
 @lru_cache(maxsize=64)
-def verdict(plan: Plan) -> Verdict:
+def judge(plan: Plan) -> Verdict:
     """Compare the risk of a plan with its own limit; read no record.
 
     Parameters

@@ -11,7 +11,7 @@ from countveil.assess.intruder import attacks
 from countveil.assess.intruder.combined_loss import lattice_loss
 from countveil.assess.intruder.one_level import marginal_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.verdict import Verdict, verdict
+from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
 from countveil.noise.discrete_gaussian import DiscreteGaussian
@@ -121,7 +121,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
             for name in plan.measured_levels
         ),
         decisions=decisions,
-        verdict=verdict(plan),
+        verdict=judge(plan),
         settled=attacks.is_settled(plan, level, **_asked(settings)),
     )
 

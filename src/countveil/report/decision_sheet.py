@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
 from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
@@ -119,7 +119,7 @@ def decision_sheet(
         tuple(_parameters(plan)),
         plan.judged_level,
         plan.rows_per_person,
-        verdict(plan).sentence,
+        judge(plan).sentence,
         tuple(
             BeforeAndAfter(
                 *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
