@@ -1,4 +1,4 @@
-"""What a plan's noise says through two more lenses, before a record is read: loss and homogeneity."""
+"""Two more lenses on a plan, before any record is read: privacy loss and homogeneity."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class NoiseLoss:
-    """The privacy loss that the noise of one query has at the edge of where most of it falls.
+    """The privacy loss of one count of a query, at the edge of the central `share` of its noise.
 
-    `share` of the noise is at most `half_width` from 0; `loss` is log P(e)/P(e + rows) there, what
-    residuals of the query would show at that distance. All a person's queries add up to more.
+    That share of the noise is at most `half_width` from 0. `loss` is log P(e)/P(e + rows) there, which
+    is what residuals of the query would show at that distance. The losses of all queries that count a
+    person add up to more.
     """
 
     level: str
@@ -33,7 +34,11 @@ class NoiseLoss:
 
 @dataclass(frozen=True, slots=True)
 class GroupRisk:
-    """A group of people who all have one value of an attribute: how often noisy counts show just it."""
+    """How often noisy counts reveal the one value that everyone in a group has.
+
+    The group has `people` people, the attribute has `values` values, and `disclosed` is the
+    probability that the noisy counts show the group's value and no other.
+    """
 
     level: str
     attribute: str
@@ -43,8 +48,8 @@ class GroupRisk:
 
 
 def loss_by_level(plan: Plan) -> tuple[NoiseLoss, ...]:
-    """Return the loss of TOTAL's noise and of the most detailed query's, where they are measured."""
-    found = []
+    """Return the privacy loss of TOTAL and of the most detailed query, for each measured level."""
+    losses = []
     for level in plan.measured_levels:
         items = plan.at(level)
         finest = max(items, key=lambda item: item.query.cells)
@@ -54,29 +59,31 @@ def loss_by_level(plan: Plan) -> tuple[NoiseLoss, ...]:
             noise = item.mechanism
             edge = central_half_width(noise, SHARE)
             loss = float(noise.loss_at(edge, plan.rows_per_person))
-            found.append(NoiseLoss(level, item.query.name, math.sqrt(noise.variance), edge, loss))
-    return tuple(found)
+            losses.append(NoiseLoss(level, item.query.name, math.sqrt(noise.variance), edge, loss))
+    return tuple(losses)
 
 
 def homogeneity_by_size(plan: Plan) -> tuple[GroupRisk, ...]:
-    """Return, for every attribute of the judged level's finest query, the risk of uniform groups.
+    """Return the risk of groups in which everyone has the same value, by attribute and group size.
 
-    He knows that his target is counted and all of its other attributes; he sees the noisy counts of
-    its cell by value, and takes those of ½ and more for there. The number is how often they show the
-    one value that everybody in the group has and no other. The exact table always does.
+    The attributes are those of the most detailed query of the judged level. The intruder knows that
+    their target is counted, and all of the target's other attributes. They see the noisy counts of the
+    group by value, and consider a value present if its count is ½ or more. The number is the
+    probability that they see the value that everyone in the group has, and no other. The exact table
+    always shows it.
     """
     level = plan.judged_level
     finest = max(plan.at(level), key=lambda item: item.query.cells)
     noise = finest.mechanism
-    found = []
+    risks = []
     for name, values in _attributes(finest.query):
         for people in GROUPS:
             table = Table.from_counts([[people, *[0] * (values - 1)]], sensitive=name)
             risk = float(local_risk(table, mechanism=noise).value)
-            found.append(GroupRisk(level, name, people, values, risk))
-    return tuple(found)
+            risks.append(GroupRisk(level, name, people, values, risk))
+    return tuple(risks)
 
 
 def _attributes(query: Query) -> list[tuple[str, int]]:
-    """Return the attributes of a query that have two values or more."""
+    """Return the name and number of values of each attribute of a query that has two or more."""
     return [(name, len(labels)) for name, labels in query.labels if len(labels) > 1]

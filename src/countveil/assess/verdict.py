@@ -1,4 +1,7 @@
-"""The verdict: whether a plan keeps its own limit on an intruder's risk. It exists once."""
+"""The verdict: whether a plan keeps its own limit on an intruder's risk.
+
+It is computed here only, so that no two pages can contradict each other.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class Verdict:
         return f"lower the budget of level {self.level}"
 
     def _shown(self, risk: float) -> str:
-        """Return a risk with as many digits as it takes to read on the right side of the limit."""
+        """Return a risk with enough digits to be on the correct side of the limit."""
         if self.limit is None or risk <= self.limit:
             return words.number(risk)
         digits = (f"{risk:.{count}g}" for count in range(4, 18))
@@ -90,13 +93,14 @@ def judge(plan: Plan) -> Verdict:
 
     Parameters
     ----------
-    plan
+    plan : Plan
         A plan of counts. Its `[intruder]` section states priors, level and limit.
 
     Returns
     -------
     Verdict
-        Status, the worst case, and both in words. A plan is judged, never a realised release.
+        The status, the worst case, and both in words. It is about the plan, not about how the noise
+        of one release turned out.
 
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
