@@ -74,7 +74,7 @@ def as_arrow(frame: Any, columns: Sequence[str] | None = None) -> pa.Table:
     names = getattr(frame, "column_names", getattr(frame, "columns", None))
     if names is None or not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
-            f"records: a {type(frame).__name__} came; give the path of a CSV or Parquet file, or a "
+            f"records: got a {type(frame).__name__}; give the path of a CSV or Parquet file, or a "
             f"pandas, Polars or pyarrow table"
         )
     named = {str(name): name for name in names}  # pandas may name columns by numbers

@@ -246,7 +246,7 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
         if item.level == target.level and item.query == target.query:
             if item.as_counted:
                 raise InputError(
-                    f"accuracy: {target.query} of {target.level} is published exactly, whatever "
+                    f"accuracy: {target.query} of {target.level} is published exactly, regardless of "
                     f"the budget; name a count that has noise"
                 )
             if item.standard_error is None:
@@ -458,7 +458,7 @@ def _largest(keeps: Callable[[float], bool], high: float, low: float = 0.0) -> f
     if low == 0:
         low = min(_SMALLEST, high / 8)
         if not keeps(low):
-            raise InputError("risk: no budget keeps this limit; allow more")
+            raise InputError("risk: no budget keeps this limit; raise it")
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)

@@ -65,7 +65,7 @@ def bias(
         The true loss of the geometric noise, and the distribution of its estimates.
     """
     if replicates < 2:
-        raise InputError(f"replicates: {replicates} is not allowed; at least 2 are needed")
+        raise InputError(f"replicates: {replicates} is not allowed; use at least 2")
     observed = whole_residuals(residuals)
     truth = geometric(observed).value
     law = DiscreteLaplace(Fraction(1 / truth))

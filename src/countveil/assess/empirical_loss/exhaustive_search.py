@@ -71,10 +71,10 @@ def brute_force(
     1.0986
     """
     if not 0 <= delta < 1:
-        raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+        raise InputError(f"delta: {delta} is not allowed; it must be from 0 to below 1")
     if neighbors not in ("add-remove", "change-one"):
         raise InputError(
-            f'neighbors: {neighbors!r} is not known; choose "add-remove" or "change-one"'
+            f'neighbors: unknown relation {neighbors!r}; choose "add-remove" or "change-one"'
         )
     if cells < 1 or most < 1 or math.comb(most + cells, cells) * cells * cells > _MOST:
         raise InputError(

@@ -163,7 +163,7 @@ def of_release(
                     stratum = ", ".join(label) or ALL
                     tally.add((*key, stratum), residuals[:, cell], exact[:, cell])
     if not tally.parts:
-        raise InputError("released: no release came; give one or more")
+        raise InputError("released: the list is empty; give one release or more")
     return tally.result(("level", "query", "stratum") if strata else ("level", "query"))
 
 
@@ -265,17 +265,17 @@ def exchangeability(
     if values.ndim != 1 or values.shape != labels.shape:
         raise InputError("groups: give one group for each residual")
     if not len(values):
-        raise InputError("residuals: none came; give some")
+        raise InputError("residuals: the list is empty; give two or more")
     if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise InputError("residuals: some are missing or infinite; drop those rows first")
     if tables < 19:
-        raise InputError(f"tables: {tables} is not allowed; at least 19 are needed")
+        raise InputError(f"tables: {tables} is not allowed; use at least 19")
     names, group = np.unique(labels, return_inverse=True)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1]))
     bins, place = np.unique(np.searchsorted(edges, values, side="left"), return_inverse=True)
     if len(names) < 2 or len(bins) < 2:
         raise InputError(
-            f"groups: {len(names)} with {len(bins)} distinct residuals came; give two or more of each"
+            f"groups: got {len(names)} with {len(bins)} distinct residuals; give two or more of each"
         )
     seen = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
     table = seen.reshape(len(names), len(bins))

@@ -59,7 +59,7 @@ def gathered(residuals: Array | Residuals) -> Residuals:
     numbers = np.asarray(residuals)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
         raise InputError(
-            f"residuals: an array of {numbers.dtype} with {numbers.ndim} dimensions came; give one "
+            f"residuals: got an array of {numbers.dtype} with {numbers.ndim} dimensions; give one "
             f"list of numbers, released minus exact"
         )
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
@@ -86,7 +86,7 @@ def gathered(residuals: Array | Residuals) -> Residuals:
 
 def _refuse_too_few(total: int, low: float, high: float) -> None:
     if total < 2:
-        raise InputError(f"residuals: {total} came; give two or more")
+        raise InputError(f"residuals: got {total}; give two or more")
     if low == high:
         raise InputError(
             f"residuals: all {total:,} are {low:g}, so there is no noise to estimate a loss from; "

@@ -100,11 +100,15 @@ def tail_ratio(
     alpha = 1 - checked_confidence(confidence)
     for name, value in (("threshold", threshold), ("thresholds", thresholds)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name}: {value!r} is not allowed; it is a whole number from 1 on")
+            raise InputError(
+                f"{name}: {value!r} is not allowed; it must be a whole number, 1 or more"
+            )
     if side not in ("both", "upper", "lower"):
-        raise InputError(f'side: {side!r} is not known; choose "both", "upper" or "lower"')
+        raise InputError(f'side: unknown side {side!r}; choose "both", "upper" or "lower"')
     if selection not in ("bonferroni", "split"):
-        raise InputError(f'selection: {selection!r} is not known; choose "bonferroni" or "split"')
+        raise InputError(
+            f'selection: unknown selection {selection!r}; choose "bonferroni" or "split"'
+        )
     at = np.arange(0, max(thresholds, threshold) + 2)
     tails = dict(zip(("upper", "lower"), _tails(observed, at), strict=True))
     tails["both"] = np.where(at > 0, tails["upper"] + tails["lower"], observed.total)
@@ -175,7 +179,7 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
 def checked_confidence(confidence: float) -> float:
     """Return the confidence; refuse one that is not between 0 and 1."""
     if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; it is between 0 and 1")
+        raise InputError(f"confidence: {confidence} is not allowed; it must be between 0 and 1")
     return confidence
 
 

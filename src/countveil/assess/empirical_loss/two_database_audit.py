@@ -100,9 +100,9 @@ def audit(
     """
     checked_confidence(confidence)
     if not 0 <= delta < 1:
-        raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+        raise InputError(f"delta: {delta} is not allowed; it must be from 0 to below 1")
     if runs < _FEWEST:
-        raise InputError(f"runs: {runs} is not allowed; at least {_FEWEST} are needed")
+        raise InputError(f"runs: {runs} is not allowed; use at least {_FEWEST}")
     outputs = [_outputs(run, item, runs, rng) for item in (database, neighbour)]
     half = runs // 2
     event = _chosen([item[:half] for item in outputs], delta, confidence)

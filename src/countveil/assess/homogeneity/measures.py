@@ -265,7 +265,7 @@ def curve(
         Internal, as all measures are.
     """
     if not measures:
-        raise InputError(f"measures: none came; choose from {', '.join(MEASURES)}")
+        raise InputError(f"measures: the list is empty; choose from {', '.join(MEASURES)}")
     chosen = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
     values = averages([prepare(table, item) for item in chosen], mechanisms)
     columns: dict[str, object] = {"mechanism": [repr(law) for law in mechanisms]}

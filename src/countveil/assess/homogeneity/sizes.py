@@ -70,7 +70,7 @@ def sizes_of(sizes: IntArray, chosen: str | Sizes) -> Sizes:
         "plain-poisson": lambda seen: plain_poisson(float(seen.mean())),
     }
     if not isinstance(chosen, str) or chosen not in fits:
-        raise InputError(f"sizes: {chosen!r} is not known; choose from {', '.join(fits)}")
+        raise InputError(f"sizes: {chosen!r} is not allowed; choose from {', '.join(fits)}")
     return fits[chosen](sizes)
 
 

@@ -142,7 +142,7 @@ def simulated(
         Means over the releases, with `errors`; internal.
     """
     if releases < 2:
-        raise InputError(f"releases: {releases} is not allowed; at least 2 are needed")
+        raise InputError(f"releases: {releases} is not allowed; use at least 2")
     _query(plan, level, sensitive, identifiers)
     each = []
     for number in range(releases):

@@ -165,7 +165,7 @@ class Pmf:
                 "probabilities: they must be a list of finite numbers, none negative, some above 0"
             )
         if self.of not in ("siblings", "parent"):
-            raise InputError(f'of: {self.of!r} is not known; choose "siblings" or "parent"')
+            raise InputError(f'of: {self.of!r} is not allowed; choose "siblings" or "parent"')
         p /= p.sum()
         p.setflags(write=False)
         object.__setattr__(self, "probabilities", p)
@@ -223,7 +223,7 @@ class Level:
             or self.siblings < 0
         ):
             raise InputError(
-                f"siblings: {self.siblings} is not allowed; it is a whole number, 0 or more"
+                f"siblings: {self.siblings} is not allowed; it must be a whole number, 0 or more"
             )
 
 
@@ -234,4 +234,4 @@ def _looked_up(p: FloatArray, at: FloatArray) -> FloatArray:
 
 def _refuse_negative(count: int, name: str) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"{name}: {count} is not allowed; it is a whole number, 0 or more")
+        raise InputError(f"{name}: {count} is not allowed; it must be a whole number, 0 or more")

@@ -169,7 +169,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
         `disclosure_risk`.
     """
     if not above > 0:
-        raise InputError(f"above: {above} is not allowed; a ratio is above 0")
+        raise InputError(f"above: {above} is not allowed; a ratio must be above 0")
     value = as_probability(_exceedance(noise, above, intruder, present))
     return Risk("exceedance", value, intruder=intruder, noise=(noise,))
 
@@ -192,7 +192,7 @@ def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, target
         "expected exceedances", a number of people.
     """
     if isinstance(targets, bool) or not isinstance(targets, int) or targets < 0:
-        raise InputError(f"targets: {targets} is not allowed; it is a whole number, 0 or more")
+        raise InputError(f"targets: {targets} is not allowed; it must be a whole number, 0 or more")
     share = exceedance(noise, above=above, intruder=intruder)
     value = targets * float(share.value)
     return Risk("expected exceedances", value, intruder=intruder, noise=(noise,))
@@ -239,7 +239,7 @@ def correct_decision(
     """
     if isinstance(noise, Sequence):
         raise InputError(
-            "noise: several laws came, but this function is about one count; use "
+            "noise: got several laws, but this function is for one count; use "
             "attacks.correct_decision for all queries of a plan"
         )
     tied = share_of_ties(ties)
@@ -432,7 +432,7 @@ def _probability_above(
 def _only(laws: Sequence[Law]) -> Law:
     if len(laws) != 1:
         raise InputError(
-            f"noise: {len(laws)} laws came, but an intruder who is unsure about others is assessed "
+            f"noise: got {len(laws)} laws, but an intruder who is unsure about others is assessed "
             f"by one count; give one law, or leave out others, at_least and at_most"
         )
     return laws[0]

@@ -129,7 +129,7 @@ def top_down_risk(
             "counts: give two units or more, with the target counted in `cell` of the first"
         )
     if draws < 100:
-        raise InputError(f"draws: {draws} is not allowed; at least 100 are needed")
+        raise InputError(f"draws: {draws} is not allowed; use at least 100")
     without = table.copy()
     without[0, cell] -= plan.rows_per_person
     seen = np.empty((2, draws, 2), np.int64)

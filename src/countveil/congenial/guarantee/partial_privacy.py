@@ -187,7 +187,7 @@ class PartialPrivacy:
         """
         if isinstance(delta_z, bool) or not isinstance(delta_z, int) or delta_z < 1:
             raise InputError(
-                f"delta_z: {delta_z!r} is not allowed; it is a number of records, 1 or more"
+                f"delta_z: {delta_z!r} is not allowed; it must be a number of records, 1 or more"
             )
         return cls(2 * delta_z * _not_negative(epsilon, "epsilon"), theta, coupling)
 
