@@ -10,6 +10,7 @@ import numpy as np
 from countveil.assess.empirical_loss.residual_values import Residuals, whole_residuals
 from countveil.assess.empirical_loss.smoothed_density import EmpiricalLoss, kde
 from countveil.assess.empirical_loss.tail_ratios import geometric
+from countveil.assess.risk import ConfidenceInterval
 from countveil.base.numerics import Array
 from countveil.errors import InputError
 from countveil.noise.discrete_laplace import DiscreteLaplace
@@ -20,11 +21,11 @@ _MOST_POINTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What the estimator gives where the loss is `truth`: its mean, and the middle 95 % of values."""
+    """What the estimator gives when the loss is `truth`: its mean, and its central 95 % of values."""
 
     truth: float
     mean: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
     residuals: int
     replicates: int
 
@@ -34,9 +35,9 @@ class Bias:
         return (
             f"With {self.residuals:,} residuals of two-sided geometric noise whose loss is "
             f"{self.truth:.4g}, this estimator gives {self.mean:.4g} on average and between "
-            f"{self.interval[0]:.4g} and {self.interval[1]:.4g} in 95 % of cases: the maximum over "
-            f"a rough density is {self.mean / self.truth:.2f} times the truth on average. It does "
-            f"not bound the privacy loss in either direction."
+            f"{self.interval.lower:.4g} and {self.interval.upper:.4g} in 95 % of cases: the maximum "
+            f"over a rough density is {self.mean / self.truth:.2f} times the truth on average. It "
+            f"does not bound the privacy loss in either direction."
         )
 
 
@@ -45,8 +46,8 @@ def bias(
 ) -> Bias:
     """Return what an empirical loss would be for geometric noise of the same size.
 
-    Geometric noise is fitted to the residuals. As many residuals are drawn from it, again and again,
-    and their loss is estimated with the same bandwidth factor, range and step.
+    Geometric noise is fitted to the residuals. Samples of the same size are then drawn from it, and the
+    loss of each is estimated with the same bandwidth factor, range and step.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def bias(
     loss : EmpiricalLoss
         Their empirical loss, by `kde`.
     replicates : int
-        How often residuals are drawn.
+        How many samples are drawn.
     seed : int
         The seed of the draws.
 
@@ -85,8 +86,8 @@ def bias(
         seen = np.flatnonzero(counts)
         if len(seen) < 2:
             continue
-        drawn = Residuals(k[seen].astype(float), counts[seen], whole=True)
-        values.append(kde(drawn, bandwidth=factor, span=loss.span, step=loss.step).value)
+        sample = Residuals(k[seen].astype(float), counts[seen], whole=True)
+        values.append(kde(sample, bandwidth=factor, span=loss.span, step=loss.step).value)
     finite = [value for value in values if np.isfinite(value)]
     if len(finite) < 2:
         raise InputError(
@@ -94,5 +95,5 @@ def bias(
             "somewhere; use a larger one"
         )
     low, high = np.percentile(finite, [2.5, 97.5])
-    ends = (float(low), float(high))
-    return Bias(truth, float(np.mean(finite)), ends, observed.total, len(finite))
+    interval = ConfidenceInterval(float(low), float(high))
+    return Bias(truth, float(np.mean(finite)), interval, observed.total, len(finite))

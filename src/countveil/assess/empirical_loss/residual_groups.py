@@ -323,8 +323,8 @@ def _losses(
             losses = replace(
                 losses,
                 tail_ratio=ratio.value,
-                lower=ratio.interval[0],
-                upper=ratio.interval[1],
+                lower=ratio.interval.lower,
+                upper=ratio.interval.upper,
                 audit_lower_bound=ratio.lower_bound,
                 geometric_fit=geometric(residuals, confidence=confidence).value,
             )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import betainccinv, betaincinv, ndtri
 
 from countveil.assess.empirical_loss.residual_values import Residuals, whole_residuals
+from countveil.assess.risk import ConfidenceInterval
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.errors import InputError
 
@@ -43,7 +44,7 @@ class TailRatio:
     """
 
     value: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
     lower_bound: float
     confidence: float
     threshold: int
@@ -124,7 +125,7 @@ def tail_ratio(
         bound = _split_bound(observed, at, thresholds, alpha, seed)
     return TailRatio(
         value=_loss(int(chosen[threshold + 1]), int(chosen[threshold])),
-        interval=(float(low), float(high)),
+        interval=ConfidenceInterval(float(low), float(high)),
         lower_bound=max(0.0, bound),
         confidence=confidence,
         threshold=threshold,
@@ -139,7 +140,7 @@ class GeometricFit:
 
     value: float
     standard_error: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
 
 
 def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> GeometricFit:
@@ -173,7 +174,8 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
     epsilon = -math.log(a)
     variance = 2 * a / (1 - a) ** 2 - (2 * a / (1 - a * a)) ** 2
     error = 1 / math.sqrt(observed.total * variance)
-    return GeometricFit(epsilon, error, (max(0.0, epsilon - z * error), epsilon + z * error))
+    interval = ConfidenceInterval(max(0.0, epsilon - z * error), epsilon + z * error)
+    return GeometricFit(epsilon, error, interval)
 
 
 def checked_confidence(confidence: float) -> float:
@@ -183,20 +185,27 @@ def checked_confidence(confidence: float) -> float:
     return confidence
 
 
-def clopper_pearson(hits: Array, draws: Array, tail: float) -> tuple[FloatArray, FloatArray]:
+class TwoSidedBounds(NamedTuple):
+    """A lower and an upper bound on each of several numbers."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def clopper_pearson(hits: Array, draws: Array, tail: float) -> TwoSidedBounds:
     """Return bounds on a probability from `hits` in `draws`, each wrong with probability `tail`."""
     hits, draws = np.asarray(hits, float), np.asarray(draws, float)
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), draws - hits + 1, tail), 0.0)
     missed = np.maximum(draws - hits, 1)
     high = np.where(hits < draws, betainccinv(hits + 1, missed, tail), 1.0)
-    return low, high
+    return TwoSidedBounds(low, high)
 
 
-def _interval(beyond: Array, tail: Array, alpha: float) -> tuple[FloatArray, FloatArray]:
+def _interval(beyond: Array, tail: Array, alpha: float) -> TwoSidedBounds:
     """Return bounds on the loss -log r, each wrong with probability `alpha`."""
-    low, high = clopper_pearson(beyond, tail, alpha)
+    ratio = clopper_pearson(beyond, tail, alpha)
     with np.errstate(divide="ignore"):
-        return 0.0 - np.log(high), 0.0 - np.log(low)
+        return TwoSidedBounds(0.0 - np.log(ratio.upper), 0.0 - np.log(ratio.lower))
 
 
 def _tails(observed: Residuals, at: IntArray) -> IntArray:
@@ -213,7 +222,7 @@ def _tails(observed: Residuals, at: IntArray) -> IntArray:
 
 def _bounds(tails: IntArray, thresholds: int, alpha: float) -> FloatArray:
     """Return a lower bound on the loss of each side and threshold."""
-    return _interval(tails[:, 1 : thresholds + 1], tails[:, :thresholds], alpha)[0]
+    return _interval(tails[:, 1 : thresholds + 1], tails[:, :thresholds], alpha).lower
 
 
 def _split_bound(

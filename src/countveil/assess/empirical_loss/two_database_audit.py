@@ -175,8 +175,8 @@ def _outputs(run: Run[Database], database: Database, runs: int, rng: BitSource) 
 def _bound(likelier: Array, rarer: Array, runs: int, delta: float, confidence: float) -> FloatArray:
     """Return log((low(P) - delta)/high(P')), each bound wrong with probability (1 - confidence)/2."""
     tail = (1 - confidence) / 2
-    low = clopper_pearson(likelier, np.array(runs), tail)[0] - delta
-    high = clopper_pearson(rarer, np.array(runs), tail)[1]
+    low = clopper_pearson(likelier, np.array(runs), tail).lower - delta
+    high = clopper_pearson(rarer, np.array(runs), tail).upper
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(low > 0, np.log(np.maximum(low, 1e-300)) - np.log(high), -np.inf)
 

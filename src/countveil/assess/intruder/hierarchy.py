@@ -257,7 +257,8 @@ def marginal_risk(
     """
     if not _presence(levels, truth, intruder):
         raise InputError(
-            "truth: the target is not counted, and this risk is for one who is; add them to the first count"
+            "truth: the target is not counted, and this risk is for one who is; add them to the "
+            "first count"
         )
     if len(levels) == 1:
         return risk_from_one_level(levels[0].noise, intruder=intruder)

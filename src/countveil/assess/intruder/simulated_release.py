@@ -14,7 +14,7 @@ import numpy as np
 
 from countveil.assess.intruder.one_level import marginal_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.risk import Risk
+from countveil.assess.risk import ConfidenceInterval, Risk
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
@@ -44,11 +44,11 @@ class ReleasedRisk:
     draws: int
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of a 95 % interval of the released risk."""
+    def interval(self) -> ConfidenceInterval:
+        """A 95 % confidence interval of the released risk."""
         assert self.released.standard_error is not None
         value, reach = float(self.released.value), _Z * self.released.standard_error
-        return value - reach, value + reach
+        return ConfidenceInterval(value - reach, value + reach)
 
     @property
     def retained(self) -> Retained:
