@@ -536,7 +536,10 @@ def test_the_public_lens_states_the_guarantee(plan):
     assert of_release["secrets"][0]["odds"] == pytest.approx(np.e)
     assert of_release["audience"] == "public"
     words = " ".join(run("assess", "public", folder / "out").out.split())
-    assert "not differential privacy, and its epsilon is not added to one" in words
+    assert "not differential privacy, and its epsilon cannot be added to that of" in words
+    # exp(-1) = 0.3679 and exp(1) = 2.718, tanh(1/4) = 0.2449, tanh(1/2) = 0.4621: rounded outwards.
+    assert "by a factor of 0.36 to 2.8, and the probability of either by at most 0.25." in words
+    assert "would differ by at most 0.47, in total variation." in words
     assert "the TOTAL of every state, exactly" in words
 
 

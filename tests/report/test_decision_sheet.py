@@ -84,8 +84,8 @@ def test_it_says_which_attack_gains_most(sheet, hand_page):
 def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
     largest = (
-        f"the largest risk is {worst:.4g} times the prior, for someone who knows everyone else in an "
-        f"area, with a prior of 0.02."
+        f"the largest risk is {worst:.2g} times the prior, for someone who knows everyone else in an "
+        f"area and has a prior of 0.02."
     )
     judged = judge(hand.plan)
     assert judged.sentence == f"Within the plan's limit of 3 times the prior: {largest}"
@@ -98,6 +98,9 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     just_under = float(f"{worst:.4g}")
     if just_under > worst:
         just_under -= 0.001
+    just_over = just_under + 0.001
+    sentence = replace(judged, limit=just_over).sentence
+    assert float(NUMBER.findall(sentence)[1][0]) <= just_over, "what is within reads within"
     sentence = replace(judged, limit=just_under).sentence
     assert float(NUMBER.findall(sentence)[1][0]) > just_under, "what is above reads above"
     without = replace(judged, limit=None)
@@ -121,9 +124,9 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     assert f"from 0.02 to {noisy:.3g} on average: {noisy / 0.02:.3g} times" in sheet.sentence
     assert sheet.verdict == (
         f"Above the plan's limit of 3 times the prior: the largest risk is 50 times the prior, for "
-        f"someone who knows everyone else in an area, with a prior of 0.02. No noise changes that, "
-        f"because exactly published counts reveal who is there; from noisy counts alone it would be "
-        f"{noisy / 0.02:.4g}, within the limit."
+        f"someone who knows everyone else in an area and has a prior of 0.02. No amount of noise "
+        f"changes that, because exactly published counts reveal who is there. From noisy counts "
+        f"alone, the risk would be {noisy / 0.02:.2g} times the prior, within the limit."
     )
     words = Page(public_report(settled)).words
     assert words.count("1: settled by what is public") == len(hand_plan.PRIORS)
