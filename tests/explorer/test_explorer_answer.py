@@ -247,7 +247,7 @@ def test_the_verdict_follows_the_limit():
         worst = max(risk.marginal_risk for risk in found.judged.risks)
         assert (worst <= 1.5) == within
         assert found.verdict.status == ("within" if within else "above")
-        assert f"{worst:.4g}" in found.verdict.sentence
+        assert f"{worst:.2g}" in found.verdict.sentence
         assert ("within" if within else "above") in answer_text.short(found)
 
 

@@ -48,7 +48,18 @@ class GroupRisk:
 
 
 def loss_by_level(plan: Plan) -> tuple[NoiseLoss, ...]:
-    """Return the privacy loss of TOTAL and of the most detailed query, for each measured level."""
+    """Return the privacy loss of TOTAL and of the most detailed query, for each measured level.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan; no record is read.
+
+    Returns
+    -------
+    tuple of NoiseLoss
+        From the top level down.
+    """
     losses = []
     for level in plan.measured_levels:
         items = plan.at(level)
@@ -71,6 +82,16 @@ def homogeneity_by_size(plan: Plan) -> tuple[GroupRisk, ...]:
     group by value, and consider a value present if its count is ½ or more. The number is the
     probability that they see the value that everyone in the group has, and no other. The exact table
     always shows it.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan; no record is read.
+
+    Returns
+    -------
+    tuple of GroupRisk
+        One per attribute and group size.
     """
     level = plan.judged_level
     finest = max(plan.at(level), key=lambda item: item.query.cells)

@@ -46,7 +46,21 @@ class ProtectedSecret:
 
 @dataclass(frozen=True, slots=True)
 class PublicGuarantee:
-    """The guarantee of a plan or a release, given what is public."""
+    """The guarantee of a plan or a release, given what is public.
+
+    Attributes
+    ----------
+    title : str
+        The title of the plan.
+    public : tuple of str
+        What is public, one sentence per fact.
+    currency : str
+        What the guarantee is stated in.
+    secrets : tuple of ProtectedSecret
+        The kinds of secrets, each with its guarantee.
+    sentences : tuple of str
+        What the guarantee means, for readers.
+    """
 
     title: str
     public: tuple[str, ...]

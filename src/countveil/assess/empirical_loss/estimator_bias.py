@@ -21,7 +21,19 @@ _MOST_POINTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What the estimator gives when the loss is `truth`: its mean, and its central 95 % of values."""
+    """How an empirical loss is distributed if the true loss is known.
+
+    Attributes
+    ----------
+    truth : float
+        The true loss.
+    mean : float
+        The mean of the estimates.
+    interval : ConfidenceInterval
+        The range of the central 95 % of the estimates.
+    residuals, replicates : int
+        How many residuals each sample had, and how many samples gave a finite estimate.
+    """
 
     truth: float
     mean: float

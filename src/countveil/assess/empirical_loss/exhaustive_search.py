@@ -25,7 +25,17 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ExactLoss:
-    """The epsilon of an algorithm at a delta, and the pair of databases and outputs that reach it."""
+    """The exact privacy loss of an algorithm, and where it is reached.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The smallest epsilon at this delta.
+    database, neighbour : tuple of int
+        Two neighbouring histograms that reach it.
+    event : tuple
+        The outputs that reach it; they are likelier on `database`.
+    """
 
     epsilon: float
     delta: float

@@ -41,8 +41,12 @@ Key = tuple[str, ...]
 class Tallies:
     """Internal: how often each residual occurs, by group and size class of the exact count.
 
-    `names` says what a group's key consists of, such as level and query; `residuals` has the residuals
-    of each group and size class.
+    Attributes
+    ----------
+    names : tuple of str
+        What the key of a group consists of, such as level and query.
+    residuals : dict
+        The residuals of each group and size class.
     """
 
     names: tuple[str, ...]
@@ -85,7 +89,7 @@ class Tallies:
         by_size : bool
             Whether there is a row per size class, in addition to one for all sizes.
         confidence : float
-            Of the intervals of tail ratios.
+            The confidence of the intervals of tail ratios.
         bandwidth, rule, percentile
             As for `kde`.
         widest : float, optional
@@ -226,7 +230,17 @@ def of_columns(
 
 @dataclass(frozen=True, slots=True)
 class Exchangeability:
-    """A test of one law for all groups: its statistic and its p-value."""
+    """A test of whether all groups have the same law.
+
+    Attributes
+    ----------
+    statistic : float
+        Chi-square of groups × bins of residuals.
+    p_value : float
+        The probability of a statistic at least as large, if all groups have the same law.
+    groups, tables : int
+        How many groups were compared, and how many random tables were drawn.
+    """
 
     statistic: float
     p_value: float
@@ -315,7 +329,7 @@ def _losses(
     percentile: float,
     widest: float | None,
 ) -> _Losses:
-    """Return the estimates of one group; a group with too few residuals says so."""
+    """Return the estimates of one group, with a note if it has too few residuals."""
     losses = _Losses()
     try:
         if residuals.whole:

@@ -16,7 +16,17 @@ _LARGEST = 2.0**53
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Residuals:
-    """Distinct residuals in rising order, how often each occurs, and whether all are whole numbers."""
+    """Residuals by value.
+
+    Attributes
+    ----------
+    values : array
+        The distinct residuals, in ascending order.
+    counts : array of int
+        How often each of them occurs.
+    whole : bool
+        Whether all of them are whole numbers.
+    """
 
     values: FloatArray
     counts: IntArray

@@ -35,9 +35,23 @@ _AT_ONCE = 4_000_000
 class EmpiricalLoss:
     """An empirical privacy loss, where it is reached, and the choices behind it.
 
-    `value` is infinite where the density vanishes within the range: the bandwidth is then too small for
-    the number of residuals. `at` is where the loss is reached, `x` and `density` the curve behind it;
-    `bandwidth`, `span`, `step` and `method` are the choices, `residuals` how many there were.
+    Attributes
+    ----------
+    value : float
+        The loss. It is infinite if the density vanishes within the range; the bandwidth is then too
+        small for the number of residuals.
+    at : float
+        Where the loss is reached.
+    x, density : array
+        The smoothed density of the residuals.
+    bandwidth, step : float
+        The bandwidth of the density, and the distance at which densities were compared.
+    span : tuple of float
+        The range of x.
+    residuals : int
+        How many residuals there were.
+    method : str
+        How the density was computed.
     """
 
     value: float

@@ -38,9 +38,23 @@ _CURVE = pa.schema(
 class TailRatio:
     """The loss at one threshold with its interval, and a lower bound from all thresholds together.
 
-    `lower_bound` holds with this confidence, whichever threshold gives it. Where no residual is beyond
-    the threshold `value` is infinite; the bounds are still valid. `curve` has the loss at every
-    threshold and side.
+    Attributes
+    ----------
+    value : float
+        The loss at the threshold. It is infinite if no residual is beyond the threshold; the bounds
+        are still valid.
+    interval : ConfidenceInterval
+        The Clopper-Pearson interval of the loss.
+    lower_bound : float
+        A lower bound on the loss that holds with this confidence, whichever threshold gives it.
+    confidence : float
+        The confidence of the interval and of the bound.
+    threshold : int
+        The distance from 0 at which the loss was estimated.
+    curve : pyarrow.Table
+        The loss at every threshold and side.
+    residuals : int
+        How many residuals there were.
     """
 
     value: float
@@ -71,7 +85,7 @@ def tail_ratio(
     residuals : array or Residuals
         Whole residuals, released minus exact.
     confidence : float
-        Of the interval and of the bound.
+        The confidence of the interval and of the bound.
     threshold : int
         The distance from 0 at which the loss is estimated.
     side : {"both", "upper", "lower"}
@@ -136,7 +150,15 @@ def tail_ratio(
 
 @dataclass(frozen=True, slots=True)
 class GeometricFit:
-    """The epsilon of the two-sided geometric noise that fits best, P(k) ∝ exp(-epsilon |k|)."""
+    """The epsilon of the two-sided geometric noise that fits best, P(k) ∝ exp(-epsilon |k|).
+
+    Attributes
+    ----------
+    value, standard_error : float
+        The estimate of epsilon and its standard error.
+    interval : ConfidenceInterval
+        A normal interval, clipped at 0.
+    """
 
     value: float
     standard_error: float
@@ -155,7 +177,7 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
     residuals : array or Residuals
         Whole residuals, released minus exact.
     confidence : float
-        Of the interval.
+        The confidence of the interval.
 
     Returns
     -------

@@ -48,8 +48,19 @@ class Event:
 class Audit:
     """A lower bound on epsilon at a delta, and the event that shows it.
 
-    `likelier` and `rarer` are the shares of runs with the event, on the database where it is likelier
-    and on the other.
+    Attributes
+    ----------
+    lower_bound, delta : float
+        The bound on epsilon, and the delta at which it was computed.
+    confidence : float
+        The probability that the bound holds.
+    event : Event
+        The outputs that show it.
+    likelier, rarer : float
+        The shares of runs with the event, on the database where it is likelier and on the other.
+    runs : int
+        How often the algorithm ran on each database: half of the runs chose the event, the others
+        estimated these shares.
     """
 
     lower_bound: float
@@ -89,7 +100,7 @@ def audit(
     delta : float
         The delta at which epsilon is bounded.
     confidence : float
-        Of the bound.
+        The confidence of the bound.
     rng : BitSource
         The randomness that `run` gets.
 

@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Measure:
-    """Which risk is meant: that of cells as counted, or averaged over what might have been counted.
+    """Which risk to compute: that of the cells as they are, or an average over what they might be.
 
     Parameters
     ----------

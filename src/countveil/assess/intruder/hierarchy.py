@@ -71,7 +71,7 @@ def posterior(
     observed : sequence of int
         The released count of each level.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     sibling_sums : sequence of int, optional
         The sum of the siblings' released counts, for each level except the highest.
     sibling_values : sequence of sequences of int, optional
@@ -138,7 +138,7 @@ def level_posterior(
 ) -> CountPosterior:
     """Return the intruder's probability of each count that one level may have.
 
-    They know and see what they do in `posterior`.
+    They know and see the same as in `posterior`.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def correct_decision(
     truth : sequence of int
         The true count of each level; the target is there if the first is `known` + `rows`.
     intruder : Intruder
-        What they believe and know before; they must know everyone else.
+        What they believe and know before the release; they must know everyone else.
     siblings : {"convolution", "gaussian"}
         How the noise of a sum is computed.
     ties : {"split", "yes", "no"}
@@ -242,7 +242,7 @@ def marginal_risk(
 ) -> Risk:
     """Return the intruder's expected posterior over their prior, given the true counts.
 
-    They know and see what they do in `correct_decision`, and their target is there.
+    They know and see the same as in `correct_decision`, and their target is there.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Ris
     observed : float or array
         The released count, or several that might be released.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def disclosure_risk(noise: Law, *, observed: Array | float, intruder: Intruder) 
     observed : float or array
         The released count, or several that might be released.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     noise : Law or sequence of Law
         The noise of the count, or of each count. Several need an intruder who knows everyone else.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
     above : float
         The limit on posterior over prior.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     present : bool
         Whether the target is counted.
 
@@ -177,7 +177,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
 def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, targets: int) -> Risk:
     """Return for how many of several targets in independent cells R' will exceed a limit, on average.
 
-    The intruder knows and sees what they do in `exceedance`, for each target.
+    The intruder knows and sees the same as in `exceedance`, for each target.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def correct_decision(
     noise : Law
         The noise of the count.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     ties : {"split", "yes", "no"}
         What they say when both answers have the same expected loss.
     present : bool

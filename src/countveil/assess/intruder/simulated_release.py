@@ -36,7 +36,14 @@ Frequencies = dict[tuple[int, int], int]
 class ReleasedRisk:
     """The risk of a cell that TopDown releases, and that of the measurements behind it.
 
-    `released` is simulated with `draws` draws, `measured` is exact.
+    Attributes
+    ----------
+    released : Risk
+        The marginal risk of the released counts, simulated.
+    measured : Risk
+        The marginal risk of the measurements, exact.
+    draws : int
+        How many releases were simulated.
     """
 
     released: Risk
