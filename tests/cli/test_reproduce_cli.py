@@ -57,8 +57,8 @@ def test_the_list_names_every_item():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("009",), "no paper '009'"),
-        (("002", "table-8"), "no item 'table-8' in paper 002"),
+        (("009",), "unknown paper '009'"),
+        (("002", "table-8"), "unknown item 'table-8' in paper 002"),
         (("002", "table-4", "--data", "nowhere"), "nowhere is not a folder"),
     ],
 )

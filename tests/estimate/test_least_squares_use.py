@@ -213,7 +213,7 @@ def test_units_that_are_not_there_are_refused(estimates):
             estimates.area(codes, "TOTAL")
     with pytest.raises(InputError, match="areas: there are none"):
         estimates.areas({}, "TOTAL")
-    with pytest.raises(InputError, match="no area 'y'; choose from x"):
+    with pytest.raises(InputError, match="unknown area 'y'; choose from x"):
         estimates.areas({"x": ["u111"]}, "TOTAL")["y"]
 
 

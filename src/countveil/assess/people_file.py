@@ -100,7 +100,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 @contextmanager
 def _connected(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    config: dict[str, Any] = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "temp_directory": str(spill),
         "autoinstall_known_extensions": False,

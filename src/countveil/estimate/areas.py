@@ -74,7 +74,7 @@ class AreaEstimates:
     def __getitem__(self, name: str) -> AreaEstimate:
         """Return the estimates of one area."""
         if name not in self.names:
-            raise InputError(f"no area {name!r}; choose from {listed(self.names)}")
+            raise InputError(f"unknown area {name!r}; choose from {listed(self.names)}")
         return AreaEstimate(self, self.names.index(name))
 
     @cached_property

@@ -237,7 +237,7 @@ def _two(
 def _number(estimates: Estimated, name: str | Sequence[str]) -> int:
     if name not in estimates.names:
         raise InputError(
-            f"no area {name!r}; choose from {listed(estimates.names)}; to compare cells, pass one "
+            f"unknown area {name!r}; choose from {listed(estimates.names)}; to compare cells, pass one "
             f"area, such as estimates[{estimates.names[0]!r}]"
         )
     return estimates.names.index(str(name))

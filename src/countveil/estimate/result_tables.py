@@ -72,7 +72,7 @@ def cell_number(query: Query, cell: str | Sequence[str]) -> int:
         shown = listed(" × ".join(labels) for labels in every)
         form = "a category" if len(query.labels) == 1 else "a tuple, one category per attribute"
         raise InputError(
-            f"query {query.name!r}: no cell {cell!r}; write {form}; choose from {shown}"
+            f"query {query.name!r}: unknown cell {cell!r}; write {form}; choose from {shown}"
         )
     return every.index(labels_of_cell)
 

@@ -99,7 +99,7 @@ def items(paper: str | None = None) -> tuple[Entry, ...]:
     ['table-sa1', 'figure-sa1', 'figure-sa2', 'figure-sa3', 'figure-sa4']
     """
     if paper is not None and paper not in PAPERS:
-        raise InputError(f"no paper {paper!r}; choose from {', '.join(PAPERS)}")
+        raise InputError(f"unknown paper {paper!r}; choose from {', '.join(PAPERS)}")
     return tuple(entry for entry in _ENTRIES if paper in (None, entry.paper))
 
 
@@ -162,4 +162,4 @@ def _entry(paper: str, item: str) -> Entry:
         if entry.slug == slug:
             return entry
     names = ", ".join(entry.slug for entry in of_paper)
-    raise InputError(f"no item {item!r} in paper {paper}; choose from {names}")
+    raise InputError(f"unknown item {item!r} in paper {paper}; choose from {names}")
