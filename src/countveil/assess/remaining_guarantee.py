@@ -1,4 +1,4 @@
-"""What guarantee remains next to public facts: for which secrets, and at what cost.
+"""What guarantee remains given public facts: for which secrets, and at what cost.
 
 Everyone knows the totals that a plan publishes exactly, so a guarantee can only compare databases that
 agree on them. A change of one record that leaves every invariant the same is protected as the plan

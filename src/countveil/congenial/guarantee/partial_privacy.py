@@ -1,4 +1,4 @@
-"""The promise that holds next to public information: epsilon-TP of paper 003, and its zCDP analogue.
+"""The promise that holds given public information: epsilon-TP of paper 003, and its zCDP analogue.
 
 Such a promise is a currency of its own. It is never added to differential privacy. Two of them add
 up only along a shared coupling (`compose`).
