@@ -46,9 +46,9 @@ class Bias:
         """A sentence for readers of an empirical privacy loss."""
         return (
             f"With {self.residuals:,} residuals of two-sided geometric noise whose loss is "
-            f"{self.truth:.4g}, this estimator gives {self.mean:.4g} on average and between "
-            f"{self.interval.lower:.4g} and {self.interval.upper:.4g} in 95 % of cases: the maximum "
-            f"over a rough density is {self.mean / self.truth:.2f} times the truth on average. It "
+            f"{self.truth:.2g}, this estimator gives {self.mean:.2g} on average, and between "
+            f"{self.interval.lower:.2g} and {self.interval.upper:.2g} in 95 % of cases: the maximum "
+            f"over a rough density is on average {self.mean / self.truth:.2f} times the truth. It "
             f"does not bound the privacy loss in either direction."
         )
 
