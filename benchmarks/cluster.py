@@ -72,7 +72,7 @@ class Cluster:
         process.kill()
         process.wait()
 
-    def mend(self) -> None:
+    def replace_lost(self) -> None:
         """Replace the workers that were killed."""
         gone = [name for name in self.workers if name not in self.processes]
         for name in gone:
@@ -131,7 +131,7 @@ def running(
         cluster.master = cluster._await("master", "Starting Spark master at").split()[-1]
         _configure(cluster, cluster.master)
         cluster.workers = tuple(f"worker{number}" for number in range(workers))
-        cluster.mend()
+        cluster.replace_lost()
         yield cluster
     finally:
         for name, process in cluster.processes.items():

@@ -62,7 +62,7 @@ def strike(
     _kill(victim, cluster, process, rng)
     trial.observe()
     status = process.wait(timeout=900)
-    cluster.mend()
+    cluster.replace_lost()
     killed = -signal.SIGKILL
     need(status in ((0, 3, killed) if victim == "driver" else (0, 2, 3)), trial.errors())
     need(status != 2 or not trial.charges(), f"status 2 after the charge: {trial.errors()}")

@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"  Target: {_PLACES} places, total {_TOTAL:,}, cases and deaths, L1 with a prior: below "
-        f"{_MOST_MILLISECONDS:g} ms per draw: {slowest:.1f} ms: {verdict(slowest < _MOST_MILLISECONDS)}."
+        f"{_MOST_MILLISECONDS:g} ms per draw: {slowest:.1f} ms: "
+        f"{verdict(slowest < _MOST_MILLISECONDS)}."
     )
     print(
         f"  Target: {_LEAST_RATIO:g} times as fast as a chain run to the same error: {ratio:,.0f} "
@@ -164,7 +165,7 @@ def _steps(
     size = len(tables)
     matrix = np.zeros((size, size))
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    chance = 1 / (len(pairs) * reach)
+    probability = 1 / (len(pairs) * reach)
     for i, table in enumerate(tables.tolist()):
         for (a, b), step in itertools.product(pairs, range(1, reach + 1)):
             moved = list(table)
@@ -172,7 +173,7 @@ def _steps(
             moved[b] += step
             j = number.get(tuple(moved))
             if j is not None:
-                matrix[i, j] += chance * min(1.0, law[j] / law[i])
+                matrix[i, j] += probability * min(1.0, law[j] / law[i])
         matrix[i, i] = 1 - matrix[i].sum()
     at = np.zeros(size)
     at[number[tuple(start.tolist())]] = 1.0

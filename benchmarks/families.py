@@ -153,7 +153,7 @@ def objective(problem: Problem, h: FloatArray) -> float:
 
 
 def excess(problem: Problem, ours: FloatArray, theirs: FloatArray) -> float:
-    """Return the objective of `theirs` minus that of `ours`; it is negative only if ours is not optimal.
+    """Return the objective of `theirs` minus that of `ours`, negative only if ours is not optimal.
 
     A solution that violates a sum or falls below 0 could have a lower objective than the optimum. To
     first order, which is a bound because the objective is convex, the gain is the reduced gradients

@@ -125,7 +125,7 @@ class Trial:
         self.check()
 
     def ends(self, attempts: int = 5) -> bool:
-        """Run it until it is done, or refused because a copy was continued; return whether it is done."""
+        """Run it until it is done or, if a copy was continued, refused; return whether it is done."""
         for _ in range(attempts):
             status = self.start().wait(timeout=600)
             if status == 0:

@@ -163,8 +163,8 @@ def real(options: argparse.Namespace, folder: Path) -> None:
     )
     show(f"Rhode Island, {truth.sum():,} people in {len(truth):,} blocks: totals", columns, rows)
     print(
-        f"  Of the {cells} intervals of these areas, totals and cells of VOTINGAGE*GROUP, {hits} contain "
-        f"the count. All took {time.perf_counter() - start:.1f} s."
+        f"  Of the {cells} intervals of these areas, totals and cells of VOTINGAGE*GROUP, {hits} "
+        f"contain the count. All took {time.perf_counter() - start:.1f} s."
     )
 
 

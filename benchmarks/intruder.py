@@ -129,8 +129,8 @@ def _gibbs(data: IntArray, draws: int, rng: np.random.Generator) -> FloatArray:
         u = rng.random(len(data))
         parent = (tables[state, rows] < u[:, None]).sum(axis=1)
         odds = r1 * (2 * x1 - 1) + r1 / 27 * ((y1 - parent) ** 2 - (y1 - parent + 1) ** 2)
-        chance = np.where(parent >= 1, 1 / (1 + np.exp(-odds)), 0.0)
-        state = (rng.random(len(data)) < chance).astype(int)
+        probability = np.where(parent >= 1, 1 / (1 + np.exp(-odds)), 0.0)
+        state = (rng.random(len(data)) < probability).astype(int)
         seen += state
     return seen / draws
 

@@ -46,7 +46,7 @@ class Cost:
 
 
 def state(options: argparse.Namespace, folder: Path) -> None:
-    """Estimate the full histogram of every unit of a state, and other queries, each in its own process."""
+    """Estimate the full histogram of every unit, and other queries, in separate processes."""
     measured = _measured(folder, options.people)
     blocks = PopulationShape.for_people(options.people).blocks
     full = "*".join(item.name for item in measured.plan.schema.attributes)

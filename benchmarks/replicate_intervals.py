@@ -82,7 +82,7 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
         error = float(np.std(shares, ddof=1) / np.sqrt(len(shares)))
         rows.append((level, query, size, method, f"{100 * mean:.1f}", f"{100 * error:.1f}"))
         asked = level in _LEVELS and size == "all" and method == METHODS[0]
-        # Whole numbers cannot be wrong one time in ten if the release leaves no doubt that the count is 0.
+        # Whole numbers cannot be wrong one time in ten if the release leaves no doubt about a zero.
         most = 1.0 if query == _SPARSE else _ASKED[1] + 3 * error
         if asked and not _ASKED[0] - 3 * error <= mean <= most:
             wrong.append(f"{query} of {level}: {100 * mean:.1f} %")

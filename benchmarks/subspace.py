@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Simulate both errors and compare them with the exact ones and the orders that the paper states."""
+    """Simulate both errors; compare them with the exact ones and the orders that the paper states."""
     rng = np.random.default_rng(1)
     rows, worst = [], 0.0
     for whole, subspace in _CASES:

@@ -37,7 +37,7 @@ class Run(Generic[T]):
 
 
 def run_parts(parts: Mapping[str, Part], options: argparse.Namespace) -> None:
-    """Run parts of a benchmark, each in its own folder; all of them run even if one misses its target."""
+    """Run parts of a benchmark, each in its own folder, and all even if one misses its target."""
     missed = []
     for part in parts.values():
         try:

@@ -275,7 +275,7 @@ class Attempt:
 def attempt(
     way: Way, families: list[dict[str, Any]], limit: float, *, give_up: bool = False
 ) -> list[Attempt]:
-    """Solve families in another process, each within the limit; give up at the first that exceeds it."""
+    """Solve families in another process, each within the limit; or stop at the first beyond it."""
     context = multiprocessing.get_context("fork")
     done: list[Attempt] = []
     while len(done) < len(families):
