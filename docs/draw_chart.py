@@ -1,6 +1,6 @@
-"""Draw the picture of README and front page, from the plan that `countveil init` writes.
+"""Draw the chart of the README and the front page, from the plan that `countveil init` writes.
 
-Run `python docs/draw_picture.py`; it prints the description that stands beside the picture.
+Run `python docs/draw_chart.py`; it prints the description that both pages need as alt text.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ from countveil.report.other_budgets import what_if
 FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
 
 
-def picture() -> charts.Picture:
-    """Return marginal risk against rho, for the starter plan and up to four times its budget."""
+def chart() -> charts.Picture:
+    """Return marginal risk against rho, for the starter plan, up to four times its budget."""
     plan = Plan.parse(resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8"))
     every = what_if(plan)
     near = replace(every, steps=tuple(step for step in every.steps if Fraction(step.amount) <= 4))
@@ -30,6 +30,6 @@ def picture() -> charts.Picture:
 
 
 if __name__ == "__main__":
-    drawn = picture()
-    FILE.write_text(drawn.svg() + "\n", "utf-8")
-    print(drawn.alt)
+    front = chart()
+    FILE.write_text(front.svg() + "\n", "utf-8")
+    print(front.alt)
