@@ -19,7 +19,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, parts_of, write_people
 
 from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError
-from countveil.measure import door, drawing
+from countveil.measure import door, draw_tasks
 from countveil.plan.plans import Plan
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "AGE"\nreason = "known"\n'
@@ -464,12 +464,12 @@ def test_public_outputs_are_a_function_of_the_measurements(tiny, monkeypatch):
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
     tiny.write_text(TINY_PLAN)
     fixed = {}
-    real = drawing.noisy
+    real = draw_tasks.noisy
 
     def noisy(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(drawing, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "noisy", noisy)
     written = []
     for number, people in enumerate([TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40]):
         write_people(tiny.parent / "people.csv", people)

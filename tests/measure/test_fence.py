@@ -21,7 +21,7 @@ from tests.privacy.test_ledger import crash_inside_a_commit
 from countveil import Ledger, Secure, Seeded, measure, open_engine, open_release, pipeline
 from countveil.base import storage
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
-from countveil.measure import door, drawing
+from countveil.measure import door, draw_tasks
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
@@ -647,7 +647,7 @@ def test_a_digest_is_of_the_rows_however_a_file_packs_them():
 def test_a_part_without_a_digest_is_unpacked(plan, monkeypatch):
     """A run that an earlier version began has such parts."""
     with monkeypatch.context() as patch:
-        patch.setattr(drawing, "_DIGEST", b"something else")
+        patch.setattr(draw_tasks, "_DIGEST", b"something else")
         killed(plan, monkeypatch, "sealed", before=True)
     released(plan)
     assert verifies(plan, "here")

@@ -18,7 +18,7 @@ from tests.conftest import TINY_PLAN, restate, write_people
 from typer.testing import CliRunner
 
 from countveil import Plan, Release, Secure, Seeded, pipeline
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.errors import VerificationError
 from countveil.measure.run import SIMULATION
 from countveil.plan.passes import coarsens

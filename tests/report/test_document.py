@@ -23,10 +23,10 @@ from weasyprint.urls import FatalURLFetchingError
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
-from countveil.measure import drawing
+from countveil.measure import draw_tasks
 from countveil.plan.plans import Plan
 from countveil.publish.additions import attach
 from countveil.report.decision_sheet import decision_sheet
@@ -102,12 +102,12 @@ def test_its_numbers_are_those_of_the_plan(made, html):
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-    fixed, real = {}, drawing.noisy
+    fixed, real = {}, draw_tasks.noisy
 
     def noisy(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(drawing, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "noisy", noisy)
     pages = []
     for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from countveil.cli import showing
-from countveil.cli.application import app, ending_well
+from countveil.cli.command_line import app, ending_well
 from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 
@@ -161,7 +161,7 @@ def subject_of(
 
         release, counts = counts_again(target, True, plan, show_values, engine)
         units = release.geography.units(release.plan.judged_level)
-        with showing.progress("mapping everyone", units, quiet) as step:
+        with showing.progress_bar("mapping everyone", units, quiet) as step:
             realised = compare(release, counts, progress=lambda done, _: step(done))
     return Subject(release.plan, release, realised, priors=known, level=level)
 

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, Priors
 from countveil.errors import InputError
 
 _FROM_RECORDS = "From records, internal"
 
 
-@command
-def choose(
+@command("choose")
+def choose_budget(
     plan: Annotated[
         Path | None, typer.Argument(metavar="[PLAN]", help="A plan file; without, for one count.")
     ] = None,

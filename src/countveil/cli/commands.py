@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.errors import InputError
 
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (TOML).")]
@@ -39,8 +39,8 @@ LedgerPath = Annotated[
 ]
 
 
-@command
-def demo(
+@command("demo")
+def run_demo(
     to: Annotated[Path, typer.Option("--to", help="A new folder.")] = Path("countveil-demo"),
     people: Annotated[int, typer.Option(min=100, help="How many synthetic people.")] = 100_000,
     as_json: AsJson = False,
@@ -57,7 +57,7 @@ def demo(
     from countveil.publish.release_folder import Release
     from countveil.report import price_tables
 
-    with showing.progress("making people", people, quiet) as step:
+    with showing.progress_bar("making people", people, quiet) as step:
         plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
     plan = require_counts(Plan.load(plan_path), "the demonstration")
     price = pipeline.price(plan)
@@ -99,7 +99,7 @@ def demo(
     console.print(f"\nNext: countveil price {plan_path} --every-query", soft_wrap=True)
 
 
-@command
+@command("init")
 def init(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     people: Annotated[int, typer.Option(min=50, help="How many synthetic people.")] = 2_000,
@@ -122,7 +122,7 @@ def init(
     print(f"Next: countveil price {written[0]}")
 
 
-@command
+@command("check")
 def check(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
     engine: EngineName = "local",
@@ -160,7 +160,7 @@ def check(
         print(f"{plan}: fine; it would cost {loaded.price}")
 
 
-@command
+@command("price")
 def price(
     plan: PlanPath,
     every_query: Annotated[
@@ -185,7 +185,7 @@ def price(
         raise typer.Exit(1)
 
 
-@command
+@command("release")
 def release(
     plan: PlanPath,
     to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
@@ -285,8 +285,8 @@ def release(
         print(f"{to}: released for {loaded.price}; {near} has {left} left")
 
 
-@command
-def postprocess(
+@command("postprocess")
+def postprocess_release(
     out: OutPath,
     plan: Annotated[
         Path | None,
@@ -321,7 +321,7 @@ def postprocess(
         showing.console().print(price_tables.certificate_table(done.certificate))
 
 
-@command
+@command("verify")
 def verify(
     out: OutPath,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
@@ -344,7 +344,7 @@ def verify(
             print(f"{out}: {line}")
 
 
-@command
+@command("package")
 def package(
     out: OutPath,
     to: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from countveil.publish.release_folder import Release
 
 
-@command
+@command("compare")
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A plan file or a release folder.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.errors import MissingExtra, Stopped
 
 
-@command
+@command("explore")
 def explore(
     plan: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath, Quiet
 from countveil.errors import InputError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
 
 
-@command
+@command("infer")
 def infer(
     out: OutPath,
     model: Annotated[str, typer.Option(help=f"{', '.join(_MODELS)}.")] = "gamma-poisson",
@@ -77,7 +77,7 @@ def infer(
     chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
     warmup = max(100, draws // 2)
     sweeps = chains * (warmup + draws) if method == "augmented" else 1
-    with showing.progress("fitting", sweeps, quiet) as step:
+    with showing.progress_bar("fitting", sweeps, quiet) as step:
         found = congenial.posterior(
             model=chosen,
             released=released,

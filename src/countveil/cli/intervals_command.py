@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, EngineName, OutPath, Quiet, Workers
 from countveil.errors import InputError
 
@@ -31,8 +31,8 @@ _MOST_PRINTED = 1_000_000  # rows of one JSON document
 _ROWS = 2**18  # whose texts are held at a time
 
 
-@command
-def intervals(
+@command("intervals")
+def estimate_counts(
     out: OutPath,
     query: Annotated[
         list[str] | None,
@@ -127,7 +127,7 @@ def _give(
 
     document = asked.about(release, method)
     if to is not None:
-        with showing.progress("estimating", asked.rows, quiet) as step:
+        with showing.progress_bar("estimating", asked.rows, quiet) as step:
             written = interval_output.write_tables(to, asked.all_tables(step), document)
         if as_json:
             showing.print_json({**document, "rows": written, "written": str(to)})
@@ -138,7 +138,7 @@ def _give(
             raise InputError(
                 f"{asked.rows:,} rows are more than one JSON document should hold; name a file by --to"
             )
-        with showing.progress("estimating", asked.rows, quiet) as step:
+        with showing.progress_bar("estimating", asked.rows, quiet) as step:
             rows = [row for table in asked.all_tables(step) for row in table.to_pylist()]
         showing.print_json({**document, "rows": len(rows), "intervals": rows})
     else:
@@ -251,7 +251,7 @@ def _replicates(
 
     checked(confidence)  # before an hour of replicating
     count = _COUNT if count is None else count
-    with showing.progress("replicating the release", count, quiet) as step:
+    with showing.progress_bar("replicating the release", count, quiet) as step:
         return replicates(
             release,
             count=count,
@@ -269,7 +269,7 @@ def _show(asked: _Asked, method: str, quiet: bool) -> None:
     from countveil.report.interval_output import SHOWN, Head, intervals_view
 
     heads = []
-    with showing.progress("estimating", len(asked.queries), quiet) as step:
+    with showing.progress_bar("estimating", len(asked.queries), quiet) as step:
         for number, query in enumerate(asked.queries):
             first: list[pa.Table] = []
             for table in asked.tables(query):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
 from countveil.cli.records_again import counts_again
 from countveil.cli.report_target import paths_of, read_shapes, refuse_target
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from countveil.publish.release_folder import Release
 
 
-@command
-def report(
+@command("report")
+def write_report(
     out: OutPath,
     internal: Annotated[
         bool,
@@ -69,7 +69,7 @@ def report(
         sweep(out)
     book = None if ledger is None else release.plan.ledger(ledger)
     refuse_damaged_but_reports(release, book)
-    with showing.progress("writing the report", 1 + pdf, quiet) as step:
+    with showing.progress_bar("writing the report", 1 + pdf, quiet) as step:
         if internal:
             html = _internal(out, plan, show_values, ledger=book, shapes=places)
         else:

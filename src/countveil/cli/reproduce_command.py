@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, Quiet
 from countveil.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from countveil.papers.item import Entry, Item
 
 
-@command
+@command("reproduce")
 def reproduce(
     paper: Annotated[
         str | None, typer.Argument(metavar="[PAPER]", help="002, 000, 001, 003 or 004; all if not.")
@@ -53,7 +53,7 @@ def reproduce(
         return
     wanted = [(e.paper, e.name) for e in entries] if item is None else [(str(paper), item)]
     found: list[Item] = []
-    with showing.progress("reproducing", len(wanted), quiet) as step:
+    with showing.progress_bar("reproducing", len(wanted), quiet) as step:
         for number, (of_paper, name) in enumerate(wanted):
             found.append(catalogue.reproduce(of_paper, name, data=data, quick=quick))
             step(number + 1)

@@ -51,7 +51,7 @@ def console() -> Console:
 
 
 @contextmanager
-def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
+def progress_bar(what: str, total: int, quiet: bool) -> Iterator[Any]:
     """Show one bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress as Bars

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _RESTORE = (
 )
 
 
-@command
+@command("status")
 def status(out: OutPath, as_json: AsJson = False) -> None:
     """Say where a release stands: while it runs, after it stopped, and when it is done.
 

@@ -2,7 +2,7 @@
 
 Three kinds of release pass it. Counts become noisy measurements (`take`), counts become one table
 that agrees with public totals (`draw`), data become a mean or a few coefficients (`draw_estimate`).
-Each says how it draws, seals and publishes; `once` carries it through.
+Each says how it draws, seals and publishes; `release_once` carries it through.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from countveil.engines.workers import Workers, hired
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest, one_estimate, one_table
 from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
-from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
+from countveil.measure.draw_tasks import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurements import (
     DRAWN,
     FOLDER,
@@ -43,7 +43,7 @@ from countveil.measure.measurements import (
     open_writer,
     path_of,
 )
-from countveil.measure.once import Restart, ledger_for, once
+from countveil.measure.once import Restart, ledger_for, release_once
 from countveil.measure.one_estimate import describe_estimate, read_estimate
 from countveil.measure.one_table import (
     as_columns,
@@ -99,7 +99,7 @@ def take(
     manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
     with hired(workers) as team:
         team.reach(_nearest(folder))  # before anything is charged
-        once(
+        release_once(
             folder,
             identity,
             counts.keyed_hash,
@@ -388,7 +388,7 @@ def draw(
     def seal(run: Run) -> str | None:
         return seal_of_part(run.parts.read(plan.level, 0), plan, mechanism, exact.geography)
 
-    once(
+    release_once(
         folder,
         identity,
         exact.keyed_hash,
@@ -526,7 +526,7 @@ def draw_estimate(
         storage.write_json(folder / manifest.NAME, document)
 
     charge = None if ledger is None else (ledger, cost_of(guarantee))
-    once(
+    release_once(
         folder,
         identity,
         keyed_hash,

@@ -116,7 +116,7 @@ def ledger_for(plan: AnyPlan, ledger: str | Path | Ledger | None) -> Ledger | No
     return ledger
 
 
-def once(
+def release_once(
     folder: Path,
     identity: Identity,
     records_hash: Callable[[bytes], str],

@@ -20,7 +20,7 @@ from countveil.postprocess.topdown import refuse_other_measurements
 from countveil.privacy.ledger import Ledger
 from countveil.publish.columns import Errors
 from countveil.publish.estimate_files import FOLDER as ESTIMATES
-from countveil.publish.estimate_files import clear, publish
+from countveil.publish.estimate_files import clear, write_estimate_files
 from countveil.publish.release_folder import Release
 from countveil.publish.table_files import FOLDER as TABLES
 from countveil.publish.verification import NOT_ASKED_FOR, REPORTS
@@ -126,7 +126,9 @@ def write_estimates(
     if estimates is None:
         clear(folder)
     else:
-        names = publish(estimates, folder, errors if isinstance(errors, Errors) else None)
+        names = write_estimate_files(
+            estimates, folder, errors if isinstance(errors, Errors) else None
+        )
     for name, content in public.items():
         storage.make_folder((folder / name).parent)
         storage.write_bytes(folder / name, content)

@@ -38,7 +38,9 @@ from countveil.publish.columns import (
 FOLDER = "estimates"
 
 
-def publish(estimates: Estimates, folder: Path, errors: Errors | None = None) -> list[str]:
+def write_estimate_files(
+    estimates: Estimates, folder: Path, errors: Errors | None = None
+) -> list[str]:
     """Write estimates, tables and microdata into a release folder; return the names of the files.
 
     With `errors` each estimate has its standard error and an interval beside it.

@@ -30,8 +30,8 @@ from countveil.publish.estimate_files import read_estimates
 from countveil.publish.verification import (
     Verification,
     counts_files,
+    one_table_files,
     refuse_odd_files,
-    table_files,
     verify_counts,
     verify_table,
 )
@@ -244,7 +244,7 @@ def open_release(folder: str | Path) -> AnyRelease:
     if isinstance(plan, OneTablePlan):
         _refuse_missing(folder, document, ("guarantee", "table"))
         release = TableRelease(Path(folder), document, plan)
-        refuse_odd_files(release, table_files(plan))
+        refuse_odd_files(release, one_table_files(plan))
     else:
         _refuse_missing(folder, document, ("cost",))
         release = Release(Path(folder), document, plan)

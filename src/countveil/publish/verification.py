@@ -131,7 +131,7 @@ def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iter
 
 
 def _table_checks(release: TableRelease, ledger: str | Path | Ledger | None) -> Iterator[str]:
-    yield _check_files(release, table_files(release.plan))
+    yield _check_files(release, one_table_files(release.plan))
     yield _check_guarantee(release)
     yield _check_table(release)
     if ledger is not None:
@@ -179,7 +179,7 @@ def refuse_odd_files(release: AnyRelease, expected: set[str]) -> None:
             _fail(release, f"{name} is not a plain file; restore the release")
 
 
-def table_files(plan: OneTablePlan) -> set[str]:
+def one_table_files(plan: OneTablePlan) -> set[str]:
     """Return the names of the files of a release of one table, except for its reports."""
     names = {GEOGRAPHY, f"{one_table.FOLDER}/{plan.level}.parquet"}
     return names | ({PREVIOUS} if plan.previous is not None else set())

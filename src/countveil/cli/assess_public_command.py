@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import Target, assess_app, show_section
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson
 from countveil.errors import InputError
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import Internal, KnownLevel, PlanOfRecords, assess_app
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues, Workers
 from countveil.errors import InputError
 
@@ -63,14 +63,14 @@ def assess_map(
     alone = 1 if engine == "local" and workers is None else workers
     with open_engine(engine).workers(alone) as team:
         how["workers"] = team
-        with showing.progress("mapping published values", units, quiet) as step:
+        with showing.progress_bar("mapping published values", units, quiet) as step:
             maps = [
                 public_map(
                     release.measurements, geography, progress=lambda done, _: step(done), **how
                 )
             ]
         if counts is not None:
-            with showing.progress("mapping everyone", units, quiet) as step:
+            with showing.progress_bar("mapping everyone", units, quiet) as step:
                 realised = internal_map(
                     release.measurements, counts, progress=lambda done, _: step(done), **how
                 )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import (
     Internal,
     KnownLevel,
@@ -18,6 +17,7 @@ from countveil.cli.assess_command import (
     show_section,
     subject_of,
 )
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
@@ -207,7 +207,7 @@ def _show_homogeneity_of_release(
     if releases == 1:
         found = attack(release.estimates, counts, **given)
     else:
-        with showing.progress("simulating releases", releases, quiet) as step:
+        with showing.progress_bar("simulating releases", releases, quiet) as step:
             found = simulated(
                 release.plan,
                 counts,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import (
     Internal,
     PlanOfRecords,
@@ -17,6 +16,7 @@ from countveil.cli.assess_command import (
     show_section,
     subject_of,
 )
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError

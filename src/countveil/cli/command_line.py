@@ -65,10 +65,14 @@ def ending_well(function: _Function) -> _Function:
     return cast("_Function", wrapped)
 
 
-def command(function: _Function) -> _Function:
-    """Register a command of the application."""
-    app.command()(ending_well(function))
-    return function
+def command(name: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that registers a function as a command of the application."""
+
+    def register(function: _Function) -> _Function:
+        app.command(name)(ending_well(function))
+        return function
+
+    return register
 
 
 def main() -> None:
