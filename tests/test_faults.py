@@ -88,6 +88,6 @@ def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
         process.send_signal(number)
         _, err = process.communicate(timeout=HANG)
     assert process.returncode == 130
-    assert "stopped; if a release was under way, the same command resumes it" in err
+    assert "stopped; to resume a release, run the same command again" in err
     assert not (tmp_path / "out").exists()
     assert not Plan.load(plan).ledger_path.exists()

@@ -22,7 +22,7 @@ def test_from_init_to_package(tmp_path):
     ledger = tmp_path / "start-ledger.sqlite"
     assert Path(ran.document()["ledger"]).resolve() == ledger.resolve()
     ran = run("check", plan)
-    assert (ran.status, ran.out) == (0, f"{plan}: fine; it would cost rho = 1\n")
+    assert (ran.status, ran.out) == (0, f"{plan}: valid; a release would cost rho = 1\n")
     assert run("price", plan).status == 0
     ran = run_process("release", plan, "--to", out)
     assert ran.status == 0
@@ -258,7 +258,7 @@ def test_a_fault_of_ours_shows_its_place_and_not_its_text(tiny, monkeypatch):
     monkeypatch.setattr(pipeline, "price", broken)
     ran = run("price", tiny)
     assert ran.status == 70
-    assert "a fault in countveil (ZeroDivisionError at" in ran.err
+    assert "a bug in countveil (ZeroDivisionError at" in ran.err
     assert "4711" not in ran.err
 
 
@@ -296,4 +296,4 @@ def test_what_does_not_fit_in_memory_is_a_message_and_no_fault(tiny, monkeypatch
     monkeypatch.setattr(pipeline, "price", full)
     ran = run("price", tiny)
     assert ran.status == 2
-    assert "error: this does not fit in memory" in ran.err
+    assert "error: out of memory" in ran.err

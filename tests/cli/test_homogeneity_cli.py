@@ -102,11 +102,20 @@ def test_a_budget_chosen_from_records_says_so(table, tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--epsilon", "1"), "name the attribute that the attack is after"),
-        (("--sensitive", "SEX", "--identifiers", "AGE"), "epsilon: laplace is scaled by it"),
-        ((*KNOWN, "--mechanism", "gaussian", "--epsilon", "1"), "delta: gaussian needs one"),
-        ((*KNOWN, "--mechanism", "discrete-gaussian"), "give --rho"),
-        ((*KNOWN, "--mechanism", "uniform", "--epsilon", "1"), "mechanism: 'uniform' is not known"),
+        (("--epsilon", "1"), "name the attribute that the intruder wants to learn"),
+        (
+            ("--sensitive", "SEX", "--identifiers", "AGE"),
+            "epsilon: missing; laplace noise is scaled by it",
+        ),
+        (
+            (*KNOWN, "--mechanism", "gaussian", "--epsilon", "1"),
+            "delta: missing; gaussian noise needs it",
+        ),
+        ((*KNOWN, "--mechanism", "discrete-gaussian"), "is scaled by rho; add --rho"),
+        (
+            (*KNOWN, "--mechanism", "uniform", "--epsilon", "1"),
+            "mechanism: unknown mechanism 'uniform'",
+        ),
         (("--sensitive", "AGE", "--identifiers", "AGE", "--epsilon", "1"), "AGE"),
         (("--sensitive", "HEIGHT", "--identifiers", "AGE", "--epsilon", "1"), "HEIGHT"),
     ],

@@ -108,9 +108,9 @@ def test_models_of_cases_and_deaths(folder, model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--model", "magic"), "model: 'magic' is not known"),
+        (("--model", "magic"), "model: unknown model 'magic'"),
         (("--method", "magic"), "method: unknown method 'magic'"),
-        (("--model", "beta-binomial"), "needs how many there are"),
+        (("--model", "beta-binomial"), "needs the number of people in each place"),
         (("--model", "death-rates"), "needs a release with a part"),
         (("--exposure", "missing.csv"), "missing.csv: "),
         (("--to", "rates.xlsx"), ".csv or .parquet"),

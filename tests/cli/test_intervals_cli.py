@@ -381,7 +381,7 @@ def test_codes_that_are_numbers_are_refused(ask, tmp_path):
 
 BAD = {
     ("--level", "blok"): "unknown level 'blok'; choose from state, county, block",
-    (): "of what? name --level, one of state, county, block, or --areas with a file of areas",
+    (): "are missing; add --level, one of state, county, block, or --areas with a file of areas",
     ("--level", "block", "--query", "RACE"): "no attribute or recode 'RACE'; choose from TOTAL, AGE",
     ("--level", "block", "--query", "AGE", "--query", "X"): "no attribute or recode 'X'",
     ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it lies between 0 and 1",
@@ -395,10 +395,10 @@ BAD = {
     ("--areas", "districts.csv", "--to", "districts.csv"): "is the file of areas; name another",
     ("--areas", "districts.csv", "--level", "county"): "it needs 'county' or 'geocode'",
     ("--areas", "districts.csv", "--level", "blok"): "unknown level 'blok'",
-    ("--level", "block", "--count", "50"): "count: is for --method replicates alone",
-    ("--level", "block", "--seed", "5"): "seed: is for --method replicates alone",
-    ("--level", "block", "--workers", "1"): "workers: is for --method replicates alone",
-    ("--level", "block", "--work", "w"): "work: is for --method replicates alone",
+    ("--level", "block", "--count", "50"): "count: only for --method replicates",
+    ("--level", "block", "--seed", "5"): "seed: only for --method replicates",
+    ("--level", "block", "--workers", "1"): "workers: only for --method replicates",
+    ("--level", "block", "--work", "w"): "work: only for --method replicates",
     ("--level", "block", "--method", "replicates", "--count", "5"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--count", "0"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--confidence", "2"): "between 0 and 1",
@@ -465,7 +465,7 @@ def test_too_many_rows_for_one_document_are_refused(ask, monkeypatch):
     monkeypatch.setattr(intervals_command, "_MOST_PRINTED", 5)
     status, _, err = ask("--level", "block", "--json")
     assert status == 2
-    assert json.loads(err)["message"].endswith("name a file by --to")
+    assert json.loads(err)["message"].endswith("write them to a file with --to")
     monkeypatch.setattr(interval_tables, "_MOST_ROWS", 5)
     given = ("--level", "block", "--method", "replicates", "--count", "20", "--workers", "1", "-q")
     status, _, err = ask(*given)

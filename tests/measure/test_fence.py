@@ -599,8 +599,8 @@ def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny):
     assert warning(folder / "runs" / "a") == "", "the plan's, one folder up"
     found = warning(folder / "b")
     assert found.startswith("warning: ")
-    assert "is in the folder that holds the release" in found
-    assert "move the ledger out and name its new place" in found
+    assert "is in the same folder as the release" in found
+    assert "move the ledger elsewhere and give its new path" in found
     assert warning(folder / "b") == "", "it is released already"
     (folder / "linked").symlink_to(folder)
     found = warning(folder / "c", "--ledger", folder / "linked" / "l.sqlite")
@@ -612,7 +612,7 @@ def test_with_json_the_warning_is_in_the_document(tiny):
     ran = run("release", tiny, "--to", tiny.parent / "out", "--json")
     assert ran.status == 0
     (warning,) = ran.document()["warnings"]
-    assert "is in the folder that holds the release" in warning
+    assert "is in the same folder as the release" in warning
 
 
 # The digest.

@@ -219,7 +219,7 @@ def test_where_nothing_was_begun_and_in_simulations_a_restart_is_a_start(tiny, m
 def test_the_command_line_says_what_goes_with_what(tiny):
     ran = run("release", tiny, "--to", tiny.parent / "out", "--charge-again")
     assert ran.status == 2
-    assert "--charge-again: goes with --restart" in ran.err
+    assert "--charge-again: needs --restart" in ran.err
     assert run("release", tiny, "--to", tiny.parent / "out", "--resume", "--quiet").status == 0
     ran = run("release", tiny, "--to", tiny.parent / "out", "--restart", "--quiet")
     assert ran.status == 2

@@ -432,11 +432,11 @@ def test_the_error_report_is_of_the_estimates_that_are_there(out, plan):
     assert report.exists()
 
 
-def test_releasing_says_that_tables_were_made_anew(out, plan):
-    assert "was released already; nothing" in run("release", plan, "--to", out, "--quiet").out
+def test_releasing_says_that_tables_were_made_again(out, plan):
+    assert "already released; nothing" in run("release", plan, "--to", out, "--quiet").out
     plan.write_text(plan.read_text() + '[postprocess.levels."*"]\nrounding = "cells"\n')
     ran = run("release", plan, "--to", out, "--quiet")
-    assert "was measured already; its tables were made anew, nothing was charged" in ran.out
+    assert "already measured; its tables were made again, nothing was charged" in ran.out
 
 
 def test_the_command_shows_how_well_it_was_solved(out):

@@ -254,7 +254,7 @@ def test_the_internal_report_is_marked_private_and_nowhere_public(made, released
     assert (internal / "report-internal.html").read_text() == page
     status, told = ran("report", out, "--internal", "--to", out / "x.html", "--quiet")
     assert status == 2
-    assert "nothing internal may be" in told
+    assert "which may hold only the files of its manifest and nothing internal" in told
     assert not (out / "x.html").exists()
     assert ran("report", out, "--plan", "plan.toml", "--quiet")[0] == 2
 
