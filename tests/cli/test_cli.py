@@ -162,7 +162,7 @@ BAD_INPUT = {
     "unknown category": (bad_category, ["people.csv: row 1: column SEX", "choose from f, m, x"]),
     "missing code": (
         bad_places("region,area\nR1,\n"),
-        ["places.csv: row 1: no code in column 'area'"],
+        ["places.csv: row 1: the code in column 'area' is missing"],
     ),
     "duplicate code": (
         bad_places("region,area\nR1,A1\nR1,A1\n"),
@@ -170,9 +170,12 @@ BAD_INPUT = {
     ),
     "two parents": (
         bad_places("region,area\nR1,A1\nR2,A1\n"),
-        ["area A1 lies in region R1 and in region R2"],
+        ["area A1 is in region R1 and in region R2"],
     ),
-    "level missing": (bad_places("area\nA1\n"), ["no column 'region' for the level of that name"]),
+    "level missing": (
+        bad_places("area\nA1\n"),
+        ["column 'region' is missing, and geography.levels names it"],
+    ),
     "shares": (
         bad_plan('area = "1/2"', 'area = "1/4"'),
         ["plan.toml: budget.levels", "must sum to 1"],

@@ -129,7 +129,10 @@ def test_bad_input_has_status_2(table, words, message):
 def test_bad_choices_have_status_2(table):
     for words, message in (
         (("--homogeneity", "0.4"), "needs --records"),
-        (("--homogeneity", "0.4", "--risk", "2", "--records", table[0], *KNOWN), "not both"),
+        (
+            ("--homogeneity", "0.4", "--risk", "2", "--records", table[0], *KNOWN),
+            "--homogeneity and another limit were given; give exactly one",
+        ),
         (
             ("--homogeneity", "1e-9", "--records", table[0], *KNOWN),
             "below the smallest that can be reached",

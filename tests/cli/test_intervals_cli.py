@@ -382,8 +382,8 @@ def test_codes_that_are_numbers_are_refused(ask, tmp_path):
 BAD = {
     ("--level", "blok"): "unknown level 'blok'; choose from state, county, block",
     (): "are missing; add --level, one of state, county, block, or --areas with a file of areas",
-    ("--level", "block", "--query", "RACE"): "no attribute or recode 'RACE'; choose from TOTAL, AGE",
-    ("--level", "block", "--query", "AGE", "--query", "X"): "no attribute or recode 'X'",
+    ("--level", "block", "--query", "RACE"): "unknown attribute or recode 'RACE'; choose from TOTAL, AGE",
+    ("--level", "block", "--query", "AGE", "--query", "X"): "unknown attribute or recode 'X'",
     ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it lies between 0 and 1",
     ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it lies between 0 and 1",
     ("--level", "block", "--method", "gls"): "choose from least-squares, replicates",

@@ -356,7 +356,7 @@ def test_a_plan_may_list_placeholders_as_real_ids(engine, tiny):
             open_engine(engine).tabulate(write_ids(tiny, ["0", other], more))
     for listed in ("p1", " ", "nan"):
         with pytest.raises(
-            PlanError, match="records.real_ids: .* cannot be listed; only placeholders"
+            PlanError, match="records.real_ids: .* cannot be listed; list only real ids"
         ):
             write_ids(tiny, ["1"], f"\nreal_ids = [{listed!r}]")
 

@@ -385,10 +385,13 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
     [
         (
             [("[congenial]", '[ledger]\nperiod = "year"\nperiod_limit = "1"\n[congenial]')],
-            "no period",
+            "supports no period",
         ),
         ([("[congenial]", '[ledger]\ntotal = "-1"\n[congenial]')], "ledger.total: -1"),
-        ([("[congenial]", "[intruder]\nlimit = 1.5\n[congenial]")], "no limit on an intruder"),
+        (
+            [("[congenial]", "[intruder]\nlimit = 1.5\n[congenial]")],
+            "supports no period, currency or intruder.limit",
+        ),
         (
             [
                 (
@@ -396,19 +399,19 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
                     'loss = "squared L2"\nbase = "naive"',
                 )
             ],
-            "is unbounded where counts are",
+            "is unbounded with base",
         ),
         ([('epsilon = "1"', 'epsilon = "0"')], "budget.epsilon: 0 is not allowed"),
-        ([('epsilon = "1"', 'rho = "1"')], "spends epsilon alone"),
+        ([('epsilon = "1"', 'rho = "1"')], "spends only epsilon"),
         ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "remove levels"),
-        ([('method = "congenial"', 'method = "none"')], "belongs to method"),
-        ([('level = "state"', 'level = "county"')], "so is every count of county"),
-        ([('query = "TOTAL"', 'query = "OUTCOME"')], "keeps TOTAL alone"),
-        ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "no category 'lost'"),
-        ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "no such attribute"),
-        ([('["died"] }', '["died", "alive"] }')], "names nobody, or everybody"),
+        ([('method = "congenial"', 'method = "none"')], "this section needs postprocess.method"),
+        ([('level = "state"', 'level = "county"')], "which fixes every count of county"),
+        ([('query = "TOTAL"', 'query = "OUTCOME"')], "supports only TOTAL"),
+        ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "unknown category 'lost'"),
+        ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "part.RACE: unknown attribute"),
+        ([('["died"] }', '["died", "alive"] }')], "selects no cells or all cells"),
         ([('pseudo_count = "1/2"', 'level = "village"')], "unknown level 'village'"),
-        ([('pseudo_count = "1/2"', 'base = "naive"')], "divide public totals"),
+        ([('pseudo_count = "1/2"', 'base = "naive"')], "need public totals to divide"),
         ([('pseudo_count = "1/2"', 'alpha = "0"')], "alpha must be above 0"),
         ([('pseudo_count = "1/2"', 'loss = "L3"')], "loss"),
         ([('neighbors = "change-one"', 'neighbors = "add-remove"')], "guarantee would be empty"),
@@ -419,7 +422,7 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
                     "",
                 )
             ],
-            "no level above county has one",
+            "no level above county has public totals to agree with",
         ),
     ],
 )
@@ -432,8 +435,8 @@ def test_bad_plans_are_refused(plan, edits, message):
 @pytest.mark.parametrize(
     ("previous", "message"),
     [
-        ("county,count\nA,30\n", "no count for 4 of 5 units of county, such as 'B'"),
-        ("county,cases\nA,30\n", "no column 'count'"),
+        ("county,count\nA,30\n", "count is missing for 4 of 5 units of county, such as 'B'"),
+        ("county,cases\nA,30\n", "column 'count' is missing"),
         ("county,count\nA,30\nA,1\nB,1\nC,1\nD,1\nE,1\n", "is listed twice"),
         ("county,count\nA,x\nB,1\nC,1\nD,1\nE,1\n", "cannot be read"),
         ("", "cannot be read"),
@@ -549,12 +552,12 @@ def test_the_pipeline_releases_the_same_as_the_door(plan):
 @pytest.mark.parametrize(
     ("epsilon", "more", "message"),
     [
-        ("1e-9", "", "standard deviation above 16,777,216 and drown any count"),
+        ("1e-9", "", "standard deviation above 16,777,216, more than any count"),
         ("1e-9", 'loss = "L2"\n', "standard deviation above 16,777,216"),
         (
             "1",
             "people = 10000000\n",
-            "people = 10,000,000 the noise would have a standard deviation",
+            "people = 10,000,000, the noise would have a standard deviation",
         ),
         ("1e-8", f"people = 1{'0' * 12}\n", "people: .*less than or equal to 10000000"),
         ("1", f"people = 1{'0' * 400}\n", "people: .*less than or equal to 10000000"),

@@ -318,8 +318,11 @@ def test_counts_that_do_not_fit_are_refused_not_wrapped(tmp_path):
             INVARIANT.format(level="county", query="TOTAL") * 2,
             "invariants.1: TOTAL of county is listed twice; list it once",
         ),
-        (ZERO.replace("nursing", "hotel"), "cells.KIND: no category 'hotel'; choose from home"),
-        (ZERO.replace("KIND", "SORT"), "cells.SORT: no such attribute; choose from KIND, AGE"),
+        (
+            ZERO.replace("nursing", "hotel"),
+            "cells.KIND: unknown category 'hotel'; choose from home",
+        ),
+        (ZERO.replace("KIND", "SORT"), "cells.SORT: unknown attribute; choose from KIND, AGE"),
         (
             CONSTRAINT.format(level="blok", query="TOTAL", path="a.csv"),
             "constraints.0.level: unknown level 'blok'; choose from state, county, tract, block",
