@@ -248,16 +248,16 @@ def test_a_release_that_unpacks_to_too_much_is_refused(tiny, kind):
     else:
         pq.write_table(pa.concat_tables([table] * 300_000).combine_chunks(), out / name)
     restate(out, name)
-    with pytest.raises(VerificationError, match=f"{name} unpacks to more than its plan can fill"):
+    with pytest.raises(VerificationError, match=f"{name} unpacks to more values than its plan has"):
         Release.read(out).verify()
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("../l.sqlite", "is listed in the manifest and not there"),
-        ("/etc/hostname", "is listed in the manifest and not there"),
-        ("measurements/../manifest.json", "is no name of a file in the release"),
+        ("../l.sqlite", "is listed in the manifest, but missing"),
+        ("/etc/hostname", "is listed in the manifest, but missing"),
+        ("measurements/../manifest.json", "is not the name of a file in a release"),
     ],
 )
 def test_a_manifest_cannot_list_files_elsewhere(tiny, name, message):

@@ -204,9 +204,9 @@ BAD_INPUT = {
         spent_ledger,
         ["ledger.sqlite: the plan costs rho = 2", "only rho = 0 is left"],
     ),
-    "another plan": (another_plan_in_the_folder, ["out: was begun with another plan"]),
-    "other records": (other_records_in_the_folder, ["out: was begun with other records"]),
-    "a file in the way": (lambda f: (f / "out").write_text("x"), ["out: holds something else"]),
+    "another plan": (another_plan_in_the_folder, ["out: was started with another plan"]),
+    "other records": (other_records_in_the_folder, ["out: was started with other records"]),
+    "a file in the way": (lambda f: (f / "out").write_text("x"), ["out: has other files in it"]),
     "not a ledger": (
         lambda f: (f / "ledger.sqlite").write_bytes(b"x" * 9999),
         ["not usable as a ledger"],

@@ -140,7 +140,7 @@ def test_a_release_of_measurements_is_refused(folder):
     pipeline.release(Plan.load(folder / "plan.toml"), to=folder / "dp", rng=Seeded(3))
     ran = run("infer", folder / "dp", "--quiet")
     assert ran.status == 2
-    assert "holds measurements" in ran.err
+    assert "is a release of counts, not of one table" in ran.err
 
 
 def test_a_missing_denominator_is_named(folder):

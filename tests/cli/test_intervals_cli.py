@@ -382,10 +382,10 @@ def test_codes_that_are_numbers_are_refused(ask, tmp_path):
 BAD = {
     ("--level", "blok"): "unknown level 'blok'; choose from state, county, block",
     (): "are missing; add --level, one of state, county, block, or --areas with a file of areas",
-    ("--level", "block", "--query", "RACE"): "unknown attribute or recode 'RACE'; choose from TOTAL, AGE",
+    ("--level", "block", "--query", "RACE"): "unknown attribute or recode 'RACE'; choose from TOTAL",
     ("--level", "block", "--query", "AGE", "--query", "X"): "unknown attribute or recode 'X'",
-    ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it lies between 0 and 1",
-    ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it lies between 0 and 1",
+    ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it must be between 0 and 1",
+    ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it must be between 0 and 1",
     ("--level", "block", "--method", "gls"): "choose from least-squares, replicates",
     ("--level", "block", "--to", "x.xlsx"): "are written to a .csv or .parquet file",
     ("--level", "block", "--to", "x"): "are written to a .csv or .parquet file",
@@ -418,7 +418,7 @@ def test_what_cannot_be_asked_is_refused_and_nothing_is_written(ask, folder, giv
 def test_a_folder_that_is_no_release_and_a_table_beside_totals_are_refused(ask, tmp_path):
     status, _, err = ask("--level", "state", out=tmp_path)
     assert status == 2
-    assert "no finished release" in err
+    assert "not a finished release" in err
     (tmp_path / "places.csv").write_text(TINY_PLACES)
     write_people(tmp_path / "people.csv")
     (tmp_path / "plan.toml").write_text(
@@ -429,7 +429,7 @@ def test_a_folder_that_is_no_release_and_a_table_beside_totals_are_refused(ask, 
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "one", rng=Seeded(1))
     status, _, err = ask("--level", "region", out=tmp_path / "one")
     assert status == 2
-    assert "`countveil infer` for the rest" in err
+    assert "`countveil infer` for estimates" in err
 
 
 def test_a_failure_on_the_way_leaves_no_file(ask, monkeypatch, tmp_path):
@@ -500,4 +500,4 @@ def test_a_damaged_release_is_refused(ask, folder, tmp_path, method):
 def test_a_confidence_that_is_none_is_refused(ask, confidence):
     status, _, err = ask("--level", "state", "--confidence", confidence)
     assert status == 2
-    assert "is not allowed; it lies between 0 and 1" in err
+    assert "is not allowed; it must be between 0 and 1" in err

@@ -87,12 +87,15 @@ def test_a_ledger_that_is_not_there_or_lacks_the_charge_is_refused(place):
         Plan.load("plan.toml"), to="second", rng=Secure(), ledger=place / "other.sqlite"
     )
     refused(
-        "other.sqlite does not show its charge of rho = 2 once", "out", "--ledger", "other.sqlite"
+        "other.sqlite does not have exactly one charge of rho = 2",
+        "out",
+        "--ledger",
+        "other.sqlite",
     )
     (place / "text.sqlite").write_text("no database, but long enough to be taken for one" * 9)
     refused("text.sqlite: not usable as a ledger", "out", "--ledger", "text.sqlite")
     pipeline.release(Plan.load("plan.toml"), to="seeded", rng=Seeded(1))
-    refused("does not show its charge", "seeded", "--ledger", "ledger.sqlite")
+    refused("does not have exactly one charge", "seeded", "--ledger", "ledger.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_a_damaged_file_is_named(place, name):
     refused(f"out: {name} changed since it was released", "out")
     refused(name, "out", "--internal")
     (place / "out" / name).unlink()
-    refused(f"{name} is listed in the manifest and not there", "out", "--to", "x.html")
+    refused(f"{name} is listed in the manifest, but missing", "out", "--to", "x.html")
 
 
 def test_a_manifest_that_lacks_a_key_is_refused_key_by_key(place):
@@ -236,7 +239,9 @@ def test_a_report_of_what_is_not_there_any_more_is_not_listed(place):
     release = Release.read("out")
     pipeline.make_estimates("out", Plan.parse(PLAN.replace("top-down", "none"), folder=place))
     before = listing()
-    with pytest.raises(FolderError, match="changed while the report was made; nothing was written"):
+    with pytest.raises(
+        FolderError, match="changed while the report was being made, so nothing was written"
+    ):
         attach(release, {"report.html": b"one"})
     assert listing() == before
     attach(Release.read("out"), {"report.html": b"two"})

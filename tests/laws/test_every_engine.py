@@ -651,7 +651,7 @@ def test_a_file_that_is_not_utf_8_is_told_as_such(engine, tiny):
     with pytest.raises(InputError, match="places.csv: is not UTF-8 text; save the file as UTF-8"):
         Plan.load(tiny).geography()
     (tiny.parent / "places.csv").write_bytes(b"")
-    with pytest.raises(InputError, match="line 1 is empty; it must hold the column names"):
+    with pytest.raises(InputError, match="line 1 is empty; write the column names there"):
         Plan.load(tiny).geography()
 
 

@@ -108,5 +108,5 @@ def test_a_real_release_needs_a_ledger_and_a_changed_one_is_refused(tmp_path):
     (tmp_path / "out" / "estimate.json").write_text("[0.5]\n")
     with pytest.raises(VerificationError, match="changed since"):
         measure.read_estimate(tmp_path / "out")
-    with pytest.raises(VerificationError, match="no finished estimate"):
+    with pytest.raises(VerificationError, match="not a finished estimate"):
         measure.read_estimate(tmp_path / "nothing")

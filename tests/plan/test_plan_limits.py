@@ -72,7 +72,7 @@ def test_so_is_one_in_the_manifest_of_a_stranger(tiny):
     path.write_text(json.dumps(document))
     ran = run_with_little_memory(tiny.parent, "verify", "out")
     assert ran.returncode == 2, ran.stderr
-    assert "its plan does not check out" in ran.stderr
+    assert "its plan is not valid" in ran.stderr
     assert "the limit is 2,000,000,000" in ran.stderr
 
 

@@ -162,7 +162,7 @@ BAD = [
     ),
     (
         ('rho = "2"', "rho = 2.0"),
-        "budget.rho: 2.0 is a float, and privacy costs are exact; write it as text",
+        "budget.rho: 2.0 is a float, but privacy costs are exact; write it as text",
     ),
     (('rho = "2"', 'rho = "two"'), "budget.rho: 'two' is not a number"),
     (('rho = "2"', 'rho = "-2"'), "budget: -2 is not allowed; it must be above 0"),

@@ -191,7 +191,9 @@ def test_official_tables_need_the_categories_of_the_presets():
         PlanError, match="needs OCCUPANCY .* of preset pl94-2020-housing, but .* is missing"
     ):
         table_named(plan.schema, "H1")
-    with pytest.raises(PlanError, match="'P3' needs VOTINGAGE and CENRACE .* VOTINGAGE has other"):
+    with pytest.raises(
+        PlanError, match="'P3' needs VOTINGAGE and CENRACE .* VOTINGAGE has different"
+    ):
         table_named(preset("census-1940").schema, "P3")
 
 

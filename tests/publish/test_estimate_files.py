@@ -445,8 +445,8 @@ def changed(column: str, values: Callable[[list], list]) -> Callable[[pa.Table],
     return change
 
 
-ORDER = "rows must go by unit and then by cell, each once and above zero; restore"
-OTHER_COLUMNS = "has other columns than the plan; they must be geocode, AGE, SEX as text in dict"
+ORDER = "rows are not sorted by unit and cell, each once and above 0; restore"
+OTHER_COLUMNS = r"its columns are not those of the plan, which are geocode, AGE, SEX \(text in dict"
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ def test_rows_out_of_order_across_row_groups_are_refused(tmp_path):
     with pytest.raises(VerificationError, match=ORDER):
         read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
     write([rows[-1], rows[0]])
-    with pytest.raises(VerificationError, match="A1 is no area of the crosswalk, or not in its"):
+    with pytest.raises(VerificationError, match="A1 is not an area of the crosswalk, or is out of"):
         read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
 
 

@@ -44,7 +44,9 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
         else:
             seen.append((stage, level, done, standing_of(out)))
 
-    with pytest.raises(InputError, match="no release was begun there; while records are counted"):
+    with pytest.raises(
+        InputError, match="no release was started there; if one is counting its records"
+    ):
         standing_of(out)
     released(tiny, progress=look)
     assert [(stage, level, done) for stage, level, done, _ in seen][:3] == [
@@ -190,7 +192,7 @@ def test_a_release_whose_manifest_is_gone_is_not_said_to_resume(tiny, capsys):
     assert "out: finished, but its manifest.json is missing\n" in text
     assert "the same command cannot resume; restore the folder from a backup" in text
     assert "to resume" not in text
-    with pytest.raises(FolderError, match="was finished, and its files are gone"):  # as it says
+    with pytest.raises(FolderError, match="was finished, but its files are missing"):  # as it says
         released(tiny)
 
 
@@ -214,9 +216,7 @@ def test_a_manifest_that_is_none_of_ours_is_not_taken_for_one(tiny, text, capsys
     assert "cannot resume; restore" in told
     assert "to resume" not in told
     (tiny.parent / "out-internal").rename(tiny.parent / "elsewhere")
-    with pytest.raises(
-        InputError, match="its manifest.json is none of countveil's, and no release"
-    ):
+    with pytest.raises(InputError, match="its manifest.json is not from countveil, and no release"):
         standing_of(out)
 
 
@@ -228,7 +228,7 @@ def test_a_run_whose_state_is_damaged_is_refused_with_a_message(tiny):
             standing_of(out)
     ran = run("status", out)
     assert (ran.status, "not readable as a run" in ran.err) == (2, True)
-    with pytest.raises(InputError, match="/: is no release folder"):
+    with pytest.raises(InputError, match="/: not a release folder"):
         standing_of("/")
 
 

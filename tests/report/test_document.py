@@ -179,7 +179,7 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="countveil assess public"):
         public_report(Release.read(tmp_path / "out"))
-    with pytest.raises(InputError, match="not measurements"):
+    with pytest.raises(InputError, match="and has no measurements"):
         counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
 
 

@@ -52,13 +52,13 @@ class OneTablePlan(PlanBasis):
     def __repr__(self) -> str:
         return (
             f"<OneTablePlan {self.title!r}: one count per {self.level}, "
-            f"epsilon = {self.epsilon} next to public totals of {self.fixed}>"
+            f"epsilon = {self.epsilon} given public totals of {self.fixed}>"
         )
 
     @property
     def price(self) -> str:
         """The cost of the release, as text."""
-        return f"epsilon = {self.epsilon} next to public information"
+        return f"epsilon = {self.epsilon} given public information"
 
     def left_in(self, ledger: Ledger) -> str:
         """Return what is left in a ledger, as text."""

@@ -56,7 +56,7 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
     for coarse, fine in pairwise(queries):
         if not coarsens(coarse, fine):
             raise PlanError(
-                f"{where}: {coarse.name} is not nested in {fine.name}; list queries from coarse to "
+                f"{where}: {coarse.name} is not a sum of {fine.name}; list queries from coarse to "
                 f"fine, each nested in the next"
             )
     if section.look_below and all(query.name != TOTAL for query in queries):
