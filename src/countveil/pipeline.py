@@ -366,7 +366,18 @@ def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = si
 def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
     """Raise if public facts of a plan contradict each other, before anything is charged.
 
-    `known` are the counts of its invariants; without them, only its files are compared.
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+    known
+        The counts of its invariants; without them, only its files are compared.
+
+    Raises
+    ------
+    InfeasibleError
+        If no table can satisfy all of them.
+
     """
     if plan.method == "none":
         known = None  # no table has to meet them, but files of facts are still published
@@ -376,7 +387,21 @@ def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
-    """Raise if the risk of a plan is above its own limit, unless that is accepted."""
+    """Raise if the risk of a plan is above its own limit.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts; a release is never judged, only its plan.
+    accepted
+        Do not raise.
+
+    Raises
+    ------
+    RiskAboveLimit
+        With a remedy.
+
+    """
     if accepted:
         return
     judgement = verdict(plan)

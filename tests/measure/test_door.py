@@ -193,7 +193,7 @@ def test_a_refused_charge_writes_nothing(tiny):
 
 def test_a_release_needs_a_ledger_and_a_simulation_does_not(tiny):
     counts, plan = tabulated(tiny)
-    with pytest.raises(InputError, match="a release is charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.take(counts, plan, rng=Secure(), ledger=None, to=tiny.parent / "out")
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=tiny.parent / "out")
 
@@ -235,7 +235,9 @@ def test_a_full_disk_after_the_charge_is_resumable(tiny, monkeypatch):
         real(path)
 
     monkeypatch.setattr(storage, "sync", full)
-    with pytest.raises(Interrupted, match="No space left on device.*the same command resumes"):
+    with pytest.raises(
+        Interrupted, match="No space left on device.*run the same command again to resume"
+    ):
         taken(tiny)
     kept = {p.name for p in parts_of(tiny.parent / "out").glob("*.parquet")}
     assert kept, "the disk filled after the first parts"
@@ -299,7 +301,7 @@ def test_a_finished_release_is_not_drawn_again_when_its_files_are_gone(tiny):
     taken(tiny)
     shutil.rmtree(tiny.parent / "out")
     with pytest.raises(
-        FolderError, match="would be a second draw: restore them, or name a new folder"
+        FolderError, match="would be a second draw; restore them, or name a new folder"
     ):
         taken(tiny)
     assert not (tiny.parent / "out").exists()
@@ -397,7 +399,7 @@ def test_folders_are_durable_in_their_parents(tiny, monkeypatch):
 def test_folders_that_cannot_be_made_are_refused_before_the_charge(tiny):
     (tiny.parent / "file").write_text("x")
     for name in ("file/out", "x" * 300):
-        with pytest.raises(FolderError, match="cannot be made"):
+        with pytest.raises(FolderError, match="cannot be created"):
             taken(tiny, name)
     assert not (tiny.parent / "ledger.sqlite").exists()
 

@@ -100,7 +100,7 @@ def test_data_outside_the_bounds_charge_nothing(tmp_path):
 
 
 def test_a_real_release_needs_a_ledger_and_a_changed_one_is_refused(tmp_path):
-    with pytest.raises(InputError, match="charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.draw_estimate(
             MEAN, DATA, title="t", theta=THETA, coupling="c", rng=Secure(), ledger=None, to=tmp_path
         )

@@ -180,7 +180,7 @@ def test_the_release_verifies_and_a_changed_one_does_not(plan):
     drawn(plan)
     out = plan.parent / "out"
     checks = open_release(out).verify(plan.parent / "ledger.sqlite").checks
-    assert any("agree with what is public" in line for line in checks)
+    assert any("agree with the public facts" in line for line in checks)
     assert any("given public information for these" in line for line in checks)
     document = json.loads((out / "manifest.json").read_text())
     for key, value in (("guarantee", {**document["guarantee"], "epsilon": "1/2"}),):
@@ -251,7 +251,7 @@ def test_regions_whose_totals_are_public_keep_them(plan):
     release = open_release(plan.parent / "out")
     assert release.verify(plan.parent / "ledger.sqlite")
     assert len(release.mechanism.subtotals) == 2
-    assert "which county of his region" in release.guarantee.theta.secrets
+    assert "which county of their region" in release.guarantee.theta.secrets
     assert loaded.fixed == "region"
 
 
@@ -503,7 +503,7 @@ def test_no_refusal_tells_the_sum_of_confidential_counts(plan, counts):
 def test_a_real_release_names_a_ledger(plan):
     loaded = Plan.load(plan)
     mechanism = measure.mechanism_of(loaded, np.array([315]), loaded.geography())
-    with pytest.raises(InputError, match="charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.draw(mechanism, TABLE, loaded, rng=Secure(), ledger=None, to=plan.parent / "out")
 
 

@@ -239,7 +239,9 @@ def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
     def take(workers):
         return measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out, workers=workers)
 
-    with pytest.raises(Interrupted, match="a worker was killed.*the same command resumes"):
+    with pytest.raises(
+        Interrupted, match="a worker was killed.*run the same command again to resume"
+    ):
         take(Dying(2))
     parts = {p.name: p.read_bytes() for p in parts_of(tiny.parent / "out").iterdir()}
     assert len(parts) == 2

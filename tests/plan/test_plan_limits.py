@@ -309,7 +309,7 @@ def test_a_manifest_of_too_many_entries_is_refused_unchecked(tiny, monkeypatch):
         assert caught.value.__cause__.error_count() == 1
     path.write_text(json.dumps(document))
     monkeypatch.setattr(manifest, "MOST_NODES", 50)
-    with pytest.raises(VerificationError, match="has more than 50 values, the limit of a manifest"):
+    with pytest.raises(VerificationError, match="has more than 50 values, the limit; restore"):
         Release.read(tiny.parent / "out")
 
 

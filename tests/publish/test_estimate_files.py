@@ -454,9 +454,9 @@ OTHER_COLUMNS = r"its columns are not those of the plan, which are geocode, AGE,
     [
         (
             changed("AGE", lambda v: ["ancient", *v[1:]]),
-            "AGE holds 'ancient'; its cat.* young, old",
+            "AGE has 'ancient', but its cat.* young, old",
         ),
-        (changed("geocode", lambda v: ["A9", *v[1:]]), "A9 is no area of the crosswalk"),
+        (changed("geocode", lambda v: ["A9", *v[1:]]), "A9 is not an area of the crosswalk"),
         (changed("geocode", lambda v: ["A5", *v[1:]]), ORDER),
         (changed("SEX", lambda v: ["m", "m", *v[2:]]), None),
         (changed("estimate", lambda v: [0, *v[1:]]), ORDER),
@@ -513,6 +513,6 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     for spoil in (lambda: path.write_bytes(b"no Parquet"), path.unlink):
         spoil()
         with pytest.raises(
-            VerificationError, match=r"area.parquet: cannot be read \(.*; restore it"
+            VerificationError, match=r"area.parquet: cannot be read \(.*; restore the original file"
         ):
             read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())

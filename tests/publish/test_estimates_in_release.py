@@ -70,7 +70,7 @@ def test_a_release_holds_its_estimates_and_verifies(out, plan):
     ]
     checks = Release.read(out).verify(plan.parent / "ledger.sqlite").checks
     assert checks[4].startswith(
-        "the estimates of 2 levels are whole numbers that add up and agree with what is public"
+        "the estimates of 2 levels are whole numbers, add up and agree with the public facts"
     )
     assert checks[5] == "7 files of tables and microdata match the estimates"
 
@@ -196,7 +196,7 @@ def test_a_stop_while_estimating_keeps_the_measurements(plan, monkeypatch):
     out = plan.parent / "out"
     with monkeypatch.context() as patch:
         patch.setattr(topdown.DescentJob, "run", stopped)
-        with pytest.raises(Interrupted, match="the measurements of .* are kept"):
+        with pytest.raises(Interrupted, match="the measurements are safe"):
             pipeline.release(Plan.load(plan), to=out, rng=Secure())
     measured = {k: v for k, v in tree(out).items() if k.startswith("measure")}
     with pytest.raises(VerificationError, match="the estimates are missing"):
@@ -259,7 +259,7 @@ def test_a_stop_while_publishing_leaves_the_facts(plan, monkeypatch):
     pipeline.release(Plan.load(plan), to=out, rng=Secure())
     (plan.parent / "facts.csv").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("countveil.publish.additions.publish", full)
+        patch.setattr("countveil.publish.additions.write_estimate_files", full)
         with pytest.raises(Interrupted, match="continue with `countveil postprocess .*`"):
             pipeline.make_estimates(out)
     pipeline.make_estimates(out)  # it does

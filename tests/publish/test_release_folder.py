@@ -126,7 +126,7 @@ TAMPERING = {
     "no manifest": (lambda out: (out / "manifest.json").unlink(), "not a finished release"),
     "other units": (
         lambda out: edit(out, lambda d: d["levels"][1].update(units=4)),
-        "the crosswalk has 5 units of area, and the manifest 4",
+        "has 5 units of area, but the manifest has 4",
     ),
 }
 

@@ -113,25 +113,37 @@ PARQUET = {
     "a count of a table": (
         "tables/SEX.parquet",
         plus_one("SEX_0002", 3),
-        "SEX.parquet is not what",
+        "SEX.parquet does not match the estimates",
     ),
-    "a table without rows": ("tables/SEX.parquet", emptied, "SEX.parquet is not what"),
+    "a table without rows": (
+        "tables/SEX.parquet",
+        emptied,
+        "SEX.parquet does not match the estimates",
+    ),
     "a table that ends early": (
         "tables/AGE-SEX.parquet",
         lambda table: table.slice(0, table.num_rows - 1),
-        "AGE-SEX.parquet is not what",
+        "AGE-SEX.parquet does not match the estimates",
     ),
     "a table with a row more": (
         "tables/SEX.parquet",
         lambda table: pa.concat_tables([table, table.slice(0, 1)]),
-        "SEX.parquet is not what",
+        "SEX.parquet does not match the estimates",
     ),
-    "another order of units": ("tables/SEX.parquet", reversed_rows, "SEX.parquet is not what"),
-    "microdata without people": ("microdata.parquet", emptied, "microdata.parquet is not what"),
+    "another order of units": (
+        "tables/SEX.parquet",
+        reversed_rows,
+        "SEX.parquet does not match the estimates",
+    ),
+    "microdata without people": (
+        "microdata.parquet",
+        emptied,
+        "microdata.parquet does not match the estimates",
+    ),
     "microdata with a person more": (
         "microdata.parquet",
         lambda table: pa.concat_tables([table, table.slice(0, 1)]),
-        "microdata.parquet is not what",
+        "microdata.parquet does not match the estimates",
     ),
     "an invariant of an area": (
         "invariants/area.parquet",
@@ -185,7 +197,7 @@ PARQUET = {
         lambda table: pa.concat_tables(
             [table, pa.table([["R2"], ["A9"]], table.column_names).cast(table.schema)]
         ),
-        "the crosswalk has 6 units of area, and the manifest 5",
+        "has 6 units of area, but the manifest has 5",
     ),
     "an interval": (
         "estimates/area.parquet",

@@ -141,6 +141,7 @@ def _choose_for_one_count(
     from countveil.assess.choose import budget_for_risk as choosing
     from countveil.assess.intruder.one_level import correct_decision, marginal_risk
     from countveil.assess.intruder.prior_knowledge import Intruder
+    from countveil.base.words import brief_percent, prior_percent, times_out_of
     from countveil.noise.discrete_gaussian import DiscreteGaussian
     from countveil.noise.discrete_laplace import DiscreteLaplace
     from countveil.noise.law import Mechanism
@@ -168,9 +169,10 @@ def _choose_for_one_count(
     print(f"{name} = {float(chosen):.10g}, exactly {chosen}")
     for item in outcomes:
         print(
-            f"prior {item['prior']:g}: if the target is there, the intruder's posterior is "
-            f"{item['posterior']:.5g} on average, {item['marginal_risk']:.4f} times the prior, and "
-            f"they guess correctly with probability {item['correct_decision']:.4g}"
+            f"prior {prior_percent(item['prior'])}: if the target is there, the intruder's "
+            f"posterior is {brief_percent(item['posterior'])} on average, "
+            f"{item['marginal_risk']:.3g} times the prior; they guess correctly "
+            f"{times_out_of(item['correct_decision'])}"
         )
 
 

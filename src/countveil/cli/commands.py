@@ -327,7 +327,10 @@ def postprocess_release(
     if as_json:
         showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
     elif "estimates" not in done.manifest:
-        print(f'{out}: its plan has method = "none"; to make estimates, set "top-down" with --plan')
+        print(
+            f'{out}: its plan has method = "none"; to make estimates, name a plan with method = '
+            f'"top-down"'
+        )
     else:
         from countveil.report import price_tables
 

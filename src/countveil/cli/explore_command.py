@@ -25,7 +25,7 @@ def explore(
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> None:
-    """Open a local page that shows risk, error and cost as you change a plan.
+    """Serve a local page that shows risk, error and cost as you change a plan.
 
     Reads plan files only: no records, no ledger, no release. Writes nothing. Press Ctrl-C to stop.
 

@@ -158,9 +158,31 @@ class Ledger:
     def charge(
         self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
     ) -> bool:
-        """Commit a charge durably; return False if this release was charged before.
+        """Charge a release durably, once.
 
         This is for releases that countveil does not draw; `measure` takes attempts.
+
+        Parameters
+        ----------
+        release
+            The identifier of the release.
+        cost
+            What it costs.
+        on
+            The date of the charge; by default today.
+        note
+            A description for the ledger.
+
+        Returns
+        -------
+        bool
+            False if this release was charged before.
+
+        Raises
+        ------
+        LedgerError
+            If the charge would exceed a limit.
+
         """
         with self._charged(release, cost, on, note) as (connection, line):
             if line is None:
@@ -301,7 +323,16 @@ class Ledger:
         return next((line for line in charges if line.release == release), None)
 
     def check(self, cost: Cost | BesidePublic, *, on: date | None = None) -> None:
-        """Raise what `charge` would raise for a new release; write nothing."""
+        """Raise what `charge` would raise for a new release; nothing is written.
+
+        Parameters
+        ----------
+        cost
+            What the release costs.
+        on
+            The date of the charge; by default today.
+
+        """
         self._refuse_overspending(self.charges(), cost, on or datetime.now(UTC).date())
 
     def charges(self) -> list[Charge]:
@@ -312,11 +343,25 @@ class Ledger:
             return self._read(connection)
 
     def spent(self, *, on: date | None = None) -> Cost:
-        """Return the sum of all charges, or of those in the period that `on` is in."""
+        """Return the sum of all charges.
+
+        Parameters
+        ----------
+        on
+            If given, only charges in the period of this date count.
+
+        """
         return self._sum(self.charges(), on)
 
     def left(self, *, on: date | None = None) -> Cost:
-        """Return what may still be spent in total, or in the period that `on` is in."""
+        """Return what may still be spent in total.
+
+        Parameters
+        ----------
+        on
+            If given, what may still be spent in the period of this date.
+
+        """
         return self._left(self.charges(), on)
 
     def left_beside_public(self) -> Fraction:
@@ -440,8 +485,8 @@ class Ledger:
             room = self._left_beside_public(charges)
             if cost.epsilon > room:
                 raise LedgerError(
-                    f"{self.path}: the plan costs {cost}, but only {show(room)} of "
-                    f"{show(self.beside_public or room)} is left; lower the plan's budget"
+                    f"{self.path}: the plan costs {cost}, but of {show(self.beside_public or room)} "
+                    f"only {show(room)} is left; lower the plan's budget"
                 )
             return
         limits: list[tuple[str, date | None]] = [("the total", None)]
@@ -465,7 +510,7 @@ class Ledger:
                 if on is not None and self.period is not None:
                     advice += f", or wait for the next {self.period.every}"
                 raise LedgerError(
-                    f"{self.path}: the plan costs {cost}, but only {left} of {name} ({limit}) is left; "
+                    f"{self.path}: the plan costs {cost}, but of {name} ({limit}) only {left} is left; "
                     f"{advice}"
                 )
 

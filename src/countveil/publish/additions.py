@@ -49,8 +49,23 @@ def sweep(folder: Path) -> None:
 def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
     """Replace the reports of a release, and list them with their hashes in the manifest.
 
-    Refused while another process works on the release, or if the release changed after the reports
-    were made.
+    Parameters
+    ----------
+    release
+        The release that the reports were made from.
+    reports
+        The content of each file, by name: `report.html`, and `report.pdf` if there is one.
+
+    Returns
+    -------
+    Release
+        The release, read again.
+
+    Raises
+    ------
+    FolderError
+        If another process works on the release, or it changed after the reports were made.
+
     """
     with _held(release.folder):
         document = Release.read(release.folder).manifest
