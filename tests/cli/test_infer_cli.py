@@ -147,7 +147,7 @@ def test_a_missing_denominator_is_named(folder):
     (folder / "population.csv").write_text("county,exposure\nA,900\n")
     ran = run("infer", folder / "out", "--exposure", folder / "population.csv", "--quiet")
     assert ran.status == 2
-    assert "no exposure for 2 of 3 units of county, such as 'B'" in ran.err
+    assert "exposure is missing for 2 of 3 units of county, such as 'B'" in ran.err
 
 
 def test_json_errors_are_json(folder):

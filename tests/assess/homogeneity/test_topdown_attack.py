@@ -60,8 +60,8 @@ def test_with_hardly_any_noise_the_attack_is_that_on_the_exact_table(made, tiny)
         ({"level": "block", "sensitive": "SEX"}, "level: 'block' is not measured"),
         ({"level": "area", "sensitive": "SEX", "identifiers": ["SEX"]}, "also an identifier"),
         ({"level": "area", "sensitive": "SEX", "releases": 1}, "releases: 1 is not allowed"),
-        ({"level": "area", "sensitive": "TOTAL"}, "unknown attribute or recode 'TOTAL'"),
-        ({"level": "area", "sensitive": "AGE*SEX"}, "unknown attribute or recode"),
+        ({"level": "area", "sensitive": "TOTAL"}, "no attribute or recode 'TOTAL'"),
+        ({"level": "area", "sensitive": "AGE*SEX"}, "no attribute or recode"),
     ],
 )
 def test_bad_attacks_are_named(made, given, message):
