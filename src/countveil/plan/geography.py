@@ -295,7 +295,7 @@ def _translated(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = "Parquet" if _is_parquet(path) else "CSV"
         if "invalid UTF8" in str(error):
-            raise GeographyError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+            raise GeographyError(f"{path}: is not UTF-8 text; save the file as UTF-8") from None
         raise GeographyError(
             f"{path}: cannot be read as a {kind} file ({str(error).splitlines()[0]}); save it "
             f"again, with codes as text"
