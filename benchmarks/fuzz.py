@@ -31,7 +31,7 @@ from benchmarks import table
 from benchmarks.mutations import mutated
 from countveil import Plan, Secure, Seeded, pipeline
 from countveil.base import storage
-from countveil.cli import application
+from countveil.cli import command_line
 from countveil.errors import CountveilError, Interrupted
 from countveil.measure import manifest
 
@@ -509,7 +509,7 @@ def _run(words: tuple[str, ...], folder: Path, seconds: int | None) -> str | Non
 @cache
 def _command() -> Any:
     """Return the command line, built once: building it takes longer than most commands."""
-    return typer.main.get_command(application.app)
+    return typer.main.get_command(command_line.app)
 
 
 def _quietly(*words: str, cwd: Path) -> None:

@@ -137,7 +137,7 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         alert = page.get_by_role("alert")
         expect(alert).to_be_hidden()
         page.get_by_label("add-remove").check()
-        expect(alert).to_contain_text("TOTAL of region is fixed beside add-remove neighbours")
+        expect(alert).to_contain_text("TOTAL of region cannot be public with add-remove neighbours")
         expect(alert).to_contain_text("Below is still the last answer")
         expect(page.locator("#sentence")).to_have_text(told())
         page.get_by_label("change-one").check()

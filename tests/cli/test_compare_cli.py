@@ -81,7 +81,7 @@ def test_releases_are_compared_by_their_plans(files):
 def test_what_cannot_be_compared_says_why(files):
     assert run("compare", files / "plan.toml", files / "nothing.toml").status == 2
     (files / "empty").mkdir()
-    assert "no finished release" in run("compare", files / "plan.toml", files / "empty").err
+    assert "not a finished release" in run("compare", files / "plan.toml", files / "empty").err
     (files / "table.toml").write_text(
         TINY_PLAN.split("[budget]")[0]
         + '[budget]\nepsilon = "1"\n[[invariants]]\nlevel = "region"\nquery = "TOTAL"\n'

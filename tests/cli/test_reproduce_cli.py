@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from countveil.cli import reproduce_command
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.errors import InputError
 from countveil.papers import catalogue
 

@@ -68,7 +68,9 @@ def test_the_plan_beside_a_release_is_found(out, tiny, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     ran = run("assess", "map", out, "--internal", "--quiet", cwd=elsewhere)
     assert ran.status == 2
-    assert "is that of the release; name it with --plan" in " ".join(ran.err.split())
+    assert "of this release next to it or here; name its plan with --plan" in " ".join(
+        ran.err.split()
+    )
 
 
 def test_the_public_summary_is_the_same_whatever_the_records(tiny):
@@ -84,7 +86,7 @@ def test_the_public_summary_is_the_same_whatever_the_records(tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--plan", "plan.toml"], "--plan: names the records that --internal reads"),
+        (["--plan", "plan.toml"], "--plan: has no effect without --internal"),
         (["--level", "town"], "unknown level 'town'; choose from region, area"),
         (["--places", "town"], "unknown level 'town'; choose from region, area"),
         (["--prior", "2"], "prior: 2.0 is not allowed; it must be between 0 and 1"),
@@ -102,7 +104,7 @@ def test_assess_refuses_records_of_another_plan(out, tiny):
     other.write_text(tiny.read_text().replace('rho = "2"', 'rho = "1"'))
     ran = run("assess", "map", out, "--internal", "--plan", other, "--quiet")
     assert ran.status == 2
-    assert "measures something else" in ran.err
+    assert "measures something other than" in ran.err
 
 
 def test_choose_for_one_count():
@@ -150,7 +152,7 @@ def test_choose_by_accuracy(tiny):
     ran = run("choose", "--accuracy", "area TOTAL ±1% at 95%", cwd=tiny.parent)
     assert ran.status == 0, ran.err
     words = " ".join(ran.out.split())
-    assert "is within ±100 (1 % of 10,000 people, 10,000 where none are named)" in words
+    assert "is within ±100 (1 % of 10,000 people, the default size)" in words
     ran = run("choose", tiny, "--accuracy", "area TOTAL ±5 at 90%", "--json")
     assert Fraction(ran.document()["rho"]) > 0
 
@@ -162,10 +164,13 @@ def test_choose_by_accuracy(tiny):
         (["--risk", "20", "--prior", "0.1"], "risk: 20 is not allowed with prior 0.1"),
         (
             ["--accuracy", "area TOTAL ±1 at 95%", "--risk", "1.5"],
-            "give --accuracy or a limit on risk",
+            "--accuracy and a limit on risk were given; give exactly one",
         ),
         (["--accuracy", "nonsense"], "is not understood; write it like"),
-        (["--accuracy", "area TOTAL ±1 at 95%"], "an accuracy is that of a plan; name one"),
+        (
+            ["--accuracy", "area TOTAL ±1 at 95%"],
+            "--accuracy needs a plan, and there is no plan.toml here; name a plan file",
+        ),
     ],
 )
 def test_choose_refuses_what_it_cannot_do(words, message, tmp_path):

@@ -218,11 +218,13 @@ def test_units_that_are_not_there_are_refused(estimates):
 
 
 def test_queries_and_levels_that_are_not_there_are_refused(estimates):
-    with pytest.raises(PlanError, match="no attribute or recode 'SEX'"):
+    with pytest.raises(PlanError, match="unknown attribute or recode 'SEX'"):
         estimates.estimate("l0", "SEX")
     with pytest.raises(GeographyError, match="unknown level 'block'; choose from l0, l1, l2"):
         estimates.estimate("block", "TOTAL")
-    with pytest.raises(InputError, match=r"confidence: 90 is not allowed; it lies between 0 and 1"):
+    with pytest.raises(
+        InputError, match=r"confidence: 90 is not allowed; it must be between 0 and 1"
+    ):
         estimates.estimate("l0", "TOTAL", confidence=90)
 
 

@@ -180,7 +180,10 @@ def test_a_plan_is_saved_beside_the_one_that_was_opened_and_opened_again(inside,
     assert saved.records == Plan.load(tiny).records
     assert "is there already" in inside.save("new.toml")["refused"]
     assert "comments" in inside.save("new.toml", replace=True)
-    assert "a budget is above 0" in inside.save("bad.toml", amount="-5")["refused"]
+    assert (
+        "budget: -5 is not allowed; it must be above 0"
+        in inside.save("bad.toml", amount="-5")["refused"]
+    )
     assert not (tiny.parent / "bad.toml").exists()
     opened = inside.call("/open", {"name": "new.toml"}).document()["plan"]
     page = request(

@@ -80,11 +80,11 @@ def test_the_intruder_is_added_to_those_of_the_plan(plan):
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        (STARTER, {"neighbors": "add-remove"}, 'choose neighbors = "change-one", or drop'),
+        (STARTER, {"neighbors": "add-remove"}, 'choose neighbors = "change-one", or remove'),
         (TINY_PLAN, {"amount": "1,5"}, r"plan.toml: budget.rho: '1,5' is not a number; write"),
         (TINY_PLAN, {"amount": ""}, "budget.rho: '' is not a number"),
-        (TINY_PLAN, {"amount": "-1"}, "budget: -1 is not allowed; a budget is above 0"),
-        (TINY_PLAN, {"amount": "20000"}, "above 10,000 it protects nobody"),
+        (TINY_PLAN, {"amount": "-1"}, "budget: -1 is not allowed; it must be above 0"),
+        (TINY_PLAN, {"amount": "20000"}, "above 10,000, which protects no one"),
         (TINY_PLAN, {"amount": "1e-300"}, "standard deviation above"),
         (TINY_PLAN, {"prior": "1"}, "prior: 1 is not allowed; it is between 0 and 1"),
         (TINY_PLAN, {"prior": "half"}, "prior: 'half' is not a number"),
@@ -95,7 +95,7 @@ def test_the_intruder_is_added_to_those_of_the_plan(plan):
         (
             TINY_PLAN,
             {"weights": (("region", "1"), ("area", "0"))},
-            "intruder.level: area is not measured; name a level with a budget",
+            "intruder.level: area is not measured; choose a level with a budget",
         ),
     ],
 )

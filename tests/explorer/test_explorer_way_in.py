@@ -194,7 +194,7 @@ def test_the_browser_is_started_without_a_secret_on_its_command_line(tmp_path, t
         assert request(parts.port, "GET", f"/?{parts.query}").status == 303
         assert request(parts.port, "GET", f"/?{parts.query}").status == 403  # it was good once
         command.send_signal(signal.SIGINT)
-        assert command.communicate(timeout=HANG)[0].endswith("The explorer has ended.\n")
+        assert command.communicate(timeout=HANG)[0].endswith("The explorer has stopped.\n")
     assert list(places.iterdir()) == []  # the page is gone
 
 
@@ -202,7 +202,7 @@ def test_the_command_ends_when_asked_to(tmp_path):
     with start(cwd=tmp_path) as command:
         assert "The explorer is at http://127.0.0.1:" in command.stdout.readline()
         command.send_signal(signal.SIGTERM)
-        assert command.communicate(timeout=HANG)[0].endswith("The explorer has ended.\n")
+        assert command.communicate(timeout=HANG)[0].endswith("The explorer has stopped.\n")
         assert command.returncode == 0
 
 
@@ -216,7 +216,7 @@ def test_the_command_shows_an_address_answers_and_ends_by_control_c(tmp_path):
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=HANG)
         assert command.returncode == 0, err
-    assert out.endswith("The explorer has ended.\n")
+    assert out.endswith("The explorer has stopped.\n")
     loaded = set(err.split())
     assert "countveil.explorer.server" in loaded
     for name in ("countveil.engines.local", "countveil.pipeline", "countveil.demo.starter"):

@@ -43,7 +43,7 @@ def out(tiny):
 
 def in_process(*words):
     assert cli.main is not None
-    return CliRunner().invoke(cli.application.app, [str(word) for word in words])
+    return CliRunner().invoke(cli.command_line.app, [str(word) for word in words])
 
 
 def test_a_lens_that_is_listed_is_shown_everywhere(listed, tiny, out):

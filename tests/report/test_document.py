@@ -23,10 +23,10 @@ from weasyprint.urls import FatalURLFetchingError
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
-from countveil.measure import drawing
+from countveil.measure import draw_tasks
 from countveil.plan.plans import Plan
 from countveil.publish.additions import attach
 from countveil.report.decision_sheet import decision_sheet
@@ -102,12 +102,12 @@ def test_its_numbers_are_those_of_the_plan(made, html):
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-    fixed, real = {}, drawing.noisy
+    fixed, real = {}, draw_tasks.noisy
 
     def noisy(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(drawing, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "noisy", noisy)
     pages = []
     for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)
@@ -179,7 +179,7 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="countveil assess public"):
         public_report(Release.read(tmp_path / "out"))
-    with pytest.raises(InputError, match="not measurements"):
+    with pytest.raises(InputError, match="and has no measurements"):
         counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
 
 
@@ -254,7 +254,7 @@ def test_the_internal_report_is_marked_private_and_nowhere_public(made, released
     assert (internal / "report-internal.html").read_text() == page
     status, told = ran("report", out, "--internal", "--to", out / "x.html", "--quiet")
     assert status == 2
-    assert "nothing internal may be" in told
+    assert "which may hold only the files of its manifest and nothing internal" in told
     assert not (out / "x.html").exists()
     assert ran("report", out, "--plan", "plan.toml", "--quiet")[0] == 2
 

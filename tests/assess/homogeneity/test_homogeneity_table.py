@@ -159,7 +159,7 @@ def test_bad_records_are_named(records, given, message):
     ("name", "content", "message"),
     [
         ("none.csv", None, "no such file; name a CSV or Parquet file"),
-        ("empty.csv", b"", "line 1 is empty; it must hold the column names"),
+        ("empty.csv", b"", "line 1 is empty; write the column names there"),
         ("head.csv", b"A,Y\n", "has no rows"),
         ("gap.csv", b"A,Y\nx,u\n,v\n", "column 'A' has 1 missing values"),
         ("short.csv", b"A,Y\nx,u\ny\n", "cannot be read at line 3; check the file"),

@@ -539,9 +539,9 @@ def test_public_tables_are_not_the_records(folder):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ("each_person_alone = true", "records.each_person_alone: is about records.query"),
-        ('public_tables = ["x.csv"]', "records.public_tables: is about records.query"),
-        ('real_ids = ["0"]', "records.real_ids: is about records.person_id"),
+        ("each_person_alone = true", "records.each_person_alone: needs records.query"),
+        ('public_tables = ["x.csv"]', "records.public_tables: needs records.query"),
+        ('real_ids = ["0"]', "records.real_ids: needs records.person_id"),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(tiny, records, message):

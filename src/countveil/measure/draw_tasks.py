@@ -1,4 +1,4 @@
-"""Draw the noise of some units and add their counts to it: the task that workers do at the door."""
+"""The task of a worker at the door: draw noise for some units, and add their counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Cells = tuple[Narrow, Narrow, Narrow] | tuple[IntArray, IntArray, IntArray]
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class DrawTask:
-    """Confidential. One part of a level: its units, and (unit, cell, count) where they count anyone."""
+    """Confidential: one part of a level, with the non-zero (unit, cell, count) of its units."""
 
     level: str
     number: int
@@ -37,21 +37,21 @@ class DrawTask:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DrawJob:
-    """What every part of a run shares. A pickled copy of a secure `rng` draws bits of its own."""
+    """What all parts of a run share. A pickled copy of a secure `rng` draws its own bits."""
 
     plan: Plan
     rng: BitSource
     parts: Parts
 
     def run(self, task: DrawTask) -> None:
-        """Draw a part and keep it, unless there is one: then neither draw nor touch anything."""
+        """Draw and store a part; if it exists, draw nothing and change nothing."""
         if self.parts.has(task.level, task.number):
             return
         table = noisy(self.plan, task, self.rng)
         sink = pa.BufferOutputStream()
         with open_writer(sink) as writer:
             writer.write_table(table, row_group_size=table.num_rows)
-            # Now, as the rows are at hand: the driver need not unpack them all to seal the release.
+            # The rows are in memory here; the driver would have to unpack them all to seal the release.
             writer.add_key_value_metadata({_DIGEST: rows_digest(table, DRAWN)})
         self.parts.keep(task.level, task.number, sink.getvalue().to_pybytes())
 
@@ -60,12 +60,12 @@ def digest_of(part: bytes) -> str:
     """Return the SHA-256 of the rows of a part."""
     with pq.ParquetFile(pa.BufferReader(part)) as file:
         known = (file.metadata.metadata or {}).get(_DIGEST)
-        # A part of a run that an earlier version began has none.
+        # Parts drawn by an earlier version lack it.
         return rows_digest(file.read(), DRAWN) if known is None else known.decode()
 
 
 def noisy(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
-    """Measure the units of a task: noise first, then the counts added to it."""
+    """Return the measurements of a task: draw the noise, then add the counts."""
     names = task.geocodes.to_pylist() if rng.reproducible else ()
     parts = []
     for item in plan.at(task.level):

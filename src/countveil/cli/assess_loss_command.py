@@ -1,4 +1,4 @@
-"""`countveil assess loss`: the privacy loss of a plan's noise, of a release, or of two columns."""
+"""`countveil assess loss`: the privacy loss of a plan, a release, or a file of counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import (
     Internal,
     PlanOfRecords,
@@ -17,6 +16,7 @@ from countveil.cli.assess_command import (
     show_section,
     subject_of,
 )
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
@@ -45,45 +45,47 @@ def assess_loss(
     of: Annotated[
         str | None,
         typer.Option(
-            help="Residuals of measurements or of estimates; default: estimates if there are any.",
+            help="measurements or estimates; default: estimates if there are any.",
             rich_help_panel="With --internal",
         ),
     ] = None,
     strata: Annotated[
         bool,
         typer.Option(
-            "--strata", help="Each cell of a query separately.", rich_help_panel="With --internal"
+            "--strata",
+            help="Treat each cell of a query separately.",
+            rich_help_panel="With --internal",
         ),
     ] = False,
     exact: Annotated[
-        str, typer.Option(help="The column of exact counts.", rich_help_panel=_FILE)
+        str, typer.Option(help="Column of exact counts.", rich_help_panel=_FILE)
     ] = "exact",
     released: Annotated[
-        str, typer.Option(help="The column of released counts.", rich_help_panel=_FILE)
+        str, typer.Option(help="Column of released counts.", rich_help_panel=_FILE)
     ] = "released",
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A column that groups the rows; repeat it for more.", rich_help_panel=_FILE
-        ),
+        typer.Option(help="Column to group rows by; repeat for more.", rich_help_panel=_FILE),
     ] = None,
     bandwidth: Annotated[
-        float, typer.Option(help="In standard deviations.", rich_help_panel=_RESIDUALS)
+        float, typer.Option(help="Smoothing, in standard deviations.", rich_help_panel=_RESIDUALS)
     ] = 0.1,
     percentile: Annotated[
-        float, typer.Option(help="How far out the loss is searched.", rich_help_panel=_RESIDUALS)
+        float,
+        typer.Option(help="Percentile of residuals to search up to.", rich_help_panel=_RESIDUALS),
     ] = 95.0,
     confidence: Annotated[
-        float, typer.Option(help="Of intervals and bounds.", rich_help_panel=_RESIDUALS)
+        float, typer.Option(help="Confidence of intervals and bounds.", rich_help_panel=_RESIDUALS)
     ] = 0.95,
     engine: EngineName = "local",
     show_values: ShowValues = False,
     as_json: AsJson = False,
 ) -> None:
-    """The privacy loss of single counts.
+    """Show the privacy loss of single counts.
 
-    Of a plan or a release, from the law of its noise. With --internal, from the residuals of a
-    release against its records. Of a file, from two columns of counts.
+    Reads a plan or a release, and computes the loss from its noise. With --internal, it also reads the
+    records, estimates the loss from residuals (released minus exact counts) and writes it to the
+    internal folder. From a file with two columns of counts, it estimates the loss in the same way.
 
     Example: `countveil assess loss out`, or `countveil assess loss out --internal`, or
     `countveil assess loss pairs.csv --exact true --released published --by county`
@@ -110,28 +112,28 @@ def assess_loss(
 
 
 def _show_loss_of_release(
-    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **given: Any
+    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **settings: Any
 ) -> None:
-    """Print the loss of a release, of its estimates if it has some; write it to its internal folder."""
+    """Print the empirical loss of a release and write it to the internal folder."""
     from countveil.assess import empirical_loss
     from countveil.measure.run import internal_of
 
     if of not in (None, "measurements", "estimates"):
-        raise InputError(f"of: {of!r} is not known; choose measurements or estimates")
+        raise InputError(f"--of: unknown value {of!r}; choose measurements or estimates")
     if of is None:
         of = "estimates" if "estimates" in release.manifest else "measurements"
     tallies = empirical_loss.of_release(getattr(release, of), counts, strata=strata)
-    _show_loss(tallies, folder=internal_of(out), **given)
+    _show_loss(tallies, folder=internal_of(out), **settings)
 
 
 def _show_loss_of_file(
-    path: Path, *, exact: str, released: str, by: Sequence[str], **given: Any
+    path: Path, *, exact: str, released: str, by: Sequence[str], **settings: Any
 ) -> None:
-    """Print the loss of two columns of a file, exact and released."""
+    """Print the empirical loss of the exact and released counts in a file."""
     from countveil.assess import empirical_loss
 
     tallies = empirical_loss.of_columns(path, exact=exact, released=released, by=by)
-    _show_loss(tallies, folder=None, **given)
+    _show_loss(tallies, folder=None, **settings)
 
 
 def _show_loss(
@@ -143,15 +145,15 @@ def _show_loss(
     percentile: float,
     as_json: bool,
 ) -> None:
-    """Print the empirical privacy loss of residuals; with a folder, write it there, private."""
+    """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
     from countveil.report import loss_terminal
 
-    found = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
-    rows = found.to_pylist()
+    losses = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
+    rows = losses.to_pylist()
     if all(row["empirical_loss"] is None and row["tail_ratio"] is None for row in rows):
         raise InputError(
-            "residuals: no group has two different residuals, so there is no noise to estimate a loss "
-            "from; check that the columns are exact and released counts"
+            "residuals: no group has two different residuals, so there is no noise to estimate a "
+            "loss from; check that the columns hold exact and released counts"
         )
     notes, tests = [], []
     for key in tallies.groups:
@@ -163,8 +165,8 @@ def _show_loss(
     if doubtful:
         names = "; ".join(", ".join(item["group"]) or "all residuals" for item in doubtful[:5])
         notes.append(
-            f"In {len(doubtful)} of {len(tests)} groups residuals differ between size classes (p below "
-            f"0.01), so that one loss for all of them means little: {names}."
+            f"In {len(doubtful)} of {len(tests)} groups, residuals differ between size classes (p "
+            f"below 0.01), so a single loss for the group means little: {names}."
         )
     document = {
         "audience": "internal",
@@ -173,7 +175,7 @@ def _show_loss(
         "notes": notes,
     }
     if folder is not None:
-        write_internal(folder, "loss", document, found)
+        write_internal(folder, "loss", document, losses)
     if as_json:
         showing.print_json(document)
         return
@@ -185,14 +187,14 @@ def _show_loss(
 
 def _exchangeable(tallies: Tallies, key: tuple[str, ...]) -> dict[str, Any]:
     try:
-        found = tallies.exchangeability(key)
+        test = tallies.exchangeability(key)
     except InputError as error:
         return {"note": str(error)}
-    return {"statistic": found.statistic, "p_value": found.p_value, "size_classes": found.groups}
+    return {"statistic": test.statistic, "p_value": test.p_value, "size_classes": test.groups}
 
 
 def _bias_note(tallies: Tallies, bandwidth: float, percentile: float) -> str | None:
-    """Return what the estimator is off by, for the largest group that it can be simulated for."""
+    """Return a note on the estimator's bias, for the largest group where it can be simulated."""
     from countveil.assess.empirical_loss.estimator_bias import bias
     from countveil.assess.empirical_loss.smoothed_density import kde
 
@@ -206,7 +208,7 @@ def _bias_note(tallies: Tallies, bandwidth: float, percentile: float) -> str | N
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out numbers that are infinite: JSON has none."""
+    """Replace infinite numbers, which JSON lacks, by None."""
     return {
         name: None if isinstance(value, float) and value == float("inf") else value
         for name, value in row.items()

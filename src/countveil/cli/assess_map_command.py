@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import Internal, KnownLevel, PlanOfRecords, assess_app
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues, Workers
 from countveil.errors import InputError
 
@@ -23,7 +23,7 @@ def assess_map(
     level: KnownLevel = None,
     places: Annotated[
         str | None,
-        typer.Option(help="The level whose places are listed; default: the highest."),
+        typer.Option(help="Level whose places are listed; default: the highest."),
     ] = None,
     engine: EngineName = "local",
     workers: Workers = None,
@@ -31,10 +31,10 @@ def assess_map(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Where the risk is, place by place.
+    """Show the risk place by place.
 
-    From published values alone. With --internal also for everyone counted; that map is written to the
-    internal folder.
+    Reads the release folder and writes nothing. With --internal, it also reads the records and maps
+    the risk of everyone counted; that map is written to the internal folder.
 
     Example: `countveil assess map out --prior 0.02 --places county`
     """
@@ -47,7 +47,9 @@ def assess_map(
 
     release = Release.read(out)
     if plan is not None and not internal:
-        raise InputError("--plan: names the records that --internal reads; give both, or neither")
+        raise InputError(
+            "--plan: has no effect without --internal; add --internal or remove --plan"
+        )
     for known, name in ((release.plan.measured_levels, level), (release.plan.levels, places)):
         if name is not None and name not in known:
             raise InputError(f"unknown level {name!r}; choose from {', '.join(known)}")
@@ -59,18 +61,18 @@ def assess_map(
         "places": places,
     }
     units = geography.units(how["level"])
-    # Processes take longer to start than most maps take; executors run already.
+    # Starting processes takes longer than most maps; Spark executors are already running.
     alone = 1 if engine == "local" and workers is None else workers
     with open_engine(engine).workers(alone) as team:
         how["workers"] = team
-        with showing.progress("mapping published values", units, quiet) as step:
+        with showing.progress_bar("mapping published values", units, quiet) as step:
             maps = [
                 public_map(
                     release.measurements, geography, progress=lambda done, _: step(done), **how
                 )
             ]
         if counts is not None:
-            with showing.progress("mapping everyone", units, quiet) as step:
+            with showing.progress_bar("mapping everyone counted", units, quiet) as step:
                 realised = internal_map(
                     release.measurements, counts, progress=lambda done, _: step(done), **how
                 )
@@ -85,6 +87,4 @@ def assess_map(
     for item in maps:
         console.print(risk_terminal.map_view(item))
     if counts is not None:
-        console.print(
-            f"\nWritten: {internal_of(out)}/risk.json and the tables next to it", soft_wrap=True
-        )
+        console.print(f"\nWritten: {internal_of(out)}/risk.json and its tables", soft_wrap=True)

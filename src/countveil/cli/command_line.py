@@ -1,4 +1,4 @@
-"""How a command starts and ends: its registration, its errors, its exit status."""
+"""Register commands, run one, and turn its errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from countveil.errors import CountveilError, Stopped
 
 # Tracebacks with local variables could show records, so they are off.
 app = typer.Typer(
-    help="Release hierarchical counts under differential privacy, and measure what still shows.",
+    help="Release counts under differential privacy, and measure what they still disclose.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,8 +24,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib import metadata
 
         print(f"countveil {metadata.version('countveil')}")
@@ -36,24 +36,26 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Release hierarchical counts under differential privacy, and measure what still shows."""
+    """Release counts under differential privacy, and measure what they still disclose."""
 
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
-_STOPPED = "stopped; if a release was under way, the same command resumes it"
+_STOPPED = "stopped; to resume a release, run the same command again"
 
 
 class _EndedEarly(CountveilError):
-    """A polite stop; one after the charge is Interrupted instead."""
+    """A stop before any charge; after the charge, Interrupted is raised instead."""
 
     exit_status = 130
 
 
 def ending_well(function: _Function) -> _Function:
-    """Return a command whose interruption is an error like the others."""
+    """Return a command that reports an interruption as an ordinary error."""
 
     @wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> None:
@@ -65,14 +67,18 @@ def ending_well(function: _Function) -> _Function:
     return cast("_Function", wrapped)
 
 
-def command(function: _Function) -> _Function:
-    """Register a command of the application."""
-    app.command()(ending_well(function))
-    return function
+def command(name: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that registers a function as a command of the application."""
+
+    def register(function: _Function) -> _Function:
+        app.command(name)(ending_well(function))
+        return function
+
+    return register
 
 
 def main() -> None:
-    """Run a command; turn every error into its message and exit status."""
+    """Run a command, and turn any error into a message and an exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
@@ -81,11 +87,11 @@ def main() -> None:
     except OSError as error:
         _fail(error, f"{error.filename or 'a file'}: {error.strerror}; fix this and rerun", 2)
     except MemoryError as error:
-        _fail(error, "this does not fit in memory; free some, or use a machine with more", 2)
+        _fail(error, "out of memory; close other programs, or use a machine with more memory", 2)
     except (KeyboardInterrupt, Stopped) as error:
         _fail(error, _STOPPED, _EndedEarly.exit_status)
     except Exception as error:
-        # A fault of ours. Its text may hold a value from a record, so only its place is shown.
+        # A bug. The text of the error may quote a record, so only its location is shown.
         if os.environ.get("COUNTVEIL_TRACEBACK"):
             raise
         trace = error.__traceback__
@@ -95,12 +101,12 @@ def main() -> None:
         name = type(error).__name__
         _fail(
             error,
-            f"a fault in countveil ({name} at {place}); please report it; "
-            f"COUNTVEIL_TRACEBACK=1 shows all of it",
+            f"a bug in countveil ({name} at {place}); please report it; set COUNTVEIL_TRACEBACK=1 "
+            f"to see the full traceback",
             70,
         )
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to clean up
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`countveil assess homogeneity`: how often a cell gives a sensitive value away."""
+"""`countveil assess homogeneity`: how often a group reveals its shared value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import ending_well
 from countveil.cli.assess_command import (
     Internal,
     KnownLevel,
@@ -18,6 +17,7 @@ from countveil.cli.assess_command import (
     show_section,
     subject_of,
 )
+from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
@@ -46,14 +46,14 @@ def assess_homogeneity(
     identifiers: Annotated[
         list[str] | None,
         typer.Option(
-            help="A column or attribute the intruder knows; repeat it for more.",
+            help="Column or attribute the intruder knows; repeat for more.",
             rich_help_panel=_RECORDS,
         ),
     ] = None,
     sensitive: Annotated[
         str | None,
         typer.Option(
-            help="The column or attribute the intruder is after.", rich_help_panel=_RECORDS
+            help="Column or attribute the intruder wants to learn.", rich_help_panel=_RECORDS
         ),
     ] = None,
     level: KnownLevel = None,
@@ -61,7 +61,7 @@ def assess_homogeneity(
         int,
         typer.Option(
             min=1,
-            help="Average over this many simulated releases instead.",
+            help="If above 1, average over this many simulated releases.",
             rich_help_panel="With --internal",
         ),
     ] = 1,
@@ -74,25 +74,25 @@ def assess_homogeneity(
     ] = "laplace",
     epsilon: Annotated[
         list[float] | None,
-        typer.Option(help="Of the noise; repeat it for more.", rich_help_panel=_FILE),
+        typer.Option(help="Epsilon of the noise; repeat for more.", rich_help_panel=_FILE),
     ] = None,
     rho: Annotated[
         list[str] | None,
-        typer.Option(help="Of discrete Gaussian noise.", rich_help_panel=_FILE),
+        typer.Option(
+            help="Rho of discrete Gaussian noise; repeat for more.", rich_help_panel=_FILE
+        ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Of Gaussian noise.", rich_help_panel=_FILE)
+        float | None, typer.Option(help="Delta of Gaussian noise.", rich_help_panel=_FILE)
     ] = None,
     fit: Annotated[
         str,
-        typer.Option(
-            help="How shares of values are fitted: moments or likelihood.", rich_help_panel=_FILE
-        ),
+        typer.Option(help="Fit shares of values by moments or likelihood.", rich_help_panel=_FILE),
     ] = "moments",
     sizes: Annotated[
         str,
         typer.Option(
-            help="How sizes of cells are fitted: poisson or negative-binomial.",
+            help="Fit cell sizes with poisson or negative-binomial.",
             rich_help_panel=_FILE,
         ),
     ] = "poisson",
@@ -101,10 +101,11 @@ def assess_homogeneity(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Groups in which everyone has the same value.
+    """Show how often a group in which everyone has the same value is revealed.
 
-    Of a plan or a release, how often its noise gives such a group away. With --internal, the attack
-    on a release. Of a file of records, the attack under some noise.
+    Reads a plan or a release, and shows how often its noise reveals such a group. With --internal, it
+    also reads the records, attacks the release and writes the result to the internal folder. From a
+    file of records, it shows the attack under noise of your choice.
 
     Example: `countveil assess homogeneity out`, or
     `countveil assess homogeneity out --internal --identifiers AGE --sensitive RACE`, or
@@ -142,7 +143,9 @@ def assess_homogeneity(
 
 def _named(sensitive: str | None) -> str:
     if sensitive is None:
-        raise InputError("--sensitive: name the attribute that the attack is after")
+        raise InputError(
+            "--sensitive: missing; name the attribute that the intruder wants to learn"
+        )
     return sensitive
 
 
@@ -157,13 +160,13 @@ def _show_homogeneity_of_file(
     sizes: str,
     as_json: bool,
 ) -> None:
-    """Print the homogeneity risk of records under some noises."""
+    """Print the homogeneity risk of records under each noise."""
     from countveil.assess import homogeneity
     from countveil.report import homogeneity_terminal
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
-    found = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
-    for row, noise, name in zip(found, noises, names, strict=True):
+    risks = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
+    for row, noise, name in zip(risks, noises, names, strict=True):
         row["noise"] = name
         row["nobodys"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
     about = {
@@ -176,9 +179,9 @@ def _show_homogeneity_of_file(
         "sensitive": sensitive,
     }
     if as_json:
-        showing.print_json({"audience": "internal", **about, "risks": found})
+        showing.print_json({"audience": "internal", **about, "risks": risks})
         return
-    showing.console().print(homogeneity_terminal.homogeneity_view(about, found))
+    showing.console().print(homogeneity_terminal.homogeneity_view(about, risks))
 
 
 def _show_homogeneity_of_release(
@@ -193,7 +196,7 @@ def _show_homogeneity_of_release(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print what the attack on a release tells, or on average over simulated ones."""
+    """Print how well the attack on a release works, or on average on simulated releases."""
     from dataclasses import asdict
 
     import pyarrow as pa
@@ -202,21 +205,21 @@ def _show_homogeneity_of_release(
     from countveil.measure.run import internal_of
     from countveil.report import homogeneity_terminal
 
-    given: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
-    given["identifiers"] = identifiers
+    target: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
+    target["identifiers"] = identifiers
     if releases == 1:
-        found = attack(release.estimates, counts, **given)
+        result = attack(release.estimates, counts, **target)
     else:
-        with showing.progress("simulating releases", releases, quiet) as step:
-            found = simulated(
+        with showing.progress_bar("simulating releases", releases, quiet) as step:
+            result = simulated(
                 release.plan,
                 counts,
                 releases=releases,
                 progress=lambda done, _: step(done),
-                **given,
+                **target,
             )
-    document = {"audience": found.audience, **given, **asdict(found)}
-    document["errors"] = None if found.errors is None else list(found.errors)
+    document = {"audience": result.audience, **target, **asdict(result)}
+    document["errors"] = None if result.errors is None else list(result.errors)
     write_internal(internal_of(out), "homogeneity", document, pa.Table.from_pylist([document]))
     if as_json:
         showing.print_json(document)
@@ -227,7 +230,7 @@ def _show_homogeneity_of_release(
 def noises_named(
     name: str, epsilons: Sequence[float], rhos: Sequence[str], delta: float | None
 ) -> list[Law]:
-    """Return the noises that the command line names."""
+    """Return the noise laws named on the command line."""
     from fractions import Fraction
 
     from countveil.noise.continuous import Gaussian, Laplace
@@ -236,22 +239,30 @@ def noises_named(
 
     known = ("laplace", "geometric", "gaussian", "gaussian-pdp", "discrete-gaussian")
     if name not in known:
-        raise InputError(f"mechanism: {name!r} is not known; choose from {', '.join(known)}")
+        raise InputError(f"--mechanism: unknown mechanism {name!r}; choose from {', '.join(known)}")
     for epsilon in epsilons:
         if not 1e-12 <= epsilon <= 1e12:
-            raise InputError(f"epsilon: {epsilon} is not allowed; it is a number above 0")
+            raise InputError(
+                f"--epsilon: {epsilon} is not allowed; give a number from 1e-12 to 1e12"
+            )
     if name == "discrete-gaussian":
         if not rhos:
-            raise InputError("mechanism: discrete-gaussian is scaled by rho; give --rho")
+            raise InputError(
+                "--mechanism: discrete-gaussian is scaled by rho; add --rho, such as --rho 0.5"
+            )
         return [DiscreteGaussian.from_rho(rho) for rho in rhos]
     if rhos:
-        raise InputError(f"rho: {name} is scaled by epsilon; give --epsilon")
+        raise InputError(f"--rho: {name} noise is scaled by epsilon; use --epsilon instead")
     if not epsilons:
-        raise InputError(f"epsilon: {name} is scaled by it; give one or more")
+        raise InputError(
+            f"--epsilon: missing; {name} noise is scaled by it: add --epsilon, such as --epsilon 1"
+        )
     kinds = {"gaussian": "DP", "gaussian-pdp": "pDP"}
     if name in kinds:
         if delta is None:
-            raise InputError(f"delta: {name} needs one, such as --delta 0.001")
+            raise InputError(
+                f"--delta: missing; {name} noise needs it: add --delta, such as --delta 0.001"
+            )
         kind = kinds[name]
         return [Gaussian.calibrated(epsilon=e, delta=delta, kind=kind) for e in epsilons]
     if name == "laplace":
