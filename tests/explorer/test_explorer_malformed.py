@@ -49,7 +49,7 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
             (f"{plan}/numbers", settings),
             (f"{plan}/above", settings),
             (f"{plan}/levels", settings),
-            (f"{plan}/pictures/risk-by-level", settings),
+            (f"{plan}/charts/risk-by-level", settings),
             (f"{plan}/save", {"settings": settings, "name": "a.toml"}),
         ):
             found = inside.call(path, document).document(400)["refused"]

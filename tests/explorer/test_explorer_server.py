@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import Visitor, request, sealed, serving
 
-from countveil.explorer.answer import answer
+from countveil.explorer.answers import answer
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 
@@ -120,8 +120,8 @@ def test_answers_are_the_library_s_own_numbers(inside):
     assert f"ends at {expected.his.posterior:.3g} on average" in found["sentence"]
     above = inside.ask("above", siblings=2)
     assert f"{above['marginal_risk']:.3g} times his prior" in above["sentence"]
-    for name, key in found["pictures"].items():
-        drawn = inside.ask(f"pictures/{name}", amount="1/3", prior="0.07", level="region")
+    for name, key in found["charts"].items():
+        drawn = inside.ask(f"charts/{name}", amount="1/3", prior="0.07", level="region")
         assert drawn["svg"].startswith("<svg ")
         assert drawn["key"] == key
         assert drawn["table"].startswith("<table>")
@@ -134,7 +134,7 @@ def test_what_is_refused_says_why_in_the_plan_s_words(inside):
     assert "area is not measured" in str(
         inside.ask("numbers", weights=[["region", "1"], ["area", "0"]])
     )
-    assert "no picture 'secret'" in inside.ask("pictures/secret")["refused"]
+    assert "no chart 'secret'" in inside.ask("charts/secret")["refused"]
     assert (
         "Gaussian noise" in inside.ask("above", siblings=1, mechanism="discrete Laplace")["refused"]
     )
@@ -236,10 +236,10 @@ def test_no_response_of_a_session_holds_a_count_of_the_records(tiny):
     with serving(tiny) as address:
         inside = Visitor(address).enter()
         for changes in ({}, {"amount": "9"}, {"attack": "whole record"}, {"amount": "no"}):
-            names = inside.ask("numbers", **changes).get("pictures", {})
+            names = inside.ask("numbers", **changes).get("charts", {})
             inside.ask("levels", **changes)
             for name in names:
-                inside.ask(f"pictures/{name}", **changes)
+                inside.ask(f"charts/{name}", **changes)
         inside.ask("above", siblings=1)
         inside.save("saved.toml", amount="9")
         inside.call("/open", {"name": "saved.toml"})

@@ -1,4 +1,4 @@
-"""What pictures refuse, and how: results of the wrong kind, too many of them, confidential counts."""
+"""What charts refuse, and how: results of the wrong kind, too many of them, confidential counts."""
 
 import inspect
 
@@ -95,7 +95,7 @@ DRAW = sorted(name for name in charts.__all__ if inspect.isfunction(getattr(char
 
 
 @pytest.mark.parametrize("name", DRAW)
-def test_no_picture_accepts_confidential_counts(name):
+def test_no_chart_accepts_confidential_counts(name):
     draw = getattr(charts, name)
     confidential = Counts()
     arguments = {
@@ -121,9 +121,9 @@ def test_no_picture_accepts_confidential_counts(name):
         draw(*arguments, **options)
 
 
-def test_an_internal_risk_makes_an_internal_picture():
+def test_an_internal_risk_makes_an_internal_chart():
     risk = Risk("marginal risk", 1.5, audience="internal")
-    picture = charts.risk_by_rho(["1"], {INTRUDERS[0]: [risk]})
-    assert picture.audience == "internal"
-    assert picture.caption.startswith("INTERNAL")
-    assert "INTERNAL" in picture.svg()
+    chart = charts.risk_by_rho(["1"], {INTRUDERS[0]: [risk]})
+    assert chart.audience == "internal"
+    assert chart.caption.startswith("INTERNAL")
+    assert "INTERNAL" in chart.svg()

@@ -13,7 +13,7 @@ from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.verdict import verdict
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 from countveil.report.report_page import public_report
 
 

@@ -29,10 +29,10 @@ from countveil.errors import CountveilError, InputError, MissingExtra
 from countveil.measure import drawing
 from countveil.plan.plans import Plan
 from countveil.publish.additions import attach
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 from countveil.report.lenses import sections_of
 from countveil.report.report_page import as_pdf, internal_report, public_report
-from countveil.report.section import Subject
+from countveil.report.section_data import Subject
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
@@ -196,13 +196,13 @@ def sections(release, found):
 def known(section):
     """Return the numbers that a section lists and draws, and the names it uses."""
     texts, numbers = [], []
-    for listing in section.listings:
-        texts += [listing.caption, *listing.columns]
-        for row in listing.rows:
+    for table in section.tables:
+        texts += [table.caption, *table.columns]
+        for row in table.rows:
             texts += [cell for cell in row if isinstance(cell, str)]
             numbers += [float(cell) for cell in row if isinstance(cell, int | float)]
-    for picture in section.pictures:
-        for column in picture.table.columns:
+    for chart in section.charts:
+        for column in chart.table.columns:
             if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
                 numbers += [float(value) for value in column.to_pylist() if value is not None]
     for text in texts:

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report import sections_of_hand as made
-from tests.report.reading import Page, listing, table
+from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Plan, Release, Seeded, open_engine, pipeline
 from countveil.assess.empirical_loss import kde, tail_ratio
@@ -51,7 +51,7 @@ def test_the_counts_of_the_records_are_as_the_test_takes_them(hand):
 
 def test_error_as_it_came_out(hand, sections):
     section = sections["realised-error"]
-    rows = {row["Level"]: row for row in listing(section, "Estimated totals less exact ones")}
+    rows = {row["Level"]: row for row in table_rows(section, "Estimated totals less exact ones")}
     for number, level in enumerate(("region", "area")):
         off = estimated(hand, level).sum(axis=1) - exact(level).sum(axis=1)
         row = rows[level]
@@ -68,12 +68,12 @@ def test_error_as_it_came_out(hand, sections):
         )
 
 
-def test_its_pictures_show_exact_and_released_totals_of_the_lowest_level(hand, sections):
-    off = table(sections["realised-error"], "exact-and-released")
+def test_its_charts_show_exact_and_released_totals_of_the_lowest_level(hand, sections):
+    off = chart_rows(sections["realised-error"], "exact-and-released")
     pairs = sorted(zip(exact("area").sum(axis=1), estimated(hand, "area").sum(axis=1), strict=True))
     drawn = [(row["exact"], row["released"]) for row in off for _ in range(row["times"])]
     assert drawn == [(float(a), float(b)) for a, b in pairs]
-    sizes = table(sections["realised-error"], "error-by-size")
+    sizes = chart_rows(sections["realised-error"], "error-by-size")
     assert {row["level"] for row in sizes} == {"region", "area"}
 
 
@@ -98,7 +98,7 @@ def risks(release):
 
 def test_the_risk_of_everyone_counted(hand, sections):
     rows = {
-        row["People in the cell"]: row for row in listing(sections["everyone"], "Realised risk")
+        row["People in the cell"]: row for row in table_rows(sections["everyone"], "Realised risk")
     }
     found = risks(hand)
     sizes = {name for name, (low, high) in SIZES.items() if any(low <= n <= high for n, _ in found)}
@@ -121,7 +121,7 @@ def test_the_risk_of_everyone_counted(hand, sections):
 
 
 def test_the_map_of_everyone_is_by_region(hand, sections):
-    rows = {row["place"]: row for row in table(sections["everyone"], "risk-map")}
+    rows = {row["place"]: row for row in chart_rows(sections["everyone"], "risk-map")}
     found = risks(hand)
     assert set(rows) == {"R1", "R2"}
     assert max(row["largest_risk"] for row in rows.values()) == pytest.approx(
@@ -131,7 +131,7 @@ def test_the_map_of_everyone_is_by_region(hand, sections):
 
 
 def test_losses_are_of_what_the_estimates_miss(hand, sections):
-    rows = listing(sections["realised-loss"], "Privacy loss from residuals")
+    rows = table_rows(sections["realised-loss"], "Privacy loss from residuals")
     assert [(row["Level"], row["Query"]) for row in rows] == [
         *(("region", query) for query in ("TOTAL", "AGE*SEX")),
         *(("area", query) for query in ("TOTAL", "AGE", "AGE*SEX")),
@@ -154,7 +154,7 @@ def test_losses_are_of_what_the_estimates_miss(hand, sections):
 
 def test_the_homogeneity_attack_on_what_was_released(hand, sections):
     section = sections["realised-attack"]
-    rows = {row["Attribute"]: row for row in listing(section, "The homogeneity attack")}
+    rows = {row["Attribute"]: row for row in table_rows(section, "The homogeneity attack")}
     true = exact("area").reshape(6, 2, 3)
     shown = estimated(hand, "area").reshape(6, 2, 3)
     shares = {}
@@ -239,8 +239,8 @@ def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
         tmp_path, text, places=",".join(levels) + "\n" + places, people="l9,AGE,SEX\n" + people
     )
     (error, *_) = made.internal(release.plan, found)
-    assert [row["Level"] for row in listing(error, "Estimated totals")] == levels
-    assert list(dict.fromkeys(r["level"] for r in table(error, "error-by-size"))) == levels[2:]
+    assert [row["Level"] for row in table_rows(error, "Estimated totals")] == levels
+    assert list(dict.fromkeys(r["level"] for r in chart_rows(error, "error-by-size"))) == levels[2:]
     assert "lowest 8 of 10 levels" in error.sentences[-1]
 
 
@@ -249,8 +249,8 @@ def test_a_release_that_is_almost_all_noise_is_reported_in_bounded_work(tmp_path
     text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "1/1000000000000"')
     release, found = reported(tmp_path, text)
     sections = {section.name: section for section in made.internal(release.plan, found)}
-    rows = listing(sections["realised-loss"], "Privacy loss from residuals")
+    rows = table_rows(sections["realised-loss"], "Privacy loss from residuals")
     assert {row["Empirical loss"] for row in rows} == {None}
     assert all(row["Residuals"] > 0 for row in rows)
     assert sections["realised-loss"].sentences[-1].startswith("It is not estimated where")
-    assert [picture.name for picture in sections["realised-loss"].pictures] == ["residuals"]
+    assert [chart.name for chart in sections["realised-loss"].charts] == ["residuals"]

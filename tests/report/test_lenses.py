@@ -1,4 +1,4 @@
-"""Error, loss, homogeneity and what is public: every listing, sentence and picture by hand."""
+"""Error, loss, homogeneity and what is public: every table, sentence and chart by hand."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report import sections_of_hand as made
-from tests.report.reading import listing, table
+from tests.report.reading import chart_rows, table_rows
 
 from countveil.assess.suppression import kept_secret, posterior_under_suppression
 from countveil.base import words
@@ -28,7 +28,7 @@ def plan():
 
 def test_errors_are_listed_in_their_columns(plan):
     section = made.error(plan)
-    rows = listing(section, "Error of a cell")
+    rows = table_rows(section, "Error of a cell")
     assert [(row["Level"], row["Query"]) for row in rows] == LISTED
     for row in rows:
         of = row["Level"], row["Query"]
@@ -50,18 +50,18 @@ def test_its_sentences_tell_the_noise_of_totals(plan):
 def test_a_total_published_as_counted_is_no_error(plan):
     public = Plan.parse(hand_plan.PLAN + hand_plan.SETTLING)
     section = made.error(public)
-    rows = listing(section, "Error of a cell")
+    rows = table_rows(section, "Error of a cell")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "TOTAL"]
     assert len(section.sentences) == 1
 
 
-def test_the_pictures_of_error_and_budget(plan):
+def test_the_charts_of_error_and_budget(plan):
     section = made.error(plan)
-    for row in table(section, "expected-error"):
+    for row in chart_rows(section, "expected-error"):
         of = row["level"], row["query"]
         assert row["standard_error"] == pytest.approx(hand_plan.standard_error(*of))
         assert row["noise_standard_deviation"] == pytest.approx(hand_plan.spread(*of))
-    shares = {(row["level"], row["query"]): row for row in table(section, "budget-allocation")}
+    shares = {(row["level"], row["query"]): row for row in chart_rows(section, "budget-allocation")}
     for level, query in LISTED:
         assert shares[level, query]["rho"] == pytest.approx(hand_plan.RHO[level][query])
         assert shares[level, query]["share_of_all"] == pytest.approx(
@@ -77,7 +77,7 @@ def test_queries_that_determine_nothing_leave_an_error_section():
     text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
     plan = Plan.parse(text)
     section = made.error(plan)
-    assert {row["Query"] for row in listing(section, "Error of a cell")} == {"TOTAL", "GROUP"}
+    assert {row["Query"] for row in table_rows(section, "Error of a cell")} == {"TOTAL", "GROUP"}
 
 
 def edge_and_loss(level, query):
@@ -90,7 +90,7 @@ def edge_and_loss(level, query):
 
 def test_losses_are_listed_at_the_edge_of_the_noise(plan):
     section = made.loss(plan)
-    rows = listing(section, "Loss of one value at the edge of 95 %")
+    rows = table_rows(section, "Loss of one value at the edge of 95 %")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "AGE"]
     for row in rows:
         of = row["Level"], row["Query"]
@@ -102,7 +102,7 @@ def test_losses_are_listed_at_the_edge_of_the_noise(plan):
 def test_the_loss_is_told_where_it_is_largest(plan):
     edge, loss = edge_and_loss("area", "AGE*SEX")
     section = made.loss(plan)
-    assert all(row["Loss there"] <= loss for row in listing(section, "Loss of one value"))
+    assert all(row["Loss there"] <= loss for row in table_rows(section, "Loss of one value"))
     assert section.sentences[1] == (
         f"Of the queries listed it is largest for AGE*SEX of an area: {loss:.4g} at a noise of {edge}, "
         f"which at least 95 % of its noise does not pass in size."
@@ -135,8 +135,12 @@ def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
 def test_groups_that_are_alike_are_listed_and_drawn(plan):
     section = made.homogeneity(plan)
     k, chance = hand_plan.law(hand_plan.variance("area", "AGE*SEX"))
-    rows = {row["Attribute"]: row for row in listing(section, "How often noisy counts of an area")}
-    drawn = {(row["attribute"], row["people"]): row for row in table(section, "uniform-groups")}
+    rows = {
+        row["Attribute"]: row for row in table_rows(section, "How often noisy counts of an area")
+    }
+    drawn = {
+        (row["attribute"], row["people"]): row for row in chart_rows(section, "uniform-groups")
+    }
     for name, values in (("AGE", 2), ("SEX", 3)):
         assert rows[name]["Values"] == values
         for people in (1, 2, 3, 5, 10, 20):
@@ -145,7 +149,7 @@ def test_groups_that_are_alike_are_listed_and_drawn(plan):
             only = seen * unseen ** (values - 1)
             assert rows[name][f"Group of {people}"] == f"{100 * only:.4g} %"
             assert drawn[name, people]["disclosed"] == pytest.approx(only)
-    assert "who share an area and all other attributes" in section.pictures[0].caption
+    assert "who share an area and all other attributes" in section.charts[0].caption
 
 
 def test_more_attributes_than_can_be_told_apart_are_all_listed():
@@ -154,8 +158,8 @@ def test_more_attributes_than_can_be_told_apart_are_all_listed():
     text = TINY_PLAN.replace('"m", "x"]\n', f'"m", "x"]\n{more}')
     plan = Plan.parse(text.replace("AGE*SEX", "*".join(names)))
     section = made.homogeneity(plan)
-    assert [row["Attribute"] for row in listing(section, "How often")] == names
-    drawn = dict.fromkeys(row["attribute"] for row in table(section, "uniform-groups"))
+    assert [row["Attribute"] for row in table_rows(section, "How often")] == names
+    drawn = dict.fromkeys(row["attribute"] for row in chart_rows(section, "uniform-groups"))
     assert list(drawn) == names[:8]
     assert "first 8 of 10 attributes" in section.sentences[1]
 
@@ -169,7 +173,7 @@ def test_a_plan_without_attributes_has_no_groups():
 def test_what_remains_beside_public_counts(settled):
     """Where another must make up for a change, four people's rows differ: rho is 16 times as large."""
     section = made.public(settled)
-    rows = {row["Secret"]: row for row in listing(section, "What is protected")}
+    rows = {row["Secret"]: row for row in table_rows(section, "What is protected")}
     assert section.sentences[0] == ("Public: TOTAL of every area, exactly (known).")
     moved = rows["in which area a person is counted"]
     assert moved["People who must differ"] == 1 + hand_plan.ROWS
@@ -235,8 +239,8 @@ def test_no_sentence_of_a_lens_has_a_wrong_article(hand, settled):
             made.public(release),
         ):
             text = " ".join(
-                [*section.sentences, *(p.caption + p.alt for p in section.pictures)]
-                + [item.caption for item in section.listings]
+                [*section.sentences, *(p.caption + p.alt for p in section.charts)]
+                + [item.caption for item in section.tables]
             )
             assert not re.findall(r"\ba [aeio]\w+", text)
             assert not re.findall(r"\ban [^aeioAEIO]\w+", text)

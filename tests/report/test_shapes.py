@@ -9,8 +9,8 @@ from tests.report import sections_of_hand as made
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.errors import InputError
 from countveil.report import charts, report_page
+from countveil.report.budget_steps import other_budgets
 from countveil.report.charts.risk_by_place import features_of
-from countveil.report.other_budgets import what_if
 
 RING = [[0, 0], [1, 0], [1, 1], [0, 0]]
 
@@ -131,8 +131,8 @@ def test_a_page_that_shapes_would_make_too_large_is_refused(hand, monkeypatch, g
 
 def drawn(release, others, *features):
     section = made.intruder(release, collection(*features))
-    (picture,) = [item for item in section.pictures if item.name == "risk-map"]
-    return picture.svg().count("mark-shape")
+    (chart,) = [item for item in section.charts if item.name == "risk-map"]
+    return chart.svg().count("mark-shape")
 
 
 def test_shapes_are_drawn_and_those_without_a_value_are_white(hand, hand_others):
@@ -156,6 +156,6 @@ def test_shapes_of_places_that_read_nothing_leave_the_bars(tmp_path):
     text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "900"').replace("limit = 3.0\n", "")
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
-    others = what_if(release.plan)
+    others = other_budgets(release.plan)
     assert drawn(release, others, feature("A6")) == 0
     assert drawn(release, others, feature("A1")) == 1

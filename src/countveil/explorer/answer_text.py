@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from countveil.base.words import article, percent, upwards
-from countveil.explorer.answer import Answer, LevelsAbove
+from countveil.explorer.answers import Answer, LevelsAbove
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
 

@@ -1,4 +1,4 @@
-"""The pictures of the page: those of the report, drawn from a plan and its settings."""
+"""The charts of the page: those of the report, drawn from a plan and its settings."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer.answer import attack_of, forget_laws, priors_of
+from countveil.explorer.answers import attack_of, forget_laws, priors_of
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 from countveil.report import charts
-from countveil.report.charts.chart import Picture
+from countveil.report.charts.chart import Chart
 
 _STEPS = range(-8, 5)  # halves of a power of two around the rho in the middle
 
 
-def draw(name: str, plan: Plan, settings: Settings) -> Picture:
-    """Return a picture of a plan with these settings."""
+def draw(name: str, plan: Plan, settings: Settings) -> Chart:
+    """Return a chart of a plan with these settings."""
     found = _DRAWN[name](plan, settings)
     forget_laws()
     return found
 
 
-def _risk_by_rho(plan: Plan, settings: Settings) -> Picture:
+def _risk_by_rho(plan: Plan, settings: Settings) -> Chart:
     """Draw the risk at the judged level against rho: the others stay while the chosen one moves."""
     other = changed(plan, settings)
     chosen = other.cost.rho
@@ -70,7 +70,7 @@ def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
     return tuple(attacks.marginal_risk(plan, prior=p, **attack) for p in priors_of(plan, settings))
 
 
-def _intruders(plan: Plan, settings: Settings) -> Picture:
+def _intruders(plan: Plan, settings: Settings) -> Chart:
     other, prior = changed(plan, settings), settings.prior_value
     # Noise is symmetric: a target who is not counted is as one who is, with the prior turned round.
     there, away = (
@@ -80,7 +80,7 @@ def _intruders(plan: Plan, settings: Settings) -> Picture:
     return charts.two_hundred_intruders(who, there, away)
 
 
-def _risk_by_level(plan: Plan, settings: Settings) -> Picture:
+def _risk_by_level(plan: Plan, settings: Settings) -> Chart:
     other, attack = changed(plan, settings), attack_of(settings)
     if settings.attack == "presence":
         return charts.risk_by_level(risk_by_level(other, priors_of(other, settings)))
@@ -95,15 +95,15 @@ def _risk_by_level(plan: Plan, settings: Settings) -> Picture:
     return charts.risk_by_level(found)
 
 
-def _expected_error(plan: Plan, settings: Settings) -> Picture:
+def _expected_error(plan: Plan, settings: Settings) -> Chart:
     return charts.expected_error(expected_error(changed(plan, settings)))
 
 
-def _budget_allocation(plan: Plan, settings: Settings) -> Picture:
+def _budget_allocation(plan: Plan, settings: Settings) -> Chart:
     return charts.budget_allocation(changed(plan, settings))
 
 
-_DRAWN: dict[str, Callable[[Plan, Settings], Picture]] = {
+_DRAWN: dict[str, Callable[[Plan, Settings], Chart]] = {
     "risk-by-rho": _risk_by_rho,
     "intruders": _intruders,
     "risk-by-level": _risk_by_level,

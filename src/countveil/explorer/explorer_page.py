@@ -16,7 +16,7 @@ from countveil.explorer.settings import CURRENCY, Settings
 from countveil.report.html_parts import environment, part, policy, section_body
 
 if TYPE_CHECKING:
-    from countveil.explorer.answer import Answer
+    from countveil.explorer.answers import Answer
     from countveil.plan.plans import Plan
 
 _TEMPLATES = "countveil.explorer.templates"
@@ -50,7 +50,7 @@ def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> tup
         weights=[(level, float(share)) for level, share in settings.shares.items()],
         attributes=[item.name for item in plan.schema.attributes if len(item.categories) > 1],
         currency=CURRENCY,
-        pictures=TITLES,
+        charts=TITLES,
         plans=folder_plans,
         least=_LEAST,
         most=_MOST,
@@ -106,7 +106,7 @@ def levels(answer: Answer) -> dict[str, Any]:
 def lens_sections(plan: Plan, settings: Settings) -> dict[str, str]:
     """Return what every lens says of a plan, as HTML."""
     from countveil.report.lenses import sections_of
-    from countveil.report.section import Subject
+    from countveil.report.section_data import Subject
 
     found = sections_of(Subject(plan, level=settings.level))
     return {"html": _template("lenses.html").render(sections=found, body=section_body)}

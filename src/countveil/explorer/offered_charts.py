@@ -1,4 +1,4 @@
-"""Which pictures the page shows, and when one has to be drawn again."""
+"""Which charts the page shows, and when one has to be drawn again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TITLES = {
 
 
 def offered(settings: Settings) -> tuple[str, ...]:
-    """Return which pictures these settings have: some speak of rho, or of presence, only."""
+    """Return which charts these settings have: some speak of rho, or of presence, only."""
     fits = {
         "risk-by-rho": CURRENCY[settings.mechanism] == "rho",
         "intruders": settings.attack == "presence",
@@ -26,7 +26,7 @@ def offered(settings: Settings) -> tuple[str, ...]:
 
 
 def fingerprint(name: str, settings: Settings) -> str:
-    """Return a text that is the same as long as the picture is."""
+    """Return a text that is the same as long as the chart is."""
     found: list[object] = [settings.mechanism, exact(settings.amount), settings.neighbors]
     found.append(sorted(settings.shares.items()))
     if name not in ("budget-allocation", "expected-error"):

@@ -114,7 +114,7 @@ def application(session: Session, first: Opened, known: Secrets, port: int) -> A
         Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
         Route("/plans/{plan}/above", calls.above, methods=["POST"]),
         Route("/plans/{plan}/lenses", calls.lenses, methods=["POST"]),
-        Route("/plans/{plan}/pictures/{name}", calls.picture, methods=["POST"]),
+        Route("/plans/{plan}/charts/{name}", calls.draw_chart, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
     ]
     behind = Starlette(
@@ -163,7 +163,7 @@ class _Calls:
         found = await self._beside(lambda: numbers(answered(opened, settings), settings))
         names = offered_charts.offered(settings)
         keys = {name: offered_charts.fingerprint(name, settings) for name in names}
-        return JSONResponse({**found, "pictures": keys})
+        return JSONResponse({**found, "charts": keys})
 
     async def levels(self, request: Request) -> Response:
         opened, settings = (
@@ -193,7 +193,7 @@ class _Calls:
         settings = Settings.read(await request_body.document(request))
         return JSONResponse(await self._beside(lambda: answered_lenses(opened, settings)))
 
-    async def picture(self, request: Request) -> Response:
+    async def draw_chart(self, request: Request) -> Response:
         opened, settings = (
             self._opened(request),
             Settings.read(await request_body.document(request)),

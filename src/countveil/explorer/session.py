@@ -15,13 +15,13 @@ from countveil.explorer import offered_charts, plan_text
 from countveil.explorer.plan_folder import PlanFolder, plain
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan, require_counts
-from countveil.report.html_parts import drawing
+from countveil.report.html_parts import svg_image
 
 if TYPE_CHECKING:
-    from countveil.explorer.answer import Answer, LevelsAbove
+    from countveil.explorer.answers import Answer, LevelsAbove
 
 _MOST_PLANS = 32
-_MOST_PICTURES = 64
+_MOST_CHARTS = 64
 _STARTER = "starter.toml"
 
 
@@ -45,7 +45,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture as the page shows it."""
+    """A chart as the page shows it."""
 
     svg: str
     caption: str
@@ -54,11 +54,11 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """The plans of a folder that were opened, and pictures of them; the last of both are kept."""
+    """The plans of a folder that were opened, and charts of them; the last of both are kept."""
 
     folder: PlanFolder
     _plans: OrderedDict[str, Opened] = field(default_factory=OrderedDict)
-    _pictures: OrderedDict[tuple[str, str, str], Drawn] = field(default_factory=OrderedDict)
+    _charts: OrderedDict[tuple[str, str, str], Drawn] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
     _drawing: Lock = field(default_factory=Lock)
 
@@ -100,18 +100,18 @@ class Session:
         return commented
 
     def drawn(self, opened: Opened, settings: Settings, name: str) -> Drawn:
-        """Return a picture; one that would be the same is not drawn again."""
+        """Return a chart; one that would be the same is not drawn again."""
         if name not in offered_charts.offered(settings):
             listed = ", ".join(offered_charts.offered(settings))
-            raise InputError(f"no picture {name!r} here; choose from {listed}")
+            raise InputError(f"no chart {name!r} here; choose from {listed}")
         changed(opened.plan, settings)  # refuses settings that are not a plan
         key = (opened.identity, name, offered_charts.fingerprint(name, settings))
         with self._drawing:  # the renderer draws one at a time
-            if key not in self._pictures:
-                self._pictures[key] = _draw(opened, settings, name)
-                while len(self._pictures) > _MOST_PICTURES:
-                    self._pictures.popitem(last=False)
-            return self._pictures[key]
+            if key not in self._charts:
+                self._charts[key] = _draw(opened, settings, name)
+                while len(self._charts) > _MOST_CHARTS:
+                    self._charts.popitem(last=False)
+            return self._charts[key]
 
     def _keep(self, name: str, text: str) -> Opened:
         parsed = Plan.parse(text, folder=self.folder.path, name=name)
@@ -132,7 +132,7 @@ class Session:
 @lru_cache(maxsize=64)
 def answered(opened: Opened, settings: Settings) -> Answer:
     """Return the numbers of a plan with these settings, of other levels all but the risks."""
-    from countveil.explorer.answer import answer_at_judged_level
+    from countveil.explorer.answers import answer_at_judged_level
 
     return answer_at_judged_level(_changed(opened, settings), settings)
 
@@ -140,7 +140,7 @@ def answered(opened: Opened, settings: Settings) -> Answer:
 @lru_cache(maxsize=64)
 def answered_levels(opened: Opened, settings: Settings) -> Answer:
     """Return the numbers of a plan with these settings, of all levels."""
-    from countveil.explorer.answer import completed
+    from countveil.explorer.answers import completed
 
     return completed(answered(opened, settings), _changed(opened, settings), settings)
 
@@ -148,7 +148,7 @@ def answered_levels(opened: Opened, settings: Settings) -> Answer:
 @lru_cache(maxsize=64)
 def answered_above(opened: Opened, settings: Settings) -> LevelsAbove:
     """Return what the levels above amount to, and the risk with them."""
-    from countveil.explorer.answer import with_levels_above
+    from countveil.explorer.answers import with_levels_above
 
     return with_levels_above(_changed(opened, settings), settings)
 
@@ -169,5 +169,5 @@ def _changed(opened: Opened, settings: Settings) -> Plan:
 def _draw(opened: Opened, settings: Settings, name: str) -> Drawn:
     from countveil.explorer.chart_drawing import draw
 
-    picture = draw(name, opened.plan, settings)
-    return Drawn(drawing(picture), picture.caption, picture.html_table())
+    chart = draw(name, opened.plan, settings)
+    return Drawn(svg_image(chart), chart.caption, chart.html_table())

@@ -19,7 +19,7 @@ from countveil.plan.workload import Neighbors
 Attack = Literal["presence", "unknown attribute", "whole record"]
 
 CURRENCY = {kind.label: kind.currency for kind in MECHANISMS.values()}
-MOST_PRIORS = 8  # as many as a picture tells apart
+MOST_PRIORS = 8  # as many as a chart tells apart
 _FIELDS = {  # how a message names what a control of the page holds
     "budget": "amount",
     "budget.levels": "weights",

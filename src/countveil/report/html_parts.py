@@ -1,4 +1,4 @@
-"""What every page is made of: templates, shown numbers, pictures with captions, a sealed policy."""
+"""What every page is made of: templates, shown numbers, charts with captions, a sealed policy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from markupsafe import Markup
 from countveil.base.words import percent, prior
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture  # a page without pictures needs no drawing
-    from countveil.report.section import Section
+    from countveil.report.charts.chart import Chart  # a page without charts needs no drawing
+    from countveil.report.section_data import Section
 
 __all__ = [
     "cell",
-    "drawing",
     "environment",
     "figure",
     "part",
@@ -30,6 +29,7 @@ __all__ = [
     "policy",
     "section_body",
     "shown",
+    "svg_image",
 ]
 
 TEMPLATES = "countveil.report.templates"
@@ -64,22 +64,22 @@ def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> s
     return "; ".join(f"{name} {value}" for name, value in allowed.items())
 
 
-def drawing(picture: Picture) -> str:
-    """Return a picture as SVG that readers meet as one image: what is within has no role of its own."""
-    head, end, inside = picture.svg().partition(">")
+def svg_image(chart: Chart) -> str:
+    """Return a chart as SVG that readers meet as one image: what is within has no role of its own."""
+    head, end, inside = chart.svg().partition(">")
     return head + end + _ROLES.sub("", inside)
 
 
-def figure(picture: Picture) -> Markup:
-    """Return a picture with its caption, and its numbers behind a button."""
+def figure(chart: Chart) -> Markup:
+    """Return a chart with its caption, and its numbers behind a button."""
     return Markup(  # the SVG and the table escape what they hold
-        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this picture</summary>"
+        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this chart</summary>"
         '<div class="scroll" tabindex="0" role="region" aria-label="{}">{}</div></details></figure>'
     ).format(
-        Markup(drawing(picture)),  # noqa: S704
-        picture.caption,
-        f"Numbers: {picture.title}",
-        Markup(picture.html_table()),  # noqa: S704
+        Markup(svg_image(chart)),  # noqa: S704
+        chart.caption,
+        f"Numbers: {chart.title}",
+        Markup(chart.html_table()),  # noqa: S704
     )
 
 

@@ -124,9 +124,9 @@ def refuse_target(path: Path) -> None:
 def refuse_within_release(path: Path) -> None:
     """Refuse a path within a release folder."""
     for place in path.resolve().parents:
-        listing = place / manifest.NAME
+        manifest_path = place / manifest.NAME
         # Other programs have a file of that name, too.
-        if listing.is_file() and manifest.FORMAT.encode() in listing.read_bytes():
+        if manifest_path.is_file() and manifest.FORMAT.encode() in manifest_path.read_bytes():
             raise InputError(
                 f"{path}: is within the release {place.name}, whose files are listed and hashed; name "
                 f"another folder"

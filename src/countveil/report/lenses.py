@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from countveil.report.section import Section, Subject
+    from countveil.report.section_data import Section, Subject
 
 Needs = Literal["plan", "release", "records"]
 _SECTIONS = "countveil.report.sections"

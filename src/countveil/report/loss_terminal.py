@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.empirical_loss.residual_groups import ALL
-from countveil.report.section import INTERNAL
+from countveil.report.section_data import INTERNAL
 from countveil.report.terminal import plain_table
 
 

@@ -17,10 +17,10 @@ from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
 from countveil.publish.verification import REPORTS
 from countveil.report import html_parts
-from countveil.report.decision_sheet import DecisionSheet, decision_sheet
+from countveil.report.budget_steps import OtherBudgets
+from countveil.report.decision_sheets import DecisionSheet, decision_sheet
 from countveil.report.lenses import sections_of
-from countveil.report.other_budgets import WhatIf
-from countveil.report.section import Section, Subject
+from countveil.report.section_data import Section, Subject
 
 MOST_BYTES = 1_500_000
 
@@ -80,26 +80,26 @@ def _report(
 
 
 def told_apart(sections: Sequence[Section]) -> list[Section]:
-    """Return sections whose pictures have a name each: where two would have one, it is numbered."""
+    """Return sections whose charts have a name each: where two would have one, it is numbered."""
     used = {section.name for section in sections}
     found = []
     for section in sections:
-        pictures = []
-        for picture in section.pictures:
+        charts = []
+        for chart in section.charts:
             names = itertools.chain(
-                [picture.name], (f"{picture.name}-{number}" for number in itertools.count(2))
+                [chart.name], (f"{chart.name}-{number}" for number in itertools.count(2))
             )
             name = next(name for name in names if name not in used)
             used.add(name)
-            pictures.append(dataclasses.replace(picture, name=name))
-        found.append(dataclasses.replace(section, draw=partial(tuple, pictures)))
+            charts.append(dataclasses.replace(chart, name=name))
+        found.append(dataclasses.replace(section, draw=partial(tuple, charts)))
     return found
 
 
 def _rendered(
     release: Release,
     sheet: DecisionSheet,
-    others: WhatIf,
+    others: OtherBudgets,
     sections: Sequence[Section],
     *,
     internal: bool,
@@ -118,7 +118,7 @@ def _rendered(
             internal=internal,
             simulation=not release.publishable,
             sheet=sheet,
-            what_if=others,
+            other_budgets=others,
             chosen=others.steps.index(others.chosen),
             totals=[item for item in sheet.errors if item.query == "TOTAL"],
             sections=sections,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
-from countveil.report.section import INTERNAL
+from countveil.report.section_data import INTERNAL
 from countveil.report.terminal import plain_table
 
 

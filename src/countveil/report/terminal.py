@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.report.html_parts import cell
-from countveil.report.section import INTERNAL, Listing, Section
+from countveil.report.section_data import INTERNAL, Section, SectionTable
 
 
 def plain_table(title: str | Text = "") -> Table:
@@ -30,18 +30,18 @@ def render_section(section: Section) -> RenderableType:
         parts.append(Text(INTERNAL, style="bold"))
     parts.append(Text(section.title, style="bold"))
     parts += [Text(sentence) for sentence in section.sentences]
-    for listing in section.listings:
-        parts += [Text(), render_listing(listing)]
+    for table in section.tables:
+        parts += [Text(), render_table(table)]
     return Group(*parts)
 
 
-def render_listing(listing: Listing) -> Table:
+def render_table(content: SectionTable) -> Table:
     """Return a table as rich shows it: numbers to the right, the rest to the left."""
-    table = plain_table(Text(listing.caption))
-    for number, name in enumerate(listing.columns):
-        values = [row[number] for row in listing.rows]
+    table = plain_table(Text(content.caption))
+    for number, name in enumerate(content.columns):
+        values = [row[number] for row in content.rows]
         numeric = any(isinstance(value, int | float) for value in values)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in listing.rows:
+    for row in content.rows:
         table.add_row(*map(cell, row))
     return table

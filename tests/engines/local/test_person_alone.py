@@ -15,7 +15,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from countveil import Release, Seeded, open_engine, pipeline
 from countveil.errors import PlanError, RecordsError
 from countveil.plan.plans import Plan
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 
 
 def csv(files: str, columns: str = "area AGE SEX") -> str:

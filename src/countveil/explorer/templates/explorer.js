@@ -5,7 +5,7 @@
   const form = document.getElementById("controls");
   const at = function (id) { return document.getElementById(id); };
   const weights = Array.from(document.querySelectorAll(".weight"));
-  const figures = Array.from(document.querySelectorAll("[data-picture]"));
+  const figures = Array.from(document.querySelectorAll("[data-chart]"));
   const moved = new Map();
   let last = null, filled = null, wanted = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
 
@@ -94,10 +94,10 @@
       at("share-" + i).textContent = percent(value(share));
       input.setAttribute("aria-valuetext", percent(value(share)) + " of the budget");
     });
-    wanted = found.pictures;
+    wanted = found.charts;
     figures.forEach(function (figure) {
-      figure.hidden = !(figure.dataset.picture in wanted);
-      figure.setAttribute("aria-busy", wanted[figure.dataset.picture] !== figure.dataset.shown);
+      figure.hidden = !(figure.dataset.chart in wanted);
+      figure.setAttribute("aria-busy", wanted[figure.dataset.chart] !== figure.dataset.shown);
     });
   }
 
@@ -126,7 +126,7 @@
     document.body.classList.toggle("old", kept);
   }
 
-  // Pictures: once nothing moves, those in view that have changed, one after the other; then the rest.
+  // Charts: once nothing moves, those in view that have changed, one after the other; then the rest.
   function settle() {
     timers.forEach(clearTimeout);
     calm = 0;
@@ -167,9 +167,9 @@
     painting = true;
     let figure;
     while (!busy && calm > 0 && (figure = figures.find(isStale))) {
-      const name = figure.dataset.picture, key = wanted[name];
+      const name = figure.dataset.chart, key = wanted[name];
       try {
-        const found = await askPlan("/pictures/" + name, last);
+        const found = await askPlan("/charts/" + name, last);
         if (found.key !== wanted[name]) continue;
         figure.querySelector(".drawn").innerHTML = found.svg;
         figure.querySelector("figcaption").textContent = found.caption;
@@ -183,7 +183,7 @@
     painting = false;
   }
   function isStale(figure) {
-    const name = figure.dataset.picture;
+    const name = figure.dataset.chart;
     return name in wanted && (calm === 2 || calm === 1 && seen.has(figure)) && wanted[name] !== figure.dataset.shown;
   }
   const watcher = new IntersectionObserver(function (entries) {

@@ -12,13 +12,13 @@ import pyarrow as pa
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
 def homogeneity_by_epsilon(
     epsilons: Sequence[float], curve: pa.Table, *, weighted: bool = False
-) -> Picture:
+) -> Chart:
     """Draw what `assess.homogeneity.curve` found against the epsilon of each mechanism. Internal."""
     across = chart_inputs.numbers(epsilons, "epsilons", above_zero=True)
     table = _filled(curve, "curve")
@@ -40,7 +40,7 @@ def homogeneity_by_epsilon(
     ]
     drawn = [{"x": row["epsilon"], "y": row["risk"], "series": row["series"]} for row in rows]
     names = [_shown(measure) for measure in measures]
-    chart = line_chart(
+    plot = line_chart(
         drawn,
         names,
         Axis("epsilon", log=True),
@@ -61,7 +61,7 @@ def homogeneity_by_epsilon(
     return described(
         "homogeneity-by-epsilon",
         "Homogeneity risk against epsilon",
-        chart,
+        plot,
         alt_text=["Lines of homogeneity risk against epsilon, one for each measure.", *told],
         caption=[
             "The risk is how often a noisy cell shows a single value that somebody in it has, "
@@ -75,7 +75,7 @@ def homogeneity_by_epsilon(
 
 def frontier(
     found: pa.Table, *, risk: str = "local_weighted", distance: str | None = None
-) -> Picture:
+) -> Chart:
     """Draw risk against the distance of noisy marginals, as `assess.homogeneity.frontier` found them.
 
     Internal. Each point is an epsilon; there is a line for each delta.
@@ -110,7 +110,7 @@ def frontier(
     far = max(row["x"] for row in drawn)
     across = Axis(f"{_way(distance)} distance of noisy shares from exact ones", 0.0, far or 1.0)
     # Distance does not fall with epsilon everywhere: points are joined in the order of epsilon.
-    chart = _path(drawn, names, across, Axis(f"{_shown(risk)} risk", 0.0, _top(drawn), format="~%"))
+    plot = _path(drawn, names, across, Axis(f"{_shown(risk)} risk", 0.0, _top(drawn), format="~%"))
     first = [row for row in rows if row["series"] == names[0]]
     told = words.sentences(
         *(
@@ -123,7 +123,7 @@ def frontier(
     return described(
         "frontier",
         "Risk against what the noise costs",
-        chart,
+        plot,
         alt_text=["Points of homogeneity risk against the distance of noisy marginals.", told],
         caption=["Down is safer, left is more useful; each point is one epsilon.", told],
         table=pa.Table.from_pylist(rows),

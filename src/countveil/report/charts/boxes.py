@@ -13,7 +13,7 @@ from countveil.base import words
 from countveil.base.numerics import Array
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Audience, Chart, described
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _NAMES = ("percentile_05", "percentile_25", "median", "percentile_75", "percentile_95")
@@ -29,7 +29,7 @@ def replicates(
     audience: Audience,
     measure: str = "count",
     scale: Scale = "linear",
-) -> Picture:
+) -> Chart:
     """Draw boxes of many releases for each place, a panel for each method, with a line for the truth.
 
     `released` has places × releases for each method. `audience` is internal unless `true`, and what

@@ -16,8 +16,8 @@ from countveil.base.numerics import Exact, exact
 from countveil.errors import InputError
 from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, level_rule, line_chart, upright
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, level_rule, line_chart, upright
 
 _LABELS = 6  # along the top
 
@@ -29,21 +29,21 @@ def risk_by_rho(
     chosen: Exact | None = None,
     delta: Exact | None = None,
     limit: float | None = None,
-) -> Picture:
+) -> Chart:
     """Draw marginal risk against rho, a line for each intruder; `chosen` is one of `rhos`.
 
-    With `delta` the top of the picture has the epsilon of each rho.
+    With `delta` the top of the chart has the epsilon of each rho.
     """
     swept = _swept(rhos, risks, "marginal risk", chosen, delta)
     most = max([*swept.table["marginal_risk"].to_pylist(), limit or 1.0])
     axis = Axis("marginal risk: posterior over prior, on average", 1.0, theme.padded(1.0, most)[1])
     if most == 1.0:
         axis = Axis(axis.title, 1.0, 2.0)
-    chart = _drawn(swept, axis, limit)
+    plot = _drawn(swept, axis, limit)
     return described(
         "risk-by-rho",
         "Marginal risk against rho",
-        chart,
+        plot,
         alt_text=[
             "Lines of marginal risk against rho on a logarithmic axis, one for each prior.",
             *swept.ends("marginal risk", words.number),
@@ -65,7 +65,7 @@ def decision_by_rho(
     *,
     chosen: Exact | None = None,
     delta: Exact | None = None,
-) -> Picture:
+) -> Chart:
     """Draw the probability of a correct decision against rho, a line for each intruder."""
     swept = _swept(rhos, risks, "correct decision", chosen, delta)
     axis = Axis("probability of a correct decision", 0.0, 1.0, format=".0%")
@@ -94,7 +94,7 @@ def risk_and_error(
     errors: Sequence[float],
     *,
     chosen: Exact | None = None,
-) -> Picture:
+) -> Chart:
     """Draw marginal risk against the error of a count: what one costs of the other, rho by rho."""
     swept = _swept(rhos, risks, "marginal risk", chosen, None)
     error = chart_inputs.numbers(errors, "errors", above_zero=True)
@@ -110,10 +110,10 @@ def risk_and_error(
     top = theme.padded(1.0, max(up))[1] if max(up) > 1 else 2.0
     ordered = [row for name in swept.names for row in reversed(rows) if row["series"] == name]
     across = Axis("standard error of a count", log=True)
-    chart = line_chart(ordered, swept.names, across, Axis("marginal risk", 1.0, top))
+    plot = line_chart(ordered, swept.names, across, Axis("marginal risk", 1.0, top))
     told = theme.values(_some_rhos([row for row in ordered if row["series"] == _highest(ordered)]))
-    chart = theme.layered(
-        chart,
+    plot = theme.layered(
+        plot,
         told.mark_text(align="left", dx=6, dy=-7, fontSize=11, color=theme.FAINT).encode(
             x="x:Q", y="y:Q", text="label:N"
         ),
@@ -124,7 +124,7 @@ def risk_and_error(
     return described(
         "risk-and-error",
         "Risk against error",
-        chart,
+        plot,
         alt_text=[
             "Lines of marginal risk against the standard error of a count, one for each prior; less "
             "error means more risk.",

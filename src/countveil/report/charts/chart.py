@@ -1,4 +1,4 @@
-"""A picture: a chart, what it shows in words, and the numbers behind it."""
+"""A chart: the plot, what it shows in words, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _ADDRESSES = ("$schema",)  # names a format and is never read; a strict page has
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Picture:
+class Chart:
     """A chart with a title, a description for who cannot see it, a caption, and the plotted numbers.
 
     `alt` and `caption` are made from `table`, which holds what is drawn. Anything computed from
-    confidential counts is internal, and says so in the picture and in its caption.
+    confidential counts is internal, and says so in the chart and in its caption.
     """
 
     name: str
     title: str
-    chart: alt.TopLevelMixin
+    plot: alt.TopLevelMixin
     alt: str
     caption: str
     table: pa.Table
     audience: Audience = "public"
 
     def __post_init__(self) -> None:
-        """Refuse an empty picture."""
+        """Refuse an empty chart."""
         if self.table.num_rows == 0:
             raise InputError(
                 f"{self.name}: there is nothing to draw; give a result that has values"
             )
 
     def __repr__(self) -> str:
-        return f"<{self.audience} picture {self.name}: {self.table.num_rows} rows>"
+        return f"<{self.audience} chart {self.name}: {self.table.num_rows} rows>"
 
     def spec(self) -> dict[str, Any]:
         """Return the chart as Vega-Lite with its data, to be embedded with `ast: true`."""
-        found: dict[str, Any] = copy.deepcopy(self.chart.to_dict(validate=False))
+        found: dict[str, Any] = copy.deepcopy(self.plot.to_dict(validate=False))
         for key in _ADDRESSES:
             found.pop(key, None)
         found["config"] = copy.deepcopy(theme.CONFIG)
@@ -65,12 +65,12 @@ class Picture:
         return found
 
     def svg(self) -> str:
-        """Return the picture as SVG: no script in it, described, the same bytes for the same input."""
+        """Return the chart as SVG: no script in it, described, the same bytes for the same input."""
         drawn = vl_convert.vegalite_to_svg(
             json.dumps(self.spec()), vl_version=_VERSION, allowed_base_urls=[]
         )
         own = re.sub(r"[^A-Za-z0-9-]+", "-", self.name)
-        # The renderer numbers clips through its whole life, and pages hold several pictures.
+        # The renderer numbers clips through its whole life, and pages hold several charts.
         for number, given in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', drawn))):
             drawn = drawn.replace(f'id="{given}"', f'id="{own}-part{number}"')
             drawn = drawn.replace(f"url(#{given})", f"url(#{own}-part{number})")
@@ -84,7 +84,7 @@ class Picture:
         )
 
     def png(self, scale: float = 2) -> bytes:
-        """Return the picture as PNG, `scale` times its size on screen."""
+        """Return the chart as PNG, `scale` times its size on screen."""
         found: bytes = vl_convert.vegalite_to_png(
             json.dumps(self.spec()), vl_version=_VERSION, scale=scale, allowed_base_urls=[]
         )
@@ -125,17 +125,17 @@ class Picture:
 def described(
     name: str,
     title: str,
-    chart: alt.TopLevelMixin,
+    plot: alt.TopLevelMixin,
     *,
     alt_text: Sequence[str],
     caption: Sequence[str],
     table: pa.Table,
     audience: Audience = "public",
-) -> Picture:
-    """Return a picture from its sentences; an internal one says what it is first."""
+) -> Chart:
+    """Return a chart from its sentences; an internal one says what it is first."""
     mark = (INTERNAL,) if audience == "internal" else ()
     joined = [" ".join(part for part in (*mark, *parts) if part) for parts in (alt_text, caption)]
-    return Picture(name, title, chart, joined[0], joined[1], table, audience)
+    return Chart(name, title, plot, joined[0], joined[1], table, audience)
 
 
 def _cell(value: Any) -> tuple[str, str]:

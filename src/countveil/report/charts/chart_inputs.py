@@ -1,4 +1,4 @@
-"""What a picture is given: results of the library, and nothing else."""
+"""What a chart is given: results of the library, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Kind = TypeVar("_Kind")
 
 
 def of_kind(value: Any, kind: type[_Kind], what: str) -> _Kind:
-    """Return a result of the kind a picture draws; refuse any other, and show nothing of it."""
+    """Return a result of the kind a chart draws; refuse any other, and show nothing of it."""
     if not isinstance(value, kind):
         raise InputError(f"{what}: {type(value).__name__} came; give {kind.__name__}")
     return value

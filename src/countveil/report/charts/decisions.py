@@ -17,7 +17,7 @@ from countveil.base import words
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Audience, Chart, described
 
 _WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}
 _COLOURS = {"not there": "#d9d9d9", "undecided": "#e69f00", "there": "#0072b2"}
@@ -31,7 +31,7 @@ def decision_map(
     posteriors: Mapping[Intruder, Risk],
     *,
     losses: Losses = EVEN,
-) -> Picture:
+) -> Chart:
     """Draw which released values lead to which decision, a row for each intruder.
 
     `posteriors` has what `assess.posterior` returns for all of `observed`.
@@ -57,7 +57,7 @@ def decision_map_two_levels(
     posteriors: Mapping[int, Sequence[Risk]],
     *,
     losses: Losses = EVEN,
-) -> Picture:
+) -> Chart:
     """Draw the decision by the lowest level's released value, a row for each of its parent's.
 
     `posteriors` has, for each released value of the parent, what `assess.hierarchy.posterior` returns
@@ -106,7 +106,7 @@ def _map(
     about: str,
     beside: tuple[str, str, list[float]],
     audience: Audience,
-) -> Picture:
+) -> Chart:
     seen = chart_inputs.numbers(observed, "observed")
     if not rows or len(rows) > _MOST_ROWS:
         raise InputError(f"posteriors: {len(rows)} rows came; give from 1 to {_MOST_ROWS}")
@@ -165,15 +165,15 @@ def _map(
             ),
         )
     )
-    chart = theme.layered(bars, text).resolve_scale(color="independent")
+    plot = theme.layered(bars, text).resolve_scale(color="independent")
     step = 26 if len(rows) <= 12 else 10
-    chart = chart.properties(width=theme.WIDTH, height=alt.Step(step))
+    plot = plot.properties(width=theme.WIDTH, height=alt.Step(step))
     table = pa.Table.from_pylist(runs)
     starts = _starts(runs, said)
     return described(
         name,
         title,
-        chart,
+        plot,
         alt_text=[
             f"Rows of bars along the released value, dark where the intruder says that his target is "
             f"there and light where he says not. {about}",

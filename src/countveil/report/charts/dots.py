@@ -13,7 +13,7 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _ACROSS = 20
 
@@ -25,7 +25,7 @@ def two_hundred_intruders(
     *,
     losses: Losses = EVEN,
     intruders: int = 200,
-) -> Picture:
+) -> Chart:
     """Draw intruders as dots, full where they decide rightly, before the release and after it.
 
     `there` and `away` are what `assess.correct_decision` returns for a target who is counted and for

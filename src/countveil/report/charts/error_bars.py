@@ -15,8 +15,8 @@ from countveil.estimate.areas import AreaEstimates
 from countveil.estimate.errors_by_level import LevelError
 from countveil.estimate.result_tables import cell_name, cell_number
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, end_labels
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, end_labels
 
 _ESTIMATE, _NOISE = "least squares", "own noise"
 _WIDE = 20.0  # largest over smallest, from which a logarithmic axis shows more
@@ -24,7 +24,7 @@ _APART = 11  # pixels between the two marks of a level
 _ROW = 22
 
 
-def error_by_level(errors: Sequence[LevelError]) -> Picture:
+def error_by_level(errors: Sequence[LevelError]) -> Chart:
     """Draw the standard error of a query's counts at each level, beside the query's own noise.
 
     A dot is the median of all units and cells, its stroke goes from the smallest to the largest.
@@ -36,7 +36,7 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
     queries = list(dict.fromkeys(item.query for item in found))
     if len(queries) > 1:
         raise InputError(
-            f"errors: of {words.listed(queries)} came; one picture is of one query, so give one"
+            f"errors: of {words.listed(queries)} came; one chart is of one query, so give one"
         )
     if all(item.median is None for item in found):
         raise InputError(
@@ -80,7 +80,7 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
 
 def areas_with_intervals(
     found: AreaEstimates, *, cell: str | Sequence[str] | None = None, most: int = 40
-) -> Picture:
+) -> Chart:
     """Draw the estimate of each area with its interval, the largest first.
 
     Of a query with more than one cell, `cell` names one by its categories.
@@ -167,7 +167,7 @@ def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, 
     if cell is None:
         if query.cells > 1:
             raise InputError(
-                f"cell: {query.name} has {query.cells:,} cells, and one picture is of one; name it by "
+                f"cell: {query.name} has {query.cells:,} cells, and one chart is of one; name it by "
                 f"its categories"
             )
         return 0, query.name

@@ -17,7 +17,7 @@ from countveil.errors import InputError
 from countveil.estimate.release_error import SIZE_CLASSES, Accuracy
 from countveil.plan.workload import TOTAL
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _MOST_POINTS = 3_000
 _MOST_BARS = 101
@@ -25,7 +25,7 @@ _MOST_BARS = 101
 
 def error_by_size(
     accuracy: Accuracy, *, query: str = TOTAL, levels: Sequence[str] | None = None
-) -> Picture:
+) -> Chart:
     """Draw the mean absolute error of a query by level, all or some, and size of the unit. Internal."""
     found = chart_inputs.of_kind(accuracy, Accuracy, "accuracy")
     everything = found.errors.to_pylist()
@@ -78,7 +78,7 @@ def error_by_size(
     )
 
 
-def exact_and_released(exact: Array, released: Array, *, audience: str) -> Picture:
+def exact_and_released(exact: Array, released: Array, *, audience: str) -> Chart:
     """Draw released counts and their residuals against exact ones; it must be asked for as internal."""
     if audience != "internal":
         raise InputError(
@@ -120,7 +120,7 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Pictu
     )
 
 
-def residuals(found: Residuals, *, name: str = "released") -> Picture:
+def residuals(found: Residuals, *, name: str = "released") -> Chart:
     """Draw how often each residual, released minus exact, occurs. Internal."""
     found = chart_inputs.of_kind(found, Residuals, "found")
     if not len(found.values):
@@ -148,7 +148,7 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
         {"left": row["from"] - half, "right": row["to"] + half, "share": row["share"]}
         for row in rows
     ]
-    chart = (
+    plot = (
         theme.values(drawn)
         .mark_bar(color=theme.COLOURS[0], stroke="#ffffff", strokeWidth=0.4)
         .encode(
@@ -179,7 +179,7 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
     return described(
         "residuals",
         f"Residuals: {name} minus exact",
-        chart,
+        plot,
         alt_text=["Bars of how often each residual occurs.", told],
         caption=[told],
         table=pa.Table.from_pylist(rows),

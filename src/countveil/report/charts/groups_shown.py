@@ -9,11 +9,11 @@ import pyarrow as pa
 from countveil.assess.plan_lenses import GroupRisk
 from countveil.base import words
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
-def uniform_groups(risks: Sequence[GroupRisk]) -> Picture:
+def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
     """Draw the chance that a group's one value shows against its size, a line for each attribute."""
     found = [
         chart_inputs.of_kind(item, GroupRisk, "risks") for item in chart_inputs.some(risks, "risks")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Audience, Chart, described
 
 _MOST_ROWS = 60
 _NEEDED = ("level", "intervals", "covered", "standard_error")
@@ -19,7 +19,7 @@ _REACH = 2.0  # standard errors of a share that its stroke shows either way
 _ROW = 22
 
 
-def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Picture:
+def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Chart:
     """Draw how often intervals held the count in simulated releases, beside how often they should.
 
     `table` has a row for each `level`, and `query`, `size_class` or `method` if it has those:
@@ -67,7 +67,7 @@ def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
             )
     if not 0 < table.num_rows <= _MOST_ROWS:
         raise InputError(
-            f"table: {table.num_rows} rows came; one picture holds between 1 and {_MOST_ROWS}"
+            f"table: {table.num_rows} rows came; one chart holds between 1 and {_MOST_ROWS}"
         )
     chart_inputs.numbers(table["intervals"].to_pylist(), "table, intervals", above_zero=True)
     shares = chart_inputs.numbers(table["covered"].to_pylist(), "table, covered")

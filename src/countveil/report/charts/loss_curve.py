@@ -12,8 +12,8 @@ from countveil.assess.empirical_loss.smoothed_density import EmpiricalLoss
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
-from countveil.report.charts.line_chart import Axis, level_rule, line_chart
+from countveil.report.charts.chart import Audience, Chart, described
+from countveil.report.charts.line_charts import Axis, level_rule, line_chart
 
 _MOST_POINTS = 300  # of one line; the largest loss is always one of them
 
@@ -23,10 +23,10 @@ def empirical_loss(
     *,
     epsilon: float | None = None,
     audience: Audience = "internal",
-) -> Picture:
+) -> Chart:
     """Draw the log-ratio of the density of residuals along them, a line for each name.
 
-    Residuals are exact counts taken from released ones, so that the picture is internal unless they
+    Residuals are exact counts taken from released ones, so that the chart is internal unless they
     were made from records that anybody may see.
     """
     asked = chart_inputs.mapping(losses, "losses")

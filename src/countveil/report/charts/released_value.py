@@ -14,11 +14,11 @@ from countveil.base import words
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
-def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Picture:
+def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Chart:
     """Draw posterior and risk against the released value, a line for each intruder.
 
     `risks` has what `assess.disclosure_risk` returns for all of `observed`.

@@ -12,7 +12,7 @@ from countveil.assess.risk_maps import RiskMap
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 # Shapes of places from GeoJSON: checked, and no more of them kept than a map needs.
 
@@ -118,7 +118,7 @@ def risk_map(
     most: int = 30,
     shapes: Mapping[str, Any] | None = None,
     key: str = "geocode",
-) -> Picture:
+) -> Chart:
     """Draw the risk of each place, the largest first; with GeoJSON `shapes`, on a map as well.
 
     `by` may also be an attribute of the map's groups. `key` is the property of a shape that names its
@@ -146,9 +146,9 @@ def risk_map(
         for row in sorted(groups, key=lambda row: (-row[column], str(row["group"])))
     ]
     shown = rows[:most]
-    chart: Any = _bars(shown, column)
+    plot: Any = _bars(shown, column)
     if shapes is not None:
-        chart = alt.vconcat(_map(rows, column, shapes, key), chart, spacing=20)
+        plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
     told = f"{first['place']} has the largest {_SHOWN[column]}, {words.number(first[column])}" + (
         f"; {last['place']} the smallest, {words.number(last[column])}, of "
@@ -165,7 +165,7 @@ def risk_map(
     return described(
         "risk-map" if by == "place" else f"risk-by-{by}",
         f"Risk by {by}, level {found.level}",
-        chart,
+        plot,
         alt_text=[f"Bars of the {_SHOWN[column]} of each {by}, the largest first.", told],
         caption=[
             f"{what}, with prior {words.number(found.prior)}.",

@@ -1,4 +1,4 @@
-"""How every picture looks: colours that colour-blind readers tell apart, dashes, shapes, sizes."""
+"""How every chart looks: colours that colour-blind readers tell apart, dashes, shapes, sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHAPES = (
 MOST_SERIES = len(COLOURS)
 
 CONFIG: dict[str, Any] = {
-    "aria": False,  # the picture as a whole has a description
+    "aria": False,  # the chart as a whole has a description
     "background": "#ffffff",
     "font": FONT,
     # Names are measured in one font, and a reader may have a wider one.
@@ -94,7 +94,7 @@ def refuse_too_many(names: Sequence[str], what: str) -> None:
     """Refuse more series than readers can tell apart."""
     if len(names) > MOST_SERIES:
         raise InputError(
-            f"{what}: {len(names)} came, and at most {MOST_SERIES} can be told apart in one picture; "
+            f"{what}: {len(names)} came, and at most {MOST_SERIES} can be told apart in one chart; "
             f"draw several"
         )
 
@@ -112,7 +112,7 @@ def layered(*layers: Any) -> alt.LayerChart:
 
 
 def shortened(text: str, most: int = 40) -> str:
-    """Return a name as a picture can hold it; the table has all of it."""
+    """Return a name as a chart can hold it; the table has all of it."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

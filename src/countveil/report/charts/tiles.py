@@ -15,12 +15,12 @@ from countveil.estimate.plan_error import ExpectedError
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _LIGHT, _DARK, _TURN = "#eef4fa", "#08519c", 0.74
 
 
-def budget_allocation(plan: Plan) -> Picture:
+def budget_allocation(plan: Plan) -> Chart:
     """Draw what each level and query of a plan may spend."""
     plan = chart_inputs.of_kind(plan, Plan, "plan")
     if not plan.allocations:
@@ -61,7 +61,7 @@ def budget_allocation(plan: Plan) -> Picture:
     }
     for row in (*rows, *by_level):
         row["value"], row["label"] = row["share_of_all"], _short_percent(row["share_of_all"])
-    chart = alt.vconcat(
+    plot = alt.vconcat(
         _bars(by_level, levels, f"share of {currency}"), _tiles(rows, levels), spacing=14
     )
     largest = max(by_level, key=lambda row: row["share_of_all"])
@@ -73,7 +73,7 @@ def budget_allocation(plan: Plan) -> Picture:
     return described(
         "budget-allocation",
         "How the budget is shared",
-        chart,
+        plot,
         alt_text=[
             f"Bars of each level's share of {currency}, and tiles of each query's share. By level: "
             f"{shares}.",
@@ -88,7 +88,7 @@ def budget_allocation(plan: Plan) -> Picture:
     )
 
 
-def expected_error(errors: Sequence[ExpectedError]) -> Picture:
+def expected_error(errors: Sequence[ExpectedError]) -> Chart:
     """Draw the expected error of a count by level and query, from the plan alone."""
     found = [
         chart_inputs.of_kind(item, ExpectedError, "errors")

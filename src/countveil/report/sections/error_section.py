@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from countveil.base import words
 from countveil.plan.workload import TOTAL
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
 
 def section(subject: Subject) -> Section:
@@ -22,7 +22,7 @@ def section(subject: Subject) -> Section:
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     ]
-    listing = Listing(
+    table = SectionTable(
         "Error of a cell of each query: of its own noise, and after least squares over its level",
         ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Least squares"),
         tuple(
@@ -35,7 +35,7 @@ def section(subject: Subject) -> Section:
         ),
     )
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
         allocation = charts.budget_allocation(plan)
@@ -43,4 +43,4 @@ def section(subject: Subject) -> Section:
             return [charts.expected_error(errors), allocation]
         return [allocation]
 
-    return Section("error", "Expected error", tuple(sentences), (listing,), draw)
+    return Section("error", "Expected error", tuple(sentences), (table,), draw)

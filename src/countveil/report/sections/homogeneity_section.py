@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from countveil.assess.plan_lenses import GroupRisk, homogeneity_by_size
 from countveil.base import words
-from countveil.report.section import Cell, Listing, Section, Subject
+from countveil.report.section_data import Cell, Section, SectionTable, Subject
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
 MOST_SERIES = 8  # lines that a chart can tell apart
 
@@ -28,11 +28,11 @@ def section(subject: Subject) -> Section | None:
     ]
     if len(names) > MOST_SERIES:
         sentences.append(
-            f"The picture shows the first {MOST_SERIES} of {len(names)} attributes; the listing has "
+            f"The chart shows the first {MOST_SERIES} of {len(names)} attributes; the table has "
             f"all of them."
         )
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
         return [charts.uniform_groups(drawn)]
@@ -46,14 +46,14 @@ def section(subject: Subject) -> Section | None:
     )
 
 
-def _groups(found: Sequence[GroupRisk], names: Sequence[str]) -> Listing:
+def _groups(found: Sequence[GroupRisk], names: Sequence[str]) -> SectionTable:
     sizes = list(dict.fromkeys(item.people for item in found))
     shown = {(item.attribute, item.people): words.percent(item.disclosed) for item in found}
     values = {item.attribute: item.values for item in found}
     rows: list[tuple[Cell, ...]] = [
         (name, values[name], *(shown[name, people] for people in sizes)) for name in names
     ]
-    return Listing(
+    return SectionTable(
         f"How often noisy counts of {words.article(found[0].level)} show just the one value of a group",
         ("Attribute", "Values", *(f"Group of {people}" for people in sizes)),
         tuple(rows),

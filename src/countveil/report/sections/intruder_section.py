@@ -25,11 +25,11 @@ from countveil.noise.law import central_half_width
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
-from countveil.report.other_budgets import WhatIf
-from countveil.report.section import Cell, Listing, Section, Subject
+from countveil.report.budget_steps import OtherBudgets
+from countveil.report.section_data import Cell, Section, SectionTable, Subject
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
 __all__ = ["SETTLED", "added", "article", "percent", "summary_sentences", "worst_attack"]
 
@@ -121,16 +121,16 @@ def _facts(summary: Summary) -> list[str]:
     return found
 
 
-# The listings of attacks: where they end, how often single people are told much, what facts
+# The tables of attacks: where they end, how often single people are told much, what facts
 # bound.
 
 
-def attack_listings(summary: Summary) -> tuple[Listing, ...]:
+def attack_tables(summary: Summary) -> tuple[SectionTable, ...]:
     """Return what a summary lists: attacks, how often R' passes a threshold, and public facts."""
-    return (_attacks(summary), _exceedances(summary), *_facts_attack_listings(summary))
+    return (_attacks(summary), _exceedances(summary), *_facts_tables(summary))
 
 
-def _attacks(summary: Summary) -> Listing:
+def _attacks(summary: Summary) -> SectionTable:
     priors = list(dict.fromkeys(item.prior for item in summary.attacks))
     columns = ("Attack", *(f"Prior {words.prior(prior)}" for prior in priors))
     rows: dict[str, tuple[Cell, ...]] = {}
@@ -140,7 +140,7 @@ def _attacks(summary: Summary) -> Listing:
         columns = (*columns, "Evidence (rho)", "Levels above add", "Public counts add")
         for item in {each.attack: each for each in summary.attacks}.values():
             rows[item.attack] = (*rows[item.attack], item.effective_rho, *map(_more, added(item)))
-    return Listing(
+    return SectionTable(
         f"Where someone who knows everyone else in {words.article(summary.level)} ends on average if "
         f"he is right, and how many times his prior that is",
         columns,
@@ -161,14 +161,14 @@ def _more(share: float | None) -> str | None:
     return SETTLED if math.isinf(share) else f"{100 * share:.1f} %"
 
 
-def _exceedances(summary: Summary) -> Listing:
+def _exceedances(summary: Summary) -> SectionTable:
     """Return how often single people are told more than so much."""
     above = list(dict.fromkeys(item.above for item in summary.exceedances))
     rows: dict[float, tuple[Cell, ...]] = {}
     for item in summary.exceedances:
         first = (words.prior(item.prior),)
         rows[item.prior] = (*rows.get(item.prior, first), words.percent(item.share))
-    return Listing(
+    return SectionTable(
         "Share of the people counted whom the most detailed count alone takes beyond so many times "
         "the prior",
         ("Prior", *(f"Above × {each:g}" for each in above)),
@@ -176,7 +176,7 @@ def _exceedances(summary: Summary) -> Listing:
     )
 
 
-def _facts_attack_listings(summary: Summary) -> list[Listing]:
+def _facts_tables(summary: Summary) -> list[SectionTable]:
     """Return what files of public facts bound, if the plan has some."""
     columns = ("settled", "somebody", "bounded", "prior", "with_fact", "with_release")
     rows = [
@@ -189,7 +189,7 @@ def _facts_attack_listings(summary: Summary) -> list[Listing]:
         *("Query", "Counts bounded", "Known exactly", "Hold somebody", "Have a largest count"),
         *("Prior", "With the fact", "With the release, too", "Release alone"),
     )
-    return [Listing("Public facts, and what they add to a belief", names, tuple(rows))]
+    return [SectionTable("Public facts, and what they add to a belief", names, tuple(rows))]
 
 
 # The first lens of a report: what someone learns who knows everyone else in a unit.
@@ -204,31 +204,31 @@ def section(subject: Subject) -> Section:
     plan, found = subject.plan, subject.summary
     drawn = _drawn(plan)
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
-        pictures = [
+        section_charts = [
             charts.risk_by_level(risk_by_level(plan, drawn, invariants=True)),
             *_by_budget(plan, subject.other_budgets),
             _against_released_value(plan, drawn),
             charts.two_hundred_intruders(*_worst(plan)),
         ]
         if subject.release is not None:
-            pictures += _places(subject.release, found.level, subject.shapes)
-        return pictures
+            section_charts += _places(subject.release, found.level, subject.shapes)
+        return section_charts
 
     return Section(
         "presence",
         "What an intruder learns",
         (*summary_sentences(found), *_left_out(plan, drawn)),
-        attack_listings(found),
+        attack_tables(found),
         draw,
         figures=found.document,
     )
 
 
 def _drawn(plan: Plan) -> tuple[float, ...]:
-    """Return the priors that pictures show: the first ones, as many as can be told apart."""
+    """Return the priors that charts show: the first ones, as many as can be told apart."""
     return tuple(dict.fromkeys(plan.intruder.priors))[:MOST_SERIES]
 
 
@@ -237,12 +237,12 @@ def _left_out(plan: Plan, drawn: tuple[float, ...]) -> list[str]:
     if every == len(drawn):
         return []
     return [
-        f"Pictures by prior show the first {len(drawn)} of {every} priors; the listings have all of "
+        f"Charts by prior show the first {len(drawn)} of {every} priors; the tables have all of "
         f"them."
     ]
 
 
-def _by_budget(plan: Plan, others: WhatIf) -> list[Picture]:
+def _by_budget(plan: Plan, others: OtherBudgets) -> list[Chart]:
     """Return risk and decisions against rho; a plan that is priced in epsilon has none."""
     from countveil.report import charts
 
@@ -260,7 +260,7 @@ def _by_budget(plan: Plan, others: WhatIf) -> list[Picture]:
     ]
 
 
-def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Picture:
+def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
     """Return what each value of the most detailed count tells of a target who would be alone in it."""
     from countveil.report import charts
 
@@ -289,7 +289,7 @@ def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     return max(found, key=lambda item: item[0])[1:]
 
 
-def _places(release: Release, level: str, shapes: Mapping[str, Any] | None) -> list[Picture]:
+def _places(release: Release, level: str, shapes: Mapping[str, Any] | None) -> list[Chart]:
     """Return where published values are at which a lone person would be known; none without any."""
     from countveil.report import charts
 

@@ -6,7 +6,7 @@ from countveil.assess.plan_lenses import loss_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import PureDP
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 
 def section(subject: Subject) -> Section:
@@ -24,7 +24,7 @@ def section(subject: Subject) -> Section:
         f"{words.percent(worst.share)} of its noise does not pass in size.",
         _together(plan),
     )
-    listing = Listing(
+    table = SectionTable(
         f"Loss of one value at the edge of {words.percent(found[0].share)} of the noise",
         ("Level", "Query", "Standard deviation", "Noise at most", "Loss there"),
         tuple(
@@ -32,7 +32,7 @@ def section(subject: Subject) -> Section:
             for item in found
         ),
     )
-    return Section("loss", "Privacy loss", sentences, (listing,))
+    return Section("loss", "Privacy loss", sentences, (table,))
 
 
 def _together(plan: Plan) -> str:

@@ -11,11 +11,11 @@ from countveil.estimate.errors_by_level import LevelError, level_errors
 from countveil.estimate.unbiased import CONFIDENCE, least_squares
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
-from countveil.report.section import Cell, Listing, Section, Subject
+from countveil.report.section_data import Cell, Section, SectionTable, Subject
 from countveil.report.sections.intruder_section import article
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
 _COLUMNS = (
     *("Level", "Units", "Counts", "Known exactly"),
@@ -33,24 +33,24 @@ def section(subject: Subject) -> Section | None:
     found = least_squares(release.measurements, plan, geography=release.geography)
     cells = "*".join(item.name for item in plan.schema.attributes)
     errors: dict[str, tuple[LevelError, ...]] = {}
-    listings = []
+    tables = []
     for query in dict.fromkeys((TOTAL, cells or TOTAL)):
         try:
             errors[query] = level_errors(found, query)
         except InputError as error:  # more than least squares can do, and it says why
-            listings.append(_reason(query, error))
+            tables.append(_reason(query, error))
         else:
-            listings.append(_listing(errors[query], plan))
+            tables.append(_table(errors[query], plan))
     totals = errors.get(TOTAL, ())
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
         known = any(item.median is not None for item in totals)
         return [charts.error_by_level(totals)] if known else []
 
     return Section(
-        "margin", "Margin of error", tuple(_sentences(totals, plan)), tuple(listings), draw
+        "margin", "Margin of error", tuple(_sentences(totals, plan)), tuple(tables), draw
     )
 
 
@@ -67,18 +67,18 @@ def _sentences(totals: tuple[LevelError, ...], plan: Plan) -> list[str]:
     ]
 
 
-def _reason(query: str, error: InputError) -> Listing:
-    return Listing("Errors that are not listed", ("Query", "Because"), ((query, str(error)),))
+def _reason(query: str, error: InputError) -> SectionTable:
+    return SectionTable("Errors that are not listed", ("Query", "Because"), ((query, str(error)),))
 
 
-def _listing(errors: tuple[LevelError, ...], plan: Plan) -> Listing:
+def _table(errors: tuple[LevelError, ...], plan: Plan) -> SectionTable:
     query = errors[0].query
     what = "a unit's total" if query == TOTAL else f"one cell of {query}"
     caption = (
         f"Standard error of {what}, where it is not known exactly; an interval of {_percent(plan)} "
         f"reaches {_reach(plan)} of them either way"
     )
-    return Listing(caption, _COLUMNS, tuple(map(_row, errors)))
+    return SectionTable(caption, _COLUMNS, tuple(map(_row, errors)))
 
 
 def _row(item: LevelError) -> tuple[Cell, ...]:

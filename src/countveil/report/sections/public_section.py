@@ -5,7 +5,7 @@ from __future__ import annotations
 from countveil.assess.remaining_guarantee import public_guarantee
 from countveil.plan.plans import AnyPlan
 from countveil.publish.release_folder import AnyRelease
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 
 def section(subject: Subject) -> Section:
@@ -16,7 +16,7 @@ def section(subject: Subject) -> Section:
 def section_of(of: AnyPlan | AnyRelease) -> Section:
     """Return the section of a plan or a release of either kind."""
     found = public_guarantee(of)
-    listing = Listing(
+    table = SectionTable(
         "What is protected, given what is public",
         ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Because"),
         tuple(
@@ -33,7 +33,7 @@ def section_of(of: AnyPlan | AnyRelease) -> Section:
         "public",
         "What public totals reveal",
         (*sentences, *found.sentences),
-        (listing,),
+        (table,),
         figures=found.document,
     )
 

@@ -13,9 +13,9 @@ from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.report import charts
-from countveil.report.charts.chart import Picture
+from countveil.report.charts.chart import Chart
 from countveil.report.charts.theme import MOST_SERIES
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 _ALL = "all"
 _WIDEST = 100_000  # people that residuals may reach for their density to be smoothed, one by one
@@ -39,7 +39,7 @@ def error(subject: Subject) -> Section | None:
         for row in rows
     ]
     columns = ("mean_absolute_error", "bias", "root_mean_squared_error", "error_05", "error_95")
-    listing = Listing(
+    table = SectionTable(
         "Estimated totals less exact ones, by level",
         ("Level", "Units", "Mean absolute", "Bias", "Root mean square", "5 % up to", "95 % up to"),
         tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
@@ -47,21 +47,21 @@ def error(subject: Subject) -> Section | None:
     levels = list(dict.fromkeys(row["level"] for row in rows))
     if len(levels) > MOST_SERIES:
         sentences.append(
-            f"The picture by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the listing "
+            f"The chart by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the table "
             f"has all of them."
         )
-    pictures: list[Picture] = [
+    section_charts: list[Chart] = [
         charts.error_by_size(found.accuracy, levels=levels[-MOST_SERIES:]),
     ]
     if found.totals is not None:
         exact, released = found.totals.exact, found.totals.released
-        pictures.append(charts.exact_and_released(exact, released, audience="internal"))
+        section_charts.append(charts.exact_and_released(exact, released, audience="internal"))
     return Section(
         "realised-error",
         "Realised error",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
@@ -87,7 +87,7 @@ def everyone(subject: Subject) -> Section | None:
         sentences.append(
             "What is published as counted settles presence by itself, and is left out here."
         )
-    listing = Listing(
+    table = SectionTable(
         "Realised risk by the number of people in a cell",
         ("People in the cell", "Cells", "People", "Mean risk", "Largest risk"),
         tuple(
@@ -95,13 +95,13 @@ def everyone(subject: Subject) -> Section | None:
             for row in groups
         ),
     )
-    pictures = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
+    section_charts = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
     return Section(
         "everyone",
         "Everyone who was counted",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
@@ -117,7 +117,7 @@ def loss(subject: Subject) -> Section | None:
         return None
     rows = found.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
     columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
-    listing = Listing(
+    table = SectionTable(
         "Privacy loss from residuals, by level and query",
         ("Level", "Query", "Residuals", "Empirical loss", "Tail ratio", "from", "to", "At least"),
         tuple(
@@ -126,11 +126,11 @@ def loss(subject: Subject) -> Section | None:
         ),
     )
     curves = _curves(plan, found)
-    pictures: list[Picture] = [charts.empirical_loss(curves)] if curves else []
+    section_charts: list[Chart] = [charts.empirical_loss(curves)] if curves else []
     for level, query in found.residuals.groups:
         if level == plan.judged_level:  # the first query of it
             name = f"released {query} of {level}"
-            pictures.append(charts.residuals(found.residuals.of((level, query)), name=name))
+            section_charts.append(charts.residuals(found.residuals.of((level, query)), name=name))
             break
     sentences = [
         "Residuals are released less exact counts. The empirical loss is an estimate from their "
@@ -143,8 +143,8 @@ def loss(subject: Subject) -> Section | None:
         "realised-loss",
         "Privacy loss that residuals show",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
@@ -159,7 +159,7 @@ def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
         try:
             curves[key[1]] = kde(residuals)
         except InputError:
-            continue  # too few residuals or no spread: the listing says so
+            continue  # too few residuals or no spread: the table says so
         if len(curves) == _MOST_CURVES:
             break
     return curves
@@ -177,7 +177,7 @@ def attack(subject: Subject) -> Section | None:
         f"{words.percent(told.disclosed)} of the people and wrongly of {words.percent(told.misled)}; "
         f"the exact table would tell it of {words.percent(told.before)}."
     )
-    listing = Listing(
+    table = SectionTable(
         "The homogeneity attack on this release: shares of people",
         ("Attribute", "Told by the exact table", "Told rightly", "Told wrongly", "Cells"),
         tuple(
@@ -189,6 +189,6 @@ def attack(subject: Subject) -> Section | None:
         "realised-attack",
         "Groups in which everyone has the same value, as released",
         (sentence,),
-        (listing,),
+        (table,),
         audience="internal",
     )

@@ -1,6 +1,6 @@
 "use strict";
 (function () {
-  const found = JSON.parse(document.getElementById("what-if").textContent);
+  const found = JSON.parse(document.getElementById("other-budgets").textContent);
   const steps = found.steps;
   const input = document.getElementById("budget");
   const shown = document.getElementById("budget-shown");

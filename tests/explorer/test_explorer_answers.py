@@ -13,7 +13,7 @@ from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.verdict import verdict
 from countveil.estimate.plan_error import expected_error
 from countveil.explorer import answer_text, offered_charts
-from countveil.explorer.answer import (
+from countveil.explorer.answers import (
     answer,
     answer_at_judged_level,
     completed,
@@ -262,7 +262,7 @@ def test_of_very_many_priors_some_are_shown_and_always_his():
         assert draw("risk-by-level", Plan.parse(text), settings).table.num_rows == 16
 
 
-def test_pictures_show_the_plan_as_set():
+def test_charts_show_the_plan_as_set():
     plan = Plan.parse(STARTER)
     settings = replace(Settings.of(plan), amount="2", prior="0.1")
     other = changed(plan, settings)
@@ -284,7 +284,7 @@ def test_pictures_show_the_plan_as_set():
     assert len(drawn["expected-error"]) == len(expected_error(other))
 
 
-def test_a_picture_is_drawn_again_only_for_what_it_shows():
+def test_a_chart_is_drawn_again_only_for_what_it_shows():
     own = Settings.of(Plan.parse(STARTER))
 
     def moved(**changes):

@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class OtherBudgets:
     """Steps from the smallest budget to the largest; priors and levels name what they hold.
 
     `settled`: what is published as counted tells presence at the judged level, whatever the budget.
@@ -66,7 +66,7 @@ class WhatIf:
         return found
 
 
-def what_if(plan: Plan) -> WhatIf:
+def other_budgets(plan: Plan) -> OtherBudgets:
     """Return risk and error of a plan whose budget is up to 16 times as large, or as small.
 
     Budgets that no plan may have, as their noise would be too wide or protect nobody, are left out.
@@ -80,7 +80,7 @@ def what_if(plan: Plan) -> WhatIf:
             continue
         steps.append(_step(other, priors, chosen=times == 1))
     settled = is_settled(plan, plan.judged_level)
-    return WhatIf(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
+    return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
 
 
 def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:

@@ -17,8 +17,8 @@ from countveil.publish.release_folder import Release
 
 if TYPE_CHECKING:
     from countveil.assess.realised_disclosure import Realised
-    from countveil.report.charts.chart import Picture
-    from countveil.report.other_budgets import WhatIf
+    from countveil.report.budget_steps import OtherBudgets
+    from countveil.report.charts.chart import Chart
 
 Audience = Literal["public", "internal"]
 Cell = str | float | int | bool | None
@@ -26,7 +26,7 @@ INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SectionTable:
     """A table of a section: its caption, the names of its columns, and its rows."""
 
     caption: str
@@ -34,7 +34,7 @@ class Listing:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-def _no_charts() -> Sequence[Picture]:
+def _no_charts() -> Sequence[Chart]:
     return ()
 
 
@@ -49,8 +49,8 @@ class Section:
     name: str
     title: str
     sentences: tuple[str, ...]
-    listings: tuple[Listing, ...] = ()
-    draw: Callable[[], Sequence[Picture]] = _no_charts
+    tables: tuple[SectionTable, ...] = ()
+    draw: Callable[[], Sequence[Chart]] = _no_charts
     figures: Mapping[str, Any] = field(default_factory=dict)
     audience: Audience = "public"
 
@@ -60,7 +60,7 @@ class Section:
             raise ValueError(f"section {self.name}: figures cannot be called {sorted(reserved)}")
 
     @cached_property
-    def pictures(self) -> tuple[Picture, ...]:
+    def charts(self) -> tuple[Chart, ...]:
         """The charts."""
         return tuple(self.draw())
 
@@ -78,7 +78,7 @@ class Section:
                     "columns": list(item.columns),
                     "rows": [list(row) for row in item.rows],
                 }
-                for item in self.listings
+                for item in self.tables
             ],
             **self.figures,
         }
@@ -116,8 +116,8 @@ class Subject:
         return expected_error(self.plan)
 
     @cached_property
-    def other_budgets(self) -> WhatIf:
+    def other_budgets(self) -> OtherBudgets:
         """Risk and error of the same plan with more or less of everything."""
-        from countveil.report.other_budgets import what_if
+        from countveil.report.budget_steps import other_budgets
 
-        return what_if(self.plan)
+        return other_budgets(self.plan)

@@ -14,13 +14,11 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, end_labels
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, end_labels
 
 
-def risk_by_levels_known(
-    levels: Sequence[str], risks: Mapping[Intruder, Sequence[Risk]]
-) -> Picture:
+def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequence[Risk]]) -> Chart:
     """Draw marginal risk as the intruder sees one level more each time, the lowest first.
 
     `risks` has, for each of `levels`, what `assess.hierarchy.marginal_risk` returns for it and those
@@ -70,7 +68,7 @@ def risk_by_levels_known(
     )
 
 
-def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
+def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     """Draw the marginal risk of each level of a plan, alone, for each prior.
 
     Where what is public settles it at some levels and not at others, no dot is drawn there, as it

@@ -1,4 +1,4 @@
-"""Lines with their names at their ends: the chart behind most pictures."""
+"""Lines with their names at their ends: the plot behind most charts."""
 
 from __future__ import annotations
 
