@@ -53,3 +53,45 @@ def first_few(items: Sequence[str], most: int = 6) -> str:
 def sentences(*parts: str) -> str:
     """Join sentences; empty ones are left out."""
     return " ".join(part for part in parts if part)
+
+
+def brief(value: float) -> str:
+    """Round a number for a sentence: two significant digits, and to the unit from 10 on."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    if abs(value) >= 9.95 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:#.2g}".rstrip(".")
+
+
+def brief_percent(share: float) -> str:
+    """Round a share for a sentence: "2.2 %", "62 %", "fewer than 1 in 1,000"."""
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
+    if share < 0.001:
+        return f"fewer than 1 in {_scale_of(share):,}"
+    if share > 0.999:
+        return f"more than {_scale_of(1 - share) - 1:,} in {_scale_of(1 - share):,}"
+    return f"{100 * share:.3g} %" if share > 0.99 else f"{brief(100 * share)} %"
+
+
+def times_out_of(share: float) -> str:
+    """Say how often something happens: "62 times out of 100", "fewer than 1 time in 1,000"."""
+    if share in (0, 1):
+        return "always" if share else "never"
+    if share < 0.001:
+        return f"fewer than 1 time in {_scale_of(share):,}"
+    if share > 0.999:
+        return f"more than {_scale_of(1 - share) - 1:,} times in {_scale_of(1 - share):,}"
+    scale = next(scale for scale in (100, 1_000, 10_000) if 10 <= round(share * scale) < scale)
+    return f"{round(share * scale):,} times out of {scale:,}"
+
+
+def prior_percent(value: float) -> str:
+    """Return a prior in percent with every digit it was written with."""
+    return f"{100 * value:.13g} %"
+
+
+def _scale_of(share: float) -> int:
+    """Return the largest power of ten, up to a million, that a share is below one in."""
+    return next((scale for scale in (1_000_000, 100_000, 10_000) if share < 1 / scale), 1_000)

@@ -18,8 +18,9 @@ def sentence(answer: Answer, settings: Settings) -> str:
     so = " if that is so" if settings.attack == "presence" else ""
     return (
         f"An intruder who {_knows(answer, settings)} with probability {his.prior:g}, ends at "
-        f"{his.posterior:.3g} on average{so}: {his.marginal_risk:.3g} times his prior. Where it is "
-        f"true, he says so {percent(answer.decision)} of the time.{_SETTLED if answer.settled else ''}"
+        f"{his.posterior:.3g} on average{so}: {his.marginal_risk:.3g} times his prior. Where it "
+        f"is true, he says so {percent(answer.decision)} of the "
+        f"time.{_SETTLED if answer.settled else ''}"
     )
 
 

@@ -45,8 +45,8 @@ def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
     anew = written(_edited_document(tomllib.loads(text), edits))
     if not _says(anew, changed):
         raise InputError(
-            f"{plan.name}: its layout is not understood well enough to change it here; change it in an "
-            f"editor"
+            f"{plan.name}: its layout is not understood well enough to change it here; change it "
+            f"in an editor"
         )
     return anew, False
 

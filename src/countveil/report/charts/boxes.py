@@ -80,8 +80,8 @@ def _matrix(values: Array, places: int) -> Any:
     found = np.asarray(values)
     if found.dtype.kind not in "iuf" or found.ndim != 2 or found.shape[0] != places:
         raise InputError(
-            f"released: an array of {found.dtype} and shape {found.shape} came for {places} places; "
-            f"give places × releases"
+            f"released: an array of {found.dtype} and shape {found.shape} came for {places} "
+            f"places; give places × releases"
         )
     if found.shape[1] == 0 or not np.isfinite(found).all():
         raise InputError("released: some are missing or infinite, or there are none; give numbers")

@@ -79,8 +79,8 @@ def decision_by_rho(
             *swept.ends("probability", words.percent),
         ],
         caption=[
-            "The intruder says that his target is counted where that has the smaller expected loss; "
-            "the line is how often he does while that is true.",
+            "The intruder says that his target is counted where that has the smaller expected "
+            "loss; the line is how often he does while that is true.",
             *swept.chosen_sentences("that probability", words.percent),
         ],
         table=swept.table,
@@ -126,12 +126,12 @@ def risk_and_error(
         "Risk against error",
         plot,
         alt_text=[
-            "Lines of marginal risk against the standard error of a count, one for each prior; less "
-            "error means more risk.",
+            "Lines of marginal risk against the standard error of a count, one for each prior; "
+            "less error means more risk.",
             f"With {first}, rho {words.number(low['rho'])} has an error of "
-            f"{words.number(low['error'])} and a risk of {words.number(low['marginal_risk'])}; rho "
-            f"{words.number(high['rho'])} has an error of {words.number(high['error'])} and a risk of "
-            f"{words.number(high['marginal_risk'])}.",
+            f"{words.number(low['error'])} and a risk of {words.number(low['marginal_risk'])}; "
+            f"rho {words.number(high['rho'])} has an error of {words.number(high['error'])} and a "
+            f"risk of {words.number(high['marginal_risk'])}.",
         ],
         caption=[
             "Each point is one rho. Down is safer, left is more accurate.",

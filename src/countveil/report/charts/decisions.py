@@ -175,8 +175,8 @@ def _map(
         title,
         plot,
         alt_text=[
-            f"Rows of bars along the released value, dark where the intruder says that his target is "
-            f"there and light where he says not. {about}",
+            f"Rows of bars along the released value, dark where the intruder says that his target "
+            f"is there and light where he says not. {about}",
             *starts,
         ],
         caption=[

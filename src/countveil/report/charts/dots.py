@@ -65,7 +65,8 @@ def two_hundred_intruders(
     )
     told = (
         f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "
-        f"{words.number(before)} decide rightly before the release and {words.number(after)} after it."
+        f"{words.number(before)} decide rightly before the release and {words.number(after)} "
+        f"after it."
     )
     return described(
         "intruders",

@@ -40,8 +40,8 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
         )
     if all(item.median is None for item in found):
         raise InputError(
-            f"errors: all counts of {queries[0]} are exact or not determined, so there is nothing to "
-            f"draw; give another query"
+            f"errors: all counts of {queries[0]} are exact or not determined, so there is nothing "
+            f"to draw; give another query"
         )
     rows = [
         {
@@ -65,13 +65,14 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
         f"Standard error of {theme.shortened(queries[0])}, by level",
         _by_level(found),
         alt_text=[
-            f"Dots of the standard error of {queries[0]} for each level, beside that of its own noise.",
+            f"Dots of the standard error of {queries[0]} for each level, beside that of its own "
+            f"noise.",
             *told,
         ],
         caption=[
-            "A dot is the middle of all units and cells of a level, its stroke goes from the smallest "
-            "to the largest. A square is the noise of the query alone, without what other queries and "
-            "levels add.",
+            "A dot is the middle of all units and cells of a level, its stroke goes from the "
+            "smallest to the largest. A square is the noise of the query alone, without what "
+            "other queries and levels add.",
             _level_told(worst),
         ],
         table=pa.Table.from_pylist(rows),
@@ -123,8 +124,8 @@ def areas_with_intervals(
             *told,
         ],
         caption=[
-            f"Strokes are {words.percent(found.confidence)} intervals of each area for itself. Where "
-            f"those of two areas overlap, the order may be the other way.",
+            f"Strokes are {words.percent(found.confidence)} intervals of each area for itself. "
+            f"Where those of two areas overlap, the order may be the other way.",
             *told,
             "Where the release does not determine the count of an area, none is drawn."
             if left
@@ -167,8 +168,8 @@ def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, 
     if cell is None:
         if query.cells > 1:
             raise InputError(
-                f"cell: {query.name} has {query.cells:,} cells, and one chart is of one; name it by "
-                f"its categories"
+                f"cell: {query.name} has {query.cells:,} cells, and one chart is of one; name it "
+                f"by its categories"
             )
         return 0, query.name
     number = cell_number(query, cell)

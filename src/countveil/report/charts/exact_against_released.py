@@ -90,8 +90,8 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Chart
     often = Counter(zip(true.tolist(), shown.tolist(), strict=True))
     if len(often) > _MOST_POINTS:
         raise InputError(
-            f"exact: {len(often):,} different points came, and at most {_MOST_POINTS:,} can be drawn; "
-            f"take a higher level, or error_by_size"
+            f"exact: {len(often):,} different points came, and at most {_MOST_POINTS:,} can be "
+            f"drawn; take a higher level, or error_by_size"
         )
     rows = [
         {"exact": a, "released": b, "residual": b - a, "times": times}
@@ -172,9 +172,9 @@ def residuals(found: Residuals, *, name: str = "released") -> Chart:
         .properties(width=theme.WIDTH, height=220)
     )
     told = (
-        f"{words.number(found.total)} residuals lie from {words.number(low)} to {words.number(high)}, "
-        f"and are {words.number(found.mean)} on average; most often, {words.percent(top['share'])} of "
-        f"them, they are {_between(top)}."
+        f"{words.number(found.total)} residuals lie from {words.number(low)} to "
+        f"{words.number(high)}, and are {words.number(found.mean)} on average; most often, "
+        f"{words.percent(top['share'])} of them, they are {_between(top)}."
     )
     return described(
         "residuals",

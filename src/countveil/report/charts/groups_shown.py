@@ -54,8 +54,8 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
         alt_text=["Lines of a probability against the size of a group, one an attribute.", *told],
         caption=[
             f"Everybody in the group, who share {words.article(found[0].level)} and all other "
-            f"attributes, has the same value. The line is how often the noisy counts show that value "
-            f"and no other.",
+            f"attributes, has the same value. The line is how often the noisy counts show that "
+            f"value and no other.",
             *told,
         ],
         table=pa.Table.from_pylist(rows),

@@ -34,8 +34,9 @@ def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Chart
     rows = _coverage_rows(table, confidence)
     least, most = (pick(rows, key=lambda row: row["covered"]) for pick in (min, max))
     told = [
-        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} intervals "
-        f"held the count, with a standard error of {words.percent(row['standard_error'])}."
+        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} "
+        f"intervals held the count, with a standard error of "
+        f"{words.percent(row['standard_error'])}."
         for row in ([least] if least is most else [least, most])
     ]
     return described(
@@ -43,8 +44,8 @@ def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Chart
         "How often intervals held the count",
         _covered(rows, confidence),
         alt_text=[
-            f"Dots of the share of intervals that held the count, with strokes for its error, beside a "
-            f"line at {words.percent(confidence)}.",
+            f"Dots of the share of intervals that held the count, with strokes for its error, "
+            f"beside a line at {words.percent(confidence)}.",
             *told,
         ],
         caption=[

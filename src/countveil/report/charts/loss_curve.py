@@ -67,7 +67,8 @@ def empirical_loss(
         ],
         caption=[
             *told,
-            "A ring is where the ratio is largest. The estimate bounds the loss in neither direction.",
+            "A ring is where the ratio is largest. The estimate bounds the loss in neither "
+            "direction.",
             "" if epsilon is None else f"The dashed line is epsilon {words.number(epsilon)}.",
         ],
         table=pa.Table.from_pylist(rows),
@@ -99,6 +100,7 @@ def _told(name: str, loss: EmpiricalLoss) -> str:
     if not np.isfinite(loss.value):
         return f"{name}: the density vanishes within the range, so that the loss has no limit."
     return (
-        f"{name}: the loss is {words.number(loss.value)}, reached at residual {words.number(loss.at)}, "
-        f"from {words.number(loss.residuals)} residuals with bandwidth {words.number(loss.bandwidth)}."
+        f"{name}: the loss is {words.number(loss.value)}, reached at residual "
+        f"{words.number(loss.at)}, from {words.number(loss.residuals)} residuals with bandwidth "
+        f"{words.number(loss.bandwidth)}."
     )

@@ -102,8 +102,8 @@ def _told(table: pa.Table, name: str) -> str:
     first, last = rows[0], rows[-1]
     if len(rows) == 1:
         return (
-            f"With {name}, the value {words.number(first['released_value'])} leads to a posterior of "
-            f"{words.percent(first['posterior'])}, a risk of {words.number(first['risk'])}."
+            f"With {name}, the value {words.number(first['released_value'])} leads to a posterior "
+            f"of {words.percent(first['posterior'])}, a risk of {words.number(first['risk'])}."
         )
     return (
         f"With {name}, the posterior goes from {words.percent(first['posterior'])} at "

@@ -46,7 +46,8 @@ def features_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[dict
         points += own
         if points > _MOST_POINTS:
             raise InputError(
-                f"shapes: more than {_MOST_POINTS:,} points came, too many for a page; simplify them"
+                f"shapes: more than {_MOST_POINTS:,} points came, too many for a page; simplify "
+                f"them"
             )
         place = _code(feature, key, what)
         found.append({"type": "Feature", "geometry": geometry, "properties": {"place": place}})
@@ -157,8 +158,8 @@ def risk_map(
         else "."
     )
     what = (
-        "Published values alone give the risk of a target who would be alone in each cell that reads "
-        "one or more"
+        "Published values alone give the risk of a target who would be alone in each cell that "
+        "reads one or more"
         if found.audience == "public"
         else "It is the risk of everyone counted, as the noise came out"
     )

@@ -25,8 +25,8 @@ def budget_allocation(plan: Plan) -> Chart:
     plan = chart_inputs.of_kind(plan, Plan, "plan")
     if not plan.allocations:
         raise InputError(
-            "plan: it has no budget by level and query, as method congenial spends on one table; draw "
-            "another plan"
+            "plan: it has no budget by level and query, as method congenial spends on one table; "
+            "draw another plan"
         )
     currency = "rho" if isinstance(plan.allocations[0].cost, ZCDP) else "epsilon"
     spent = [
@@ -80,8 +80,8 @@ def budget_allocation(plan: Plan) -> Chart:
         ],
         caption=[
             f"All levels together spend {currency} {words.number(float(total))}.",
-            f"Most goes to {largest['level']}, {words.percent(largest['share_of_all'])}; the largest "
-            f"single share is {words.percent(top['share_of_all'])}, for {top['query']} of "
+            f"Most goes to {largest['level']}, {words.percent(largest['share_of_all'])}; the "
+            f"largest single share is {words.percent(top['share_of_all'])}, for {top['query']} of "
             f"{top['level']}.",
         ],
         table=table,
@@ -120,9 +120,9 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
         least = min(known, key=lambda row: row["value"])
         most = max(known, key=lambda row: row["value"])
         told = [
-            f"The smallest standard error is {words.number(least['value'])}, of {least['query']} at "
-            f"level {least['level']}; the largest {words.number(most['value'])}, of {most['query']} at "
-            f"level {most['level']}."
+            f"The smallest standard error is {words.number(least['value'])}, of {least['query']} "
+            f"at level {least['level']}; the largest {words.number(most['value'])}, of "
+            f"{most['query']} at level {most['level']}."
         ]
     else:
         told = ["All of these counts are published exactly."]

@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
 
 def section(subject: Subject) -> Section:
-    """Say how far off a count is expected to be, from the plan alone."""
+    """Describe how far off a count is expected to be, from the plan alone."""
     plan, errors = subject.plan, subject.errors
-    sentences = ["How far off counts are on average follows from the plan alone."]
+    sentences = ["The plan alone determines how far off counts are on average."]
     sentences += [
-        f"The noise of the total of {words.article(item.level)} is {words.number(item.absolute_error)} "
-        f"in size on average, and as often above 0 as below."
+        f"The noise in the total of {words.article(item.level)} is "
+        f"{words.brief(item.absolute_error)} in size on average, and as often positive as "
+        f"negative."
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     ]
     table = SectionTable(
-        "Error of a cell of each query: of its own noise, and after least squares over its level",
+        "Error of one cell of each query: from its own noise, and after least squares over its "
+        "level",
         ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Least squares"),
         tuple(
             (

@@ -1,4 +1,4 @@
-"""What public totals reveal, and what guarantee remains next to them."""
+"""What public totals reveal, and what guarantee remains given them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from countveil.report.section_data import Section, SectionTable, Subject
 
 
 def section(subject: Subject) -> Section:
-    """Say what guarantee remains next to what is published exactly."""
+    """Describe the guarantee that remains, given what is published exactly."""
     return section_of(subject.plan if subject.release is None else subject.release)
 
 
 def section_of(of: AnyPlan | AnyRelease) -> Section:
     """Return the section of a plan or a release of either kind."""
-    found = public_guarantee(of)
+    remaining = public_guarantee(of)
     table = SectionTable(
         "What is protected, given what is public",
-        ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Because"),
+        ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Reason"),
         tuple(
             (item.what, item.records, item.guarantee, _odds(item.odds), item.why)
-            for item in found.secrets
+            for item in remaining.secrets
         ),
     )
-    public = "; ".join(found.public) or "nothing"
+    public = "; ".join(remaining.public) or "nothing"
     sentences = (
         f"Public: {public}.",
-        f"The remaining guarantee is {found.currency}.",
+        f"The remaining guarantee is {remaining.currency}.",
     )
     return Section(
         "public",
         "What public totals reveal",
-        (*sentences, *found.sentences),
+        (*sentences, *remaining.sentences),
         (table,),
-        figures=found.document,
+        figures=remaining.document,
     )
 
 
