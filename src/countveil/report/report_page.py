@@ -1,4 +1,4 @@
-"""The report of a release: one HTML file that needs nothing else, complete without its script."""
+"""The report of a release: one self-contained HTML file, complete without its script."""
 
 from __future__ import annotations
 
@@ -28,9 +28,22 @@ MOST_BYTES = 1_500_000
 def public_report(
     release: Release, *, ledger: Ledger | None = None, shapes: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the public report of a release, as HTML: from what is published, and a ledger if given.
+    """Render the public report of a release, from published files alone.
 
-    GeoJSON `shapes` of places add a map.
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    ledger
+        If given, the report states what has been spent and what is left.
+    shapes
+        A GeoJSON FeatureCollection of places; it adds a map.
+
+    Returns
+    -------
+    str
+        One self-contained HTML page.
+
     """
     return _report(release, ledger, shapes, None)
 
@@ -42,22 +55,53 @@ def internal_report(
     ledger: Ledger | None = None,
     shapes: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the report with what the release got wrong and gave away: internal, and watermarked."""
+    """Render the internal report, which compares the release with the exact counts.
+
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    found
+        What `assess.realised_disclosure.realised` computed from the release and its counts.
+    ledger, shapes
+        As in `public_report`.
+
+    Returns
+    -------
+    str
+        One self-contained HTML page, watermarked INTERNAL.
+
+    """
     return _report(release, ledger, shapes, found)
 
 
 def as_pdf(html: str) -> bytes:
-    """Return a report as PDF, with bookmarks and tags for screen readers."""
+    """Convert a report to PDF, with bookmarks and with tags for screen readers.
+
+    Parameters
+    ----------
+    html
+        A report, as `public_report` or `internal_report` renders it.
+
+    Returns
+    -------
+    bytes
+        The PDF file.
+
+    Raises
+    ------
+    MissingExtra
+        If weasyprint is not installed.
+
+    """
     try:
         from weasyprint import HTML
         from weasyprint.urls import URLFetcher
     except ImportError as error:
-        raise MissingExtra(
-            "a report as PDF needs weasyprint: pip install 'countveil[pdf]'"
-        ) from error
+        raise MissingExtra("a PDF report needs weasyprint: pip install 'countveil[pdf]'") from error
     nothing = URLFetcher(allowed_protocols=(), fail_on_errors=True)
-    found: bytes = HTML(string=html, url_fetcher=nothing).write_pdf(pdf_variant="pdf/ua-1")
-    return found
+    pdf: bytes = HTML(string=html, url_fetcher=nothing).write_pdf(pdf_variant="pdf/ua-1")
+    return pdf
 
 
 def _report(
@@ -70,19 +114,21 @@ def _report(
     others = subject.other_budgets
     sheet = decision_sheet(release, ledger, subject.summary)
     sections = sections_of(subject)
-    html = _rendered(release, sheet, others, told_apart(sections), internal=found is not None)
+    html = _rendered(
+        release, sheet, others, with_distinct_names(sections), internal=found is not None
+    )
     if shapes is not None and len(html.encode()) > MOST_BYTES:
         raise InputError(
-            f"shapes: with them the report has {len(html.encode()):,} bytes, and may have "
-            f"{MOST_BYTES:,}; give shapes of fewer points"
+            f"shapes: the report with these shapes has {len(html.encode()):,} bytes; at most "
+            f"{MOST_BYTES:,} are allowed; simplify the shapes"
         )
     return html
 
 
-def told_apart(sections: Sequence[Section]) -> list[Section]:
-    """Return sections whose charts have a name each: where two would have one, it is numbered."""
+def with_distinct_names(sections: Sequence[Section]) -> list[Section]:
+    """Return sections whose charts have distinct names, numbered where two would be the same."""
     used = {section.name for section in sections}
-    found = []
+    renamed = []
     for section in sections:
         charts = []
         for chart in section.charts:
@@ -92,8 +138,8 @@ def told_apart(sections: Sequence[Section]) -> list[Section]:
             name = next(name for name in names if name not in used)
             used.add(name)
             charts.append(dataclasses.replace(chart, name=name))
-        found.append(dataclasses.replace(section, draw=partial(tuple, charts)))
-    return found
+        renamed.append(dataclasses.replace(section, draw=partial(tuple, charts)))
+    return renamed
 
 
 def _rendered(

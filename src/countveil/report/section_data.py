@@ -40,10 +40,25 @@ def _no_charts() -> Sequence[Chart]:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One lens: what it says in plain sentences, then the numbers and charts behind them.
+    """What one lens found: sentences, and the numbers and charts behind them.
 
-    Every number of a sentence is in one of the section's tables or charts. `figures` are the numbers
-    at full precision, for programs. Charts are drawn when they are asked for.
+    Every number in a sentence is in one of the section's tables or charts.
+
+    Attributes
+    ----------
+    name, title
+        The identifier of the lens, and the heading of the section.
+    sentences
+        The findings, in plain English.
+    tables
+        The numbers behind them.
+    draw
+        Returns the charts; called when `charts` is first read.
+    figures
+        The numbers at full precision, for programs.
+    audience
+        "internal" if anything was computed from confidential counts.
+
     """
 
     name: str
@@ -57,7 +72,9 @@ class Section:
     def __post_init__(self) -> None:
         reserved = {"lens", "title", "audience", "sentences", "tables"} & self.figures.keys()
         if reserved:
-            raise ValueError(f"section {self.name}: figures cannot be called {sorted(reserved)}")
+            raise ValueError(
+                f"section {self.name}: reserved names in figures: {sorted(reserved)}; rename them"
+            )
 
     @cached_property
     def charts(self) -> tuple[Chart, ...]:
@@ -66,7 +83,7 @@ class Section:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The section as JSON holds it."""
+        """The section as a JSON document."""
         return {
             "lens": self.name,
             "title": self.title,
@@ -86,9 +103,9 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What lenses look at: a plan, its release if there is one, and what came out if that is known.
+    """What lenses look at: a plan, and its release and realised disclosure if they are known.
 
-    What several lenses need is computed once.
+    Whatever several lenses need is computed once.
     """
 
     plan: Plan
@@ -100,7 +117,7 @@ class Subject:
 
     @cached_property
     def summary(self) -> Summary:
-        """What the intruder learns, attack by attack."""
+        """What an intruder learns, attack by attack."""
         release = self.release
         return summarise(
             self.plan,
@@ -117,7 +134,7 @@ class Subject:
 
     @cached_property
     def other_budgets(self) -> OtherBudgets:
-        """Risk and error of the same plan with more or less of everything."""
+        """Risk and error of the same plan with smaller and larger budgets."""
         from countveil.report.budget_steps import other_budgets
 
         return other_budgets(self.plan)

@@ -1,4 +1,4 @@
-"""What a terminal shows: the one look of our tables, and sections made of them."""
+"""Tables and sections as the terminal shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from countveil.report.section_data import INTERNAL, Section, SectionTable
 
 
 def plain_table(title: str | Text = "") -> Table:
-    """Return an empty table in the look that all our tables share."""
+    """Return an empty table in the style that all our tables share."""
     return Table(
         title=title or None,
         title_justify="left",
@@ -24,7 +24,7 @@ def plain_table(title: str | Text = "") -> Table:
 
 
 def render_section(section: Section) -> RenderableType:
-    """Return a section as rich shows it; an internal one says so first."""
+    """Render a section for rich; an internal one says so first."""
     parts: list[RenderableType] = []
     if section.audience == "internal":
         parts.append(Text(INTERNAL, style="bold"))
@@ -36,7 +36,7 @@ def render_section(section: Section) -> RenderableType:
 
 
 def render_table(content: SectionTable) -> Table:
-    """Return a table as rich shows it: numbers to the right, the rest to the left."""
+    """Render a table for rich, with numbers aligned right and the rest left."""
     table = plain_table(Text(content.caption))
     for number, name in enumerate(content.columns):
         values = [row[number] for row in content.rows]

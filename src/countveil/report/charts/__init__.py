@@ -1,4 +1,4 @@
-"""Charts: a result in, a chart out, with its description, caption and numbers."""
+"""Charts: each takes a result and returns a chart with its description, caption and numbers."""
 
 from countveil.report.charts.attack_on_groups import frontier, homogeneity_by_epsilon
 from countveil.report.charts.boxes import replicates
