@@ -116,7 +116,9 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
         )
         expect(page.locator("#chart-intruders")).to_be_hidden()
         page.locator("#sees-above").check()
-        expect(page.locator("#above")).to_contain_text("If he also sees the levels above, with 10")
+        expect(page.locator("#above")).to_contain_text(
+            "If they also see the levels above, and each place has 10"
+        )
         page.locator("#reset").click()
         expect(page.locator("#sentence")).to_have_text(told())
         expect(page.locator("#by-level")).not_to_contain_text("…")
@@ -138,7 +140,7 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         expect(alert).to_be_hidden()
         page.get_by_label("add-remove").check()
         expect(alert).to_contain_text("TOTAL of region is fixed beside add-remove neighbours")
-        expect(alert).to_contain_text("Below is still the last answer")
+        expect(alert).to_contain_text("The answer below is the previous one")
         expect(page.locator("#sentence")).to_have_text(told())
         page.get_by_label("change-one").check()
         expect(alert).to_be_hidden()
@@ -160,7 +162,7 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         assert page.locator("#verdict").get_attribute("role") == "status"
         page.locator("#sees-above").check()
         page.locator("#siblings").fill("")
-        expect(page.locator("#above")).to_contain_text("units beside his: say how many")
+        expect(page.locator("#above")).to_contain_text("siblings is missing; say how many")
         expect(invalid).to_have_id("siblings")
         assert len(seen.complaints) == 1  # a browser notes that a call was refused
         seen.complaints.clear()
@@ -226,10 +228,10 @@ def test_plans_are_opened_from_the_folder_and_from_elsewhere(visit, address, fol
         expect(page.locator("#sentence")).to_have_text(told())
         page.locator("#save-name").fill("../plan.toml")
         page.locator("#save").click()
-        expect(page.locator("#file-status")).to_contain_text("is not allowed as a file name")
+        expect(page.locator("#file-status")).to_contain_text("is not a valid file name")
         page.locator("#save-name").fill("plan.toml")
         page.locator("#save").click()
-        expect(page.locator("#file-status")).to_contain_text("is there already")
+        expect(page.locator("#file-status")).to_contain_text("already exists")
     assert (folder / "plan.toml").read_text() == PLAN
 
 

@@ -66,7 +66,7 @@ def test_it_is_one_file_that_asks_for_nothing_and_draws_under_its_policy(visit, 
 def test_without_scripts_it_is_complete_but_for_the_slider(visit, address):
     with visit(address, java_script_enabled=False) as seen:
         expect(seen.page.locator("#slider")).to_be_hidden()
-        expect(seen.page.locator(".answer")).to_contain_text("times his prior")
+        expect(seen.page.locator(".answer")).to_contain_text("times their prior")
         assert all(svg.is_visible() for svg in seen.page.locator("figure svg").all())
 
 
@@ -82,7 +82,7 @@ def test_the_slider_shows_what_other_budgets_would_give(visit, address, released
             step = steps[number]
             expect(shown).to_contain_text(step.cost)
             assert slider.get_attribute("aria-valuetext") == shown.inner_text()
-            expect(seen.page.locator("#budget-told")).to_contain_text(step.cost)
+            expect(seen.page.locator("#budget-status")).to_contain_text(step.cost)
             for column, values in (("risk", step.risks), ("error", step.errors)):
                 for place, value in enumerate(values):
                     text = seen.page.locator(f"#{column}-{place}").inner_text()

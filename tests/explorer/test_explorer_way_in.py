@@ -230,7 +230,7 @@ def test_what_cannot_be_served_is_said_at_once(tmp_path, tiny):
         assert command.returncode == 2
     with (
         running(tiny) as explorer,
-        pytest.raises(InputError, match="--port: .* cannot be used .*; name another, or 0"),
+        pytest.raises(InputError, match="--port: cannot use .*; choose another, or 0"),
     ):
         server.Explorer.start(tiny, port=explorer.bound[1])
 

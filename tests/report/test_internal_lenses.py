@@ -13,6 +13,7 @@ from tests.report.reading import Page, chart_rows, table_rows
 from countveil import Plan, Release, Seeded, open_engine, pipeline
 from countveil.assess.empirical_loss import kde, tail_ratio
 from countveil.assess.realised_disclosure import realised
+from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.report_page import internal_report
 
@@ -51,20 +52,21 @@ def test_the_counts_of_the_records_are_as_the_test_takes_them(hand):
 
 def test_error_as_it_came_out(hand, sections):
     section = sections["realised-error"]
-    rows = {row["Level"]: row for row in table_rows(section, "Estimated totals less exact ones")}
+    rows = {row["Level"]: row for row in table_rows(section, "Estimated minus exact totals")}
     for number, level in enumerate(("region", "area")):
         off = estimated(hand, level).sum(axis=1) - exact(level).sum(axis=1)
         row = rows[level]
-        assert row["Units"] == len(off)
+        assert row["Places"] == len(off)
         assert row["Mean absolute"] == pytest.approx(np.abs(off).mean())
         assert row["Bias"] == pytest.approx(off.mean())
         assert row["Root mean square"] == pytest.approx(math.sqrt((off**2).mean()))
         ordered = sorted(off)
-        for share, name in ((0.05, "5 % up to"), (0.95, "95 % up to")):
+        for share, name in ((0.05, "5th percentile"), (0.95, "95th percentile")):
             assert row[name] == ordered[math.ceil(share * len(off)) - 1]
         assert section.sentences[number] == (
-            f"Totals of the {len(off)} units of level {level} are off by "
-            f"{np.abs(off).mean():.4g} on average; their mean error, the bias, is {off.mean():.4g}."
+            f"The totals of the {len(off)} places at level {level} are off by "
+            f"{words.brief(np.abs(off).mean())} on average; their mean error, the bias, is "
+            f"{words.brief(off.mean())}."
         )
 
 
@@ -115,9 +117,13 @@ def test_the_risk_of_everyone_counted(hand, sections):
     (size,) = [name for name, (low, high) in SIZES.items() if low <= n <= high]
     told = "1 person" if size == "1" else f"{size} people"
     assert sections["everyone"].sentences[1] == (
-        f"The largest is {largest:.4g}, in a cell with {told}."
+        f"The largest is {words.brief(largest)}, in a cell with {told}."
     )
-    assert "in an area and began with 0.02 believes" in sections["everyone"].sentences[0]
+    assert sections["everyone"].sentences[0] == (
+        "The realised risk of a person is the probability that someone who knows everyone else in "
+        "an area gives to their presence after seeing all noisy counts, divided by a prior of "
+        "0.02."
+    )
 
 
 def test_the_map_of_everyone_is_by_region(hand, sections):
@@ -142,7 +148,7 @@ def test_losses_are_of_what_the_estimates_miss(hand, sections):
         size = np.abs(off.ravel())
         assert row["Residuals"] == size.size
         alone = tail_ratio(off.ravel())
-        assert (row["from"], row["to"]) == alone.interval
+        assert (row["Lower"], row["Upper"]) == alone.interval
         assert row["At least"] == alone.lower_bound
         if row["Empirical loss"] is not None:
             assert row["Empirical loss"] == kde(off.ravel()).value
@@ -175,13 +181,13 @@ def test_the_homogeneity_attack_on_what_was_released(hand, sections):
                 misled += own.sum() - own[value]
         shares[name] = (told / people, misled / people, before / people)
         row = rows[name]
-        assert row["Told rightly"] == pytest.approx(told / people)
-        assert row["Told wrongly"] == pytest.approx(misled / people)
-        assert row["Told by the exact table"] == pytest.approx(before / people)
+        assert row["Inferred correctly"] == pytest.approx(told / people)
+        assert row["Wrongly"] == pytest.approx(misled / people)
+        assert row["Revealed by the exact table"] == pytest.approx(before / people)
         assert row["Cells"] == cells
     assert len({share for triple in shares.values() for share in triple}) > 3, "columns differ"
     worst = max(shares, key=lambda name: shares[name][0])
-    assert f"all attributes but {worst} is told it rightly of" in section.sentences[0]
+    assert f"every attribute except {worst} infers it correctly for" in section.sentences[0]
 
 
 def test_counts_of_another_plan_are_refused(hand, tmp_path):
@@ -225,7 +231,7 @@ def test_totals_that_are_public_are_not_drawn(tmp_path):
     release, found = reported(tmp_path, text + hand_plan.ESTIMATED)
     assert found.totals is None
     sections = {section.name: section for section in made.internal(release.plan, found)}
-    assert sections["everyone"].sentences[-1].startswith("What is published as counted settles")
+    assert sections["everyone"].sentences[-1].startswith("Counts published exactly reveal presence")
 
 
 def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
@@ -239,7 +245,7 @@ def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
         tmp_path, text, places=",".join(levels) + "\n" + places, people="l9,AGE,SEX\n" + people
     )
     (error, *_) = made.internal(release.plan, found)
-    assert [row["Level"] for row in table_rows(error, "Estimated totals")] == levels
+    assert [row["Level"] for row in table_rows(error, "Estimated minus exact totals")] == levels
     assert list(dict.fromkeys(r["level"] for r in chart_rows(error, "error-by-size"))) == levels[2:]
     assert "lowest 8 of 10 levels" in error.sentences[-1]
 

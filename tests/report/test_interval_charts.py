@@ -37,7 +37,7 @@ def test_errors_are_drawn_as_they_are(release):
     assert [row["largest_standard_error"] for row in rows] == [item.largest for item in found]
     assert [row["own_noise"] for row in rows] == [item.noise for item in found]
     drawn = charts.error_by_level(errors_of.level_errors(estimates(release)))
-    assert "At level region all are exact." in drawn.alt
+    assert "At level region, all counts are exact." in drawn.alt
     assert ">exact</text>" in drawn.svg()
 
 
@@ -67,13 +67,13 @@ def test_exact_areas_and_those_not_determined_say_so():
     chart = charts.areas_with_intervals(area_estimates())
     rows = chart.table.to_pylist()
     assert (rows[-1]["area"], rows[-1]["estimate"]) == ("district 2", None)
-    assert "does not determine the count" in chart.caption
+    assert "Areas whose count the release does not determine are not drawn." in chart.caption
     exact = next(row for row in rows if row["area"] == "district 1")
     assert exact["lower"] == exact["upper"] == exact["estimate"]
     assert "district 1: 137.5, exact." in chart.alt
     many = charts.areas_with_intervals(area_estimates(120), most=30)
     assert many.table.num_rows == 120
-    assert "Those not drawn are in the table." in many.caption
+    assert "The table also lists those not drawn." in many.caption
     assert many.svg().count("district") < 60
 
 
@@ -95,33 +95,33 @@ def test_coverage_is_drawn_with_its_own_error():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.error_by_level([]), "errors: none came"),
-        (lambda: charts.error_by_level([0.5]), "float came; give LevelError"),
+        (lambda: charts.error_by_level([]), "errors: got none"),
+        (lambda: charts.error_by_level([0.5]), "got float; pass LevelError"),
         (lambda: charts.error_by_level(level_errors()[:1]), "exact or not determined"),
         (
             lambda: charts.error_by_level([*level_errors(), errors("AGE")]),
-            "one chart is of one query",
+            "pass the errors of one query",
         ),
-        (lambda: charts.areas_with_intervals(pa.table({})), "Table came; give AreaEstimates"),
+        (lambda: charts.areas_with_intervals(pa.table({})), "got Table; pass AreaEstimates"),
         (lambda: charts.areas_with_intervals(area_estimates(query="AGE")), "AGE has 2 cells"),
         (
             lambda: charts.areas_with_intervals(area_estimates(query="AGE"), cell="x"),
             "choose from young, old",
         ),
-        (lambda: charts.areas_with_intervals(area_estimates(), most=0), "most: 0"),
+        (lambda: charts.areas_with_intervals(area_estimates(), most=0), "most: got 0"),
         (
             lambda: charts.areas_with_intervals(area_estimates(1, error=float("inf"))),
-            "determined in none of these areas",
+            "determines TOTAL in none of these areas",
         ),
-        (lambda: coverage(pa.table({"level": ["a"]})), "no column 'intervals'"),
-        (lambda: coverage(covered().slice(0, 0)), "0 rows came"),
-        (lambda: coverage(covered(covered=[90.5, 88.0, 99.0])), "give shares, not percent"),
+        (lambda: coverage(pa.table({"level": ["a"]})), "column 'intervals' is missing"),
+        (lambda: coverage(covered().slice(0, 0)), "got 0 rows"),
+        (lambda: coverage(covered(covered=[90.5, 88.0, 99.0])), "pass shares, not percent"),
         (
             lambda: coverage(covered(covered=[0.9, None, 0.9])),
-            "covered: list came; give a list of numbers",
+            "covered: got list; pass a list of numbers",
         ),
         (lambda: coverage(covered(intervals=[0, 1, 2])), "all must be above 0"),
-        (lambda: coverage(covered(size_class=["0", "0", "0"])), "give each once"),
+        (lambda: coverage(covered(size_class=["0", "0", "0"])), "pass each once"),
         (lambda: charts.coverage(covered(), confidence=90, audience="public"), "between 0 and 1"),
         (lambda: charts.coverage(covered(), confidence=0.9, audience="all"), "choose 'public'"),
     ],
@@ -149,7 +149,7 @@ def test_the_section_lists_what_the_library_says(release):
             assert row[:4] == (item.level, item.units, item.counts, item.exact)
             assert row[4:7] == (expected if item.median is not None else (0.0, 0.0, 0.0))
             assert row[7] == item.noise
-    assert "Totals of level region are exact: they are public, or follow" in section.sentences[1]
+    assert "Totals at level region are exact: they are public, or follow" in section.sentences[1]
     assert "1.645 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
     assert len(section.charts) == 1
@@ -174,12 +174,12 @@ AWKWARD = {
     "totals known from cells": plan_text({"AGE": ["a", "b"]}, {"l0": {"AGE": 1}, "l1": {"AGE": 1}}),
 }
 TOLD = {
-    "nothing but totals": "The total of a l0 has a standard error of",
-    "all totals public": "Totals of level l0 and l1 are exact",
-    "the top is not measured": "The total of a l0 has a standard error of",
+    "nothing but totals": "The total of a l0 has a median standard error of",
+    "all totals public": "Totals at level l0 and l1 are exact",
+    "the top is not measured": "The total of a l0 has a median standard error of",
     "some exact": ", where it is not known exactly.",
     "the lowest is not measured": "The total of a l1 has a standard error of",
-    "totals known from cells": "The total of a l1 has a standard error of",
+    "totals known from cells": "The total of a l1 has a median standard error of",
 }
 
 
@@ -204,12 +204,12 @@ def test_what_least_squares_cannot_do_is_said_with_its_reason(release, monkeypat
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 5)
     section = made.margin(release)
     assert len(section.charts) == 1  # of totals, which are few enough
-    assert section.tables[1].columns == ("Query", "Because")
+    assert section.tables[1].columns == ("Query", "Reason")
     assert "5 is the limit" in section.tables[1].rows[0][1]
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 0)
     section = made.margin(release)
-    assert [table.columns for table in section.tables] == [("Query", "Because")] * 2
-    assert section.sentences == ("Least squares cannot estimate totals of this release.",)
+    assert [table.columns for table in section.tables] == [("Query", "Reason")] * 2
+    assert section.sentences == ("Least squares cannot estimate the totals of this release.",)
     assert section.charts == ()
     assert public_report(release)
 

@@ -11,6 +11,7 @@ from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Release, Seeded, pipeline
 from countveil.assess.intruder.summary import AttackRisk, summarise
+from countveil.base import words
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.report.report_page import public_report
@@ -35,7 +36,7 @@ def section(hand, hand_others):
 
 
 def test_every_attack_ends_where_its_law_says(section):
-    rows = {row["Attack"]: row for row in table_rows(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     assert set(rows) == set(CELLS)
     for attack, cells in CELLS.items():
         evidence = hand_plan.losses("area", cells)
@@ -85,7 +86,7 @@ def information(attack, *, exact=None):
 
 
 def test_levels_above_add_what_a_regression_says(section):
-    rows = {row["Attack"]: row for row in table_rows(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     for attack in CELLS:
         own = rows[attack]["Evidence (rho)"]
         more = (information(attack) - own) / own
@@ -95,8 +96,8 @@ def test_levels_above_add_what_a_regression_says(section):
         "Evidence (rho)"
     ]
     (told,) = [line for line in section.sentences if "levels above add" in line]
-    assert f"add {100 * more:.1f} % to his evidence about presence" in told
-    assert "as counted adds 0.0 % more" in told
+    assert f"add {100 * more:.1f} % to the evidence about presence" in told
+    assert "counts published exactly add another 0.0 %" in told
 
 
 def above_and_counted():
@@ -117,7 +118,7 @@ def test_public_counts_above_add_what_a_regression_says(tmp_path):
     assert added(first) == pytest.approx((more, public), rel=1e-3)
     told = " ".join(summary_sentences(found))
     assert f"levels above add {100 * more:.1f} %" in told
-    assert f"as counted adds {100 * public:.1f} % more" in told
+    assert f"counts published exactly add another {100 * public:.1f} %" in told
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +128,12 @@ def settled_section(settled):
 
 def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_section):
     section = settled_section
-    rows = {row["Attack"]: row for row in table_rows(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     assert rows["presence"]["Prior 0.02"] == f"1, ×\u00a050.000, {SETTLED}"
     assert rows["presence"]["Public counts add"] == SETTLED
     assert SETTLED not in str(rows["unknown attribute: AGE"])
     assert not any("e+" in str(cell) for row in rows.values() for cell in row.values())
-    assert any("settles 'presence'" in line for line in section.sentences)
+    assert any("reveal 'presence' to anyone" in line for line in section.sentences)
 
 
 def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
@@ -146,7 +147,7 @@ def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
     assert not found.attacks[0].settled
     assert added(found.attacks[0])[1] == math.inf
     told = " ".join(summary_sentences(found))
-    assert "what is published as counted settles it" in told
+    assert "counts published exactly reveal it" in told
 
 
 def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
@@ -190,9 +191,15 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
     assert [row["marginal_risk"] for row in rows[:3]] == pytest.approx([2.5, 10, 50])
     chart = section.charts[0]
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
-    assert f"The largest from noisy counts is {worst:.4g}, of area with prior 0.02" in chart.alt
-    assert "What is public settles it at region: there it is one over the prior." in chart.alt
-    assert ">settled<" in chart.svg()
+    assert (
+        f"The largest risk from noisy counts is {words.brief(worst)}, at level area with prior 0.02"
+        in chart.alt
+    )
+    assert (
+        "Counts published exactly reveal presence at level region: the risk there is one over the "
+        "prior." in chart.alt
+    )
+    assert ">revealed<" in chart.svg()
 
 
 def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
@@ -285,7 +292,7 @@ def test_shapes_are_of_the_level_that_most_of_them_name(hand, hand_others):
     section = made.intruder(hand, regions)
     assert {row["place"] for row in chart_rows(section, "risk-map")} == {"R1", "R2"}
     nowhere = {**shapes, "features": [square("nowhere", 0)]}
-    with pytest.raises(InputError, match="region and area; give shapes of one of these levels"):
+    with pytest.raises(InputError, match="give shapes of one of the levels region and area"):
         _ = made.intruder(hand, nowhere).charts
 
 
@@ -295,7 +302,7 @@ def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
     section = made.intruder(release)
-    (row, *_) = table_rows(section, "Where someone who knows")
+    (row, *_) = table_rows(section, "Probability that someone who knows")
     assert [name for name in row if name.startswith("Prior")] == [f"Prior {p}" for p in priors]
     for name in ("risk-by-level", "risk-by-rho", "decision-by-rho", "posterior"):
         assert (

@@ -28,7 +28,7 @@ def plan():
 
 def test_errors_are_listed_in_their_columns(plan):
     section = made.error(plan)
-    rows = table_rows(section, "Error of a cell")
+    rows = table_rows(section, "Error of one cell")
     assert [(row["Level"], row["Query"]) for row in rows] == LISTED
     for row in rows:
         of = row["Level"], row["Query"]
@@ -41,8 +41,9 @@ def test_errors_are_listed_in_their_columns(plan):
 def test_its_sentences_tell_the_noise_of_totals(plan):
     section = made.error(plan)
     assert section.sentences[1:] == tuple(
-        f"The noise of the total of {level} is {hand_plan.absolute(level.split()[1], 'TOTAL'):.4g} in "
-        f"size on average, and as often above 0 as below."
+        f"The noise in the total of {level} is "
+        f"{words.brief(hand_plan.absolute(level.split()[1], 'TOTAL'))} in size on average, and as "
+        f"often positive as negative."
         for level in ("a region", "an area")
     )
 
@@ -50,7 +51,7 @@ def test_its_sentences_tell_the_noise_of_totals(plan):
 def test_a_total_published_as_counted_is_no_error(plan):
     public = Plan.parse(hand_plan.PLAN + hand_plan.SETTLING)
     section = made.error(public)
-    rows = table_rows(section, "Error of a cell")
+    rows = table_rows(section, "Error of one cell")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "TOTAL"]
     assert len(section.sentences) == 1
 
@@ -77,7 +78,7 @@ def test_queries_that_determine_nothing_leave_an_error_section():
     text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
     plan = Plan.parse(text)
     section = made.error(plan)
-    assert {row["Query"] for row in table_rows(section, "Error of a cell")} == {"TOTAL", "GROUP"}
+    assert {row["Query"] for row in table_rows(section, "Error of one cell")} == {"TOTAL", "GROUP"}
 
 
 def edge_and_loss(level, query):
@@ -90,33 +91,33 @@ def edge_and_loss(level, query):
 
 def test_losses_are_listed_at_the_edge_of_the_noise(plan):
     section = made.loss(plan)
-    rows = table_rows(section, "Loss of one value at the edge of 95 %")
+    rows = table_rows(section, "Privacy loss of one count, at the 95th percentile of its noise")
     assert [(row["Level"], row["Query"]) for row in rows] == [p for p in LISTED if p[1] != "AGE"]
     for row in rows:
         of = row["Level"], row["Query"]
         edge, loss = edge_and_loss(*of)
         assert row["Standard deviation"] == pytest.approx(hand_plan.spread(*of))
-        assert (row["Noise at most"], row["Loss there"]) == (edge, pytest.approx(loss))
+        assert (row["Size of the noise"], row["Privacy loss"]) == (edge, pytest.approx(loss))
 
 
 def test_the_loss_is_told_where_it_is_largest(plan):
     edge, loss = edge_and_loss("area", "AGE*SEX")
     section = made.loss(plan)
-    assert all(row["Loss there"] <= loss for row in table_rows(section, "Loss of one value"))
+    assert all(row["Privacy loss"] <= loss for row in table_rows(section, "Privacy loss of one"))
     assert section.sentences[1] == (
-        f"Of the queries listed it is largest for AGE*SEX of an area: {loss:.4g} at a noise of {edge}, "
-        f"which at least 95 % of its noise does not pass in size."
+        f"Among the queries listed, it is largest for AGE*SEX of an area: {words.brief(loss)} at "
+        f"a noise of {edge}, the 95th percentile of the size of the noise."
     )
-    assert "with all 3 rows of a person in its count" in section.sentences[0]
+    assert "with all 3 rows of a person in the count" in section.sentences[0]
     one = made.loss(Plan.parse(TINY_PLAN))
-    assert "with a person in its count" in one.sentences[0]
+    assert "with a person in the count" in one.sentences[0]
 
 
 def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
     """Zero-concentrated: the mean of all losses is at most rho, and none is the largest."""
     told = made.loss(plan).sentences[-1]
-    assert "at most rho on average" in told
-    assert "sets no largest value" in told
+    assert "at or below rho on average" in told
+    assert "sets no maximum" in told
     mean, far = 0.0, 0.0
     for level in hand_plan.RHO:
         points, chances = hand_plan.presence(level)
@@ -124,7 +125,7 @@ def test_the_sum_of_losses_keeps_to_the_budget_as_the_sentence_says(plan):
         far += float(points.max())
     assert mean <= 0.9 < far
     pure = Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "2"'))
-    assert "never passes the budget" in made.loss(pure).sentences[-1]
+    assert "never exceeds the budget" in made.loss(pure).sentences[-1]
     largest = sum(
         max(abs(abs(k + 1) - abs(k)) * epsilon / 2 for k in range(-40, 40))
         for epsilon in (1 / 4, 3 / 4) * 2
@@ -149,7 +150,7 @@ def test_groups_that_are_alike_are_listed_and_drawn(plan):
             only = seen * unseen ** (values - 1)
             assert rows[name][f"Group of {people}"] == f"{100 * only:.4g} %"
             assert drawn[name, people]["disclosed"] == pytest.approx(only)
-    assert "who share an area and all other attributes" in section.charts[0].caption
+    assert "they also share an area and all other attributes" in section.charts[0].caption
 
 
 def test_more_attributes_than_can_be_told_apart_are_all_listed():

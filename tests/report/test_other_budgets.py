@@ -127,7 +127,7 @@ def test_the_page_holds_all_steps_and_its_script_reads_them(hand_page, found):
     assert stated["priors"] == list(hand_plan.PRIORS)
     assert f'max="{len(found.steps) - 1}"' in hand_page
     assert f'value="{found.steps.index(found.chosen)}"' in hand_page
-    assert '<p id="budget-told" class="told" role="status" aria-live="polite"></p>' in hand_page
+    assert '<p id="budget-status" class="unseen" role="status" aria-live="polite"></p>' in hand_page
     for level in ("region", "area"):
         assert f"standard error of a total, {level}" in page.words
     assert math.isclose(stated["steps"][8]["risks"][2], found.chosen.risks[2])

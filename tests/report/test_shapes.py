@@ -73,14 +73,14 @@ for _ in range(100_000):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([1, 2], "shapes: list came"),
-        (collection(), "no GeoJSON FeatureCollection with features"),
-        ({"type": "FeatureCollection", "features": "abc"}, "no GeoJSON FeatureCollection"),
-        (collection("A1", 5, None), "feature 1: it is no GeoJSON Feature"),
-        (collection(feature(), None), "feature 2: it is no GeoJSON Feature"),
-        (collection({"type": "Polygon"}), "feature 1: it is no GeoJSON Feature"),
+        ([1, 2], "shapes: got list"),
+        (collection(), "not a GeoJSON FeatureCollection with features"),
+        ({"type": "FeatureCollection", "features": "abc"}, "not a GeoJSON FeatureCollection"),
+        (collection("A1", 5, None), "feature 1: not a GeoJSON Feature"),
+        (collection(feature(), None), "feature 2: not a GeoJSON Feature"),
+        (collection({"type": "Polygon"}), "feature 1: not a GeoJSON Feature"),
         (collection({**feature(), "properties": ["A1"]}), "its properties are list"),
-        (collection(feature({"a": 1})), "its code is dict; it is text or a number"),
+        (collection(feature({"a": 1})), "its geocode is dict; it must be text or a number"),
         (collection(feature(geometry="x")), "its geometry is str; choose from Point"),
         (collection(feature(geometry={"type": "Nope"})), "its geometry is 'Nope'; choose from"),
         (collection(feature(geometry={"type": []})), "its geometry is dict; choose from"),
@@ -105,7 +105,7 @@ for _ in range(100_000):
         (collection(feature(geometry=polygon(["0", "1"]))), "not two finite numbers"),
         (
             collection(feature(geometry=polygon(*([[0, 0]] * 100_001)))),
-            "more than 100,000 points came, too many for a page; simplify them",
+            "more than 100,000 points, too many for a page; simplify the shapes",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_page_that_shapes_would_make_too_large_is_refused(hand, monkeypatch, g
     if given is None:
         assert report_page.public_report(hand) == page, "nobody can make it smaller"
         return
-    told = "has 1,500,001 bytes, and may have 1,500,000; give shapes of fewer points"
+    told = "has 1,500,001 bytes; at most 1,500,000 are allowed; simplify the shapes"
     with pytest.raises(InputError, match=told):
         report_page.public_report(hand, shapes=given)
 

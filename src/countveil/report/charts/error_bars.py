@@ -177,8 +177,8 @@ def _area_summary(row: dict[str, Any]) -> str:
     if row["standard_error"] == 0:
         return f"{row['area']}: {words.number(row['estimate'])}, exact"
     return (
-        f"{row['area']}: {words.number(row['estimate'])}, between {words.number(row['lower'])} and "
-        f"{words.number(row['upper'])}"
+        f"{row['area']}: {words.brief(row['estimate'])}, between {words.brief(row['lower'])} and "
+        f"{words.brief(row['upper'])}"
     )
 
 

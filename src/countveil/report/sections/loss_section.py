@@ -22,8 +22,8 @@ def section(subject: Subject) -> Section:
         f"determines how large it can be, and how often.",
         f"Among the queries listed, it is largest for {worst.query} of "
         f"{words.article(worst.level)}: {words.brief(worst.loss)} at a noise of "
-        f"{words.number(worst.half_width)}. At least {words.percent(worst.share)} of the noise is "
-        f"no larger than that.",
+        f"{words.number(worst.half_width)}, the {100 * worst.share:g}th percentile of the size of "
+        f"the noise.",
         _together(plan),
     )
     table = SectionTable(

@@ -78,9 +78,9 @@ def everyone(subject: Subject) -> Section | None:
     worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
     level, prior = words.article(found.everyone.level), words.prior(found.everyone.prior)
     sentences = [
-        f"Each person counted has a realised risk: the probability that someone who knows "
-        f"everyone else in {level} gives to their presence after seeing all noisy counts, divided "
-        f"by the prior of {prior}.",
+        f"The realised risk of a person is the probability that someone who knows everyone else "
+        f"in {level} gives to their presence after seeing all noisy counts, divided by a prior of "
+        f"{prior}.",
     ]
     if worst is not None:
         sentences.append(
