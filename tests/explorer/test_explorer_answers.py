@@ -149,7 +149,7 @@ def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_
     assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
     assert not found.as_one_count
     told = answer_text.above_sentence(found, settings)
-    assert told.endswith(f"{words.brief(alone)} times their prior, as from this level alone.")
+    assert told.endswith(f"{words.multiple(alone)} times their prior, as from this level alone.")
 
 
 @pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
@@ -222,8 +222,8 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
     risk, (prior, after, times, *guesses) = found.selected, numbers
     assert prior == 100 * risk.prior
-    assert after == float(f"{100 * risk.posterior:.2g}")
-    assert times == float(f"{risk.marginal_risk:.2g}")
+    assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
+    assert f"{times:g}" == words.multiple(risk.marginal_risk)
     if found.decision == 0:
         assert "they never guess correctly" in text
     else:
@@ -242,9 +242,8 @@ def test_it_says_where_what_is_published_as_counted_settles_it():
     for text, settled in ((moved, False), (moved + public, True)):
         found, settings = answer(*asked(text)), asked(text)[1]
         assert found.settled == settled
-        assert (
-            "the plan publishes exactly reveal it anyway" in answer_text.sentence(found, settings)
-        ) == settled
+        sentence = answer_text.sentence(found, settings)
+        assert ("the plan publishes exactly reveal it anyway" in sentence) == settled
 
 
 def test_the_verdict_follows_the_limit():

@@ -119,11 +119,11 @@ def test_answers_are_the_library_s_own_numbers(inside):
     assert list(found["numbers"]["correct_decision"].values()) == list(expected.decisions)
     assert f"{expected.selected.marginal_risk:,.4g}" in found["html"]
     assert (
-        f"raise that to {words.brief_percent(expected.selected.posterior)} on average"
+        f"raise that to {words.brief_percent(expected.selected.posterior, other=0.07)} on average"
         in found["sentence"]
     )
     above = inside.ask("above", siblings=2)
-    assert f"{words.brief(above['marginal_risk'])} times their prior" in above["sentence"]
+    assert f"{words.multiple(above['marginal_risk'])} times their prior" in above["sentence"]
     for name, key in found["charts"].items():
         drawn = inside.ask(f"charts/{name}", amount="1/3", prior="0.07", level="region")
         assert drawn["svg"].startswith("<svg ")

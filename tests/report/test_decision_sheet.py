@@ -65,7 +65,7 @@ def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):
     assert sheet.sentence == (
         f"Someone who knows everyone else in an area and gives a probability of 2 % that you are "
         f"counted there would, if you are, raise that to {words.brief_percent(after)} on average "
-        f"after seeing this release: {words.brief(after / 0.02)} times their prior. The exact "
+        f"after seeing this release: {words.multiple(after / 0.02)} times their prior. The exact "
         f"table would have made them certain."
     )
 
@@ -79,7 +79,7 @@ def test_it_says_which_attack_gains_most(sheet, hand_page):
         f"The attack that gains most is 'unknown attribute: AGE'. Someone who knows everyone else "
         f"in an area and sees all its queries would, if what they suspect is true, raise its "
         f"probability from 2 % to {words.brief_percent(after)} on average: "
-        f"{words.brief(after / 0.02)} times their prior."
+        f"{words.multiple(after / 0.02)} times their prior."
     )
     assert sheet.worst_attack in Page(hand_page).words
 
@@ -122,7 +122,7 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     assert {item.level: item.settled for item in sheet.levels} == {"region": True, "area": True}
     assert "Counts published exactly reveal whether you are in an area to anyone" in sheet.sentence
     assert (
-        f"from 2 % to {words.brief_percent(noisy)} on average: {words.brief(noisy / 0.02)} times"
+        f"from 2 % to {words.brief_percent(noisy)} on average: {words.multiple(noisy / 0.02)} times"
         in sheet.sentence
     )
     assert sheet.verdict == (

@@ -117,7 +117,7 @@ def test_the_risk_of_everyone_counted(hand, sections):
     (size,) = [name for name, (low, high) in SIZES.items() if low <= n <= high]
     told = "1 person" if size == "1" else f"{size} people"
     assert sections["everyone"].sentences[1] == (
-        f"The largest is {words.brief(largest)}, in a cell with {told}."
+        f"The largest is {words.multiple(largest)}, in a cell with {told}."
     )
     assert sections["everyone"].sentences[0] == (
         "The realised risk of a person is the probability that someone who knows everyone else in "

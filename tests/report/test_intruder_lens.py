@@ -192,8 +192,8 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
     chart = section.charts[0]
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
     assert (
-        f"The largest risk from noisy counts is {words.brief(worst)}, at level area with prior 0.02"
-        in chart.alt
+        f"The largest risk from noisy counts is {words.multiple(worst)}, at level area with prior "
+        f"0.02" in chart.alt
     )
     assert (
         "Counts published exactly reveal presence at level region: the risk there is one over the "

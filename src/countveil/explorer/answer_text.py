@@ -17,15 +17,20 @@ _SETTLED = (
 
 def sentence(answer: Answer, settings: Settings) -> str:
     """Say what the intruder of the page learns, on average."""
-    risk = answer.selected
-    present = settings.attack == "presence"
+    risk, present = answer.selected, settings.attack == "presence"
+    knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
+    posterior = words.brief_percent(risk.posterior, other=risk.prior)
     return (
-        f"Someone who {_knows(answer, settings, words.prior_percent(risk.prior))} "
-        f"would{', if you are,' if present else ''} raise that to "
-        f"{words.brief_percent(risk.posterior)} on average: {words.brief(risk.marginal_risk)} "
-        f"times their prior. {'If you are there, they' if present else 'They'} guess correctly "
-        f"{words.times_out_of(answer.decision)}.{_SETTLED if answer.settled else ''}"
+        f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
+        f"{posterior} on average: {words.multiple(risk.marginal_risk)} times their prior. "
+        f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
+        f"{_SETTLED if answer.settled else ''}"
     )
+
+
+def _guesses(share: float) -> str:
+    often = words.times_out_of(share)
+    return f"{often} guess correctly" if share in (0, 1) else f"guess correctly {often}"
 
 
 def _knows(answer: Answer, settings: Settings, prior: str) -> str:
@@ -45,7 +50,7 @@ def short(answer: Answer) -> str:
     """Return the answer as one line, which stays in view while the page scrolls."""
     status = answer.verdict.status
     limit = "" if status == "no limit" else f" · {status} the limit"
-    times = words.brief(answer.selected.marginal_risk)
+    times = words.multiple(answer.selected.marginal_risk)
     risk = f"{times} × prior {answer.selected.prior:g} at {answer.level}"
     return f"{risk}{limit} · {answer.cost}"
 
@@ -59,7 +64,7 @@ def above_sentence(above: LevelsAbove, settings: Settings) -> str:
         source = "as from this level alone"
     return (
         f"If they also see the levels above, and each place has {siblings}: "
-        f"{words.brief(above.marginal_risk)} times their prior, {source}."
+        f"{words.multiple(above.marginal_risk)} times their prior, {source}."
     )
 
 

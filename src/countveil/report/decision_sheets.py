@@ -91,15 +91,15 @@ class DecisionSheet:
                 f"Counts published exactly reveal whether you are in {level} to anyone who knows "
                 f"everyone else there, just as the exact table would. From noisy counts alone they "
                 f"would, if you are there, go from {words.prior_percent(worst.prior)} to "
-                f"{words.brief_percent(worst.noisy)} on average: "
-                f"{words.brief(worst.noisy / worst.prior)} times their prior."
+                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average: "
+                f"{words.multiple(worst.noisy / worst.prior)} times their prior."
             )
         return (
             f"Someone who knows everyone else in {level} and gives a probability of "
             f"{words.prior_percent(worst.prior)} that you are counted there would, if you are, "
-            f"raise that to {words.brief_percent(worst.released)} on average after seeing this "
-            f"release: {words.brief(worst.marginal_risk)} times their prior. The exact table "
-            f"would have made them certain."
+            f"raise that to {words.brief_percent(worst.released, other=worst.prior)} on average "
+            f"after seeing this release: {words.multiple(worst.marginal_risk)} times their prior. "
+            f"The exact table would have made them certain."
         )
 
     @property

@@ -62,12 +62,12 @@ def risk_by_rho(
         plot,
         alt_text=[
             "Lines of marginal risk against rho on a logarithmic axis, one for each prior.",
-            *swept.ends("marginal risk", words.brief),
+            *swept.ends("marginal risk", words.multiple),
         ],
         caption=[
             "Marginal risk is the intruder's expected posterior divided by their prior, if the "
             "target is counted; it is one if they learn nothing.",
-            *swept.chosen_sentences("the marginal risk", words.brief),
+            *swept.chosen_sentences("the marginal risk", words.multiple),
             ""
             if limit is None
             else f"The dashed horizontal line is the limit, {words.number(limit)}.",
@@ -183,13 +183,13 @@ def risk_and_error(
             "Lines of marginal risk against the standard error of a count, one for each prior; "
             "less error means more risk.",
             f"With {first}, rho {words.number(low['rho'])} has an error of "
-            f"{words.brief(low['error'])} and a risk of {words.brief(low['marginal_risk'])}; rho "
-            f"{words.number(high['rho'])} has an error of {words.brief(high['error'])} and a risk "
-            f"of {words.brief(high['marginal_risk'])}.",
+            f"{words.brief(low['error'])} and a risk of {words.multiple(low['marginal_risk'])}; "
+            f"rho {words.number(high['rho'])} has an error of {words.brief(high['error'])} and a "
+            f"risk of {words.multiple(high['marginal_risk'])}.",
         ],
         caption=[
             "Each point is one rho. Lower is safer, further left is more accurate.",
-            *swept.chosen_sentences("the marginal risk", words.brief),
+            *swept.chosen_sentences("the marginal risk", words.multiple),
         ],
         table=table,
         audience=swept.audience,

@@ -54,11 +54,11 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
         for number, (level, item) in enumerate(zip(names_of_levels, items, strict=True))
     ]
     several = [
-        f"With {name}, it goes from {words.brief(own[0]['marginal_risk'])} to "
-        f"{words.brief(own[-1]['marginal_risk'])} when they see {own[-1]['number_of_levels']} "
+        f"With {name}, it goes from {words.multiple(own[0]['marginal_risk'])} to "
+        f"{words.multiple(own[-1]['marginal_risk'])} when they see {own[-1]['number_of_levels']} "
         f"levels."
         if len(own) > 1
-        else f"With {name}, it is {words.brief(own[0]['marginal_risk'])}."
+        else f"With {name}, it is {words.multiple(own[0]['marginal_risk'])}."
         for name in names.values()
         for own in [[row for row in rows if row["series"] == name]]
     ]
@@ -139,7 +139,7 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
 def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
     worst = max(rows, key=lambda row: row["marginal_risk"])
     return (
-        f"The largest risk {by + ' ' if by else ''}is {words.brief(worst['marginal_risk'])}, at "
+        f"The largest risk {by + ' ' if by else ''}is {words.multiple(worst['marginal_risk'])}, at "
         f"level {worst['level']} with {worst['series']}: the posterior is "
         f"{words.brief_percent(worst['posterior'])} on average."
     )

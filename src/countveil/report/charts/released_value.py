@@ -114,7 +114,7 @@ def _range(table: pa.Table, name: str) -> str:
         return (
             f"With {name}, the value {words.number(first['released_value'])} leads to a posterior "
             f"of {words.brief_percent(first['posterior'])} and a risk of "
-            f"{words.brief(first['risk'])}."
+            f"{words.multiple(first['risk'])}."
         )
     return (
         f"With {name}, the posterior goes from {words.brief_percent(first['posterior'])} at "
@@ -126,6 +126,6 @@ def _range(table: pa.Table, name: str) -> str:
 def _largest(table: pa.Table, name: str) -> str:
     top = max(_of(table, name), key=lambda row: row["risk"])
     return (
-        f"With {name}, the largest risk among these values is {words.brief(top['risk'])}, at "
+        f"With {name}, the largest risk among these values is {words.multiple(top['risk'])}, at "
         f"{words.number(top['released_value'])}."
     )

@@ -183,11 +183,14 @@ def risk_map(
     if shapes is not None:
         plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
-    summary = f"{first['place']} has the largest {_SHOWN[column]}, {words.brief(first[column])}" + (
-        f"; {last['place']} has the smallest of {words.number(len(rows))}, "
-        f"{words.brief(last[column])}."
-        if len(rows) > 1
-        else "."
+    summary = (
+        f"{first['place']} has the largest {_SHOWN[column]}, {words.multiple(first[column])}"
+        + (
+            f"; {last['place']} has the smallest of {words.number(len(rows))}, "
+            f"{words.multiple(last[column])}."
+            if len(rows) > 1
+            else "."
+        )
     )
     what = (
         "From published values alone: the risk of a target who would be alone in a cell that "

@@ -61,8 +61,8 @@ def worst_attack(summary: Summary) -> str:
         f"The attack that gains most is '{worst.attack}'. Someone who knows everyone else in "
         f"{article(summary.level)} and sees all its queries would, if what they suspect is true, "
         f"raise its probability from {words.prior_percent(worst.prior)} to "
-        f"{words.brief_percent(worst.posterior)} on average: {words.brief(worst.marginal_risk)} "
-        f"times their prior."
+        f"{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
+        f"{words.multiple(worst.marginal_risk)} times their prior."
     )
 
 

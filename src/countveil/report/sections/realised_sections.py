@@ -84,7 +84,7 @@ def everyone(subject: Subject) -> Section | None:
     ]
     if worst is not None:
         sentences.append(
-            f"The largest is {words.brief(worst['largest_risk'])}, in a cell with "
+            f"The largest is {words.multiple(worst['largest_risk'])}, in a cell with "
             f"{_people(worst['group'])}."
         )
     if is_settled(plan, found.everyone.level):
