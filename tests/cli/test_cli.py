@@ -44,7 +44,7 @@ def test_demo_makes_a_release_and_says_what_came_out(tmp_path):
     assert ran.status == 0, ran.err
     assert ran.err == ""
     for words in (
-        "It spends rho = 2.556226",
+        "The plan spends rho = 2.556226",
         "epsilon = 17.15",
         "Marginal risk",
         "Verified:",

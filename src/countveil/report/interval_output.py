@@ -119,8 +119,8 @@ def refuse_target(path: Path) -> None:
         )
     refuse_within_release(path)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        what = "is a folder" if path.is_dir() else "its folder does not exist"
-        raise InputError(f"{path}: {what}; name a file in an existing folder")
+        what = f"{path} is a folder" if path.is_dir() else f"{path}: its folder does not exist"
+        raise InputError(f"{what}; name a file in an existing folder")
 
 
 def refuse_within_release(path: Path) -> None:
@@ -130,6 +130,6 @@ def refuse_within_release(path: Path) -> None:
         # Other programs write a file of that name, too.
         if manifest_path.is_file() and manifest.FORMAT.encode() in manifest_path.read_bytes():
             raise InputError(
-                f"{path}: is inside the release {folder.name}, which may only hold the files that "
+                f"{path} is inside the release {folder.name}, which may only hold the files that "
                 f"its manifest lists; name another folder"
             )

@@ -106,11 +106,13 @@ def _facts(summary: Summary) -> list[str]:
         if item.prior != min(other.prior for other in summary.facts):
             continue
         kinds = [
-            (item.settled, "are known exactly"),
-            (item.somebody, "cannot be zero"),
-            (item.bounded, "have an upper bound"),
+            (item.settled, "is known exactly", "are known exactly"),
+            (item.somebody, "cannot be zero", "cannot be zero"),
+            (item.bounded, "has an upper bound", "have an upper bound"),
         ]
-        listed = ", ".join(f"{number:,} {what}" for number, what in kinds if number)
+        listed = ", ".join(
+            f"{number:,} {one if number == 1 else many}" for number, one, many in kinds if number
+        )
         text = f"Public facts bound {item.counts:,} counts of {item.query}: {listed}."
         if item.with_fact is not None and item.with_release is not None:
             text += (
