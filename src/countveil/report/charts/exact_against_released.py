@@ -136,8 +136,8 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Chart
     table = pa.Table.from_pylist([{**row, **summary} for row in rows])
     sentence = (
         f"Over {words.number(len(true))} counts, the residual is "
-        f"{words.brief(summary['mean_absolute_residual'])} in size on average; the largest "
-        f"residual is of a count of {words.number(worst['exact'])}, released as "
+        f"{words.brief(summary['mean_absolute_residual'])} in size on average; the largest is "
+        f"that of a count of {words.number(worst['exact'])}, released as "
         f"{words.number(worst['released'])}."
     )
     return described(

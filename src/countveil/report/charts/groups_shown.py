@@ -55,7 +55,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
     ]
     return described(
         "uniform-groups",
-        "How often the value shows that everyone in a group has",
+        "How often the value of a whole group shows",
         line_chart(
             drawn,
             names,

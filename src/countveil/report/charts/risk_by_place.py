@@ -183,15 +183,13 @@ def risk_map(
     if shapes is not None:
         plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
-    summary = (
-        f"{first['place']} has the largest {_SHOWN[column]}, {words.multiple(first[column])}"
-        + (
-            f"; {last['place']} has the smallest of {words.number(len(rows))}, "
-            f"{words.multiple(last[column])}."
-            if len(rows) > 1
-            else "."
+    largest, smallest = words.multiple(first[column]), words.multiple(last[column])
+    summary = f"{first['place']} has the largest {_SHOWN[column]}, {largest}."
+    if len(rows) > 1:
+        summary = (
+            f"Of {words.number(len(rows))}, {first['place']} has the largest {_SHOWN[column]} "
+            f"({largest}) and {last['place']} the smallest ({smallest})."
         )
-    )
     what = (
         "From published values alone: the risk of a target who would be alone in a cell that "
         "reads one or more"

@@ -91,7 +91,7 @@ def budget_allocation(plan: Plan) -> Chart:
         ],
         caption=[
             f"All levels together spend {currency} {words.number(float(total))}.",
-            f"Most of it, {words.brief_percent(largest['share_of_all'])}, goes to "
+            f"The largest part, {words.brief_percent(largest['share_of_all'])}, goes to "
             f"{largest['level']}; the largest single share is "
             f"{words.brief_percent(top['share_of_all'])}, for {top['query']} of {top['level']}.",
         ],
