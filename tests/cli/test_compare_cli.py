@@ -58,8 +58,8 @@ def test_the_command_shows_both_plans(files):
     )
     assert ran.status == 0, ran.err
     text = " ".join(ran.out.split())
-    assert "Rho = 2 (epsilon" in text
-    assert "became rho = 8" in text
+    assert "The cost goes from rho = 2 (epsilon" in text
+    assert ") to rho = 8 (epsilon" in text
     assert "standard errors are 0.4" in text or "standard errors are 0.5" in text
     plans = [Plan.parse(TINY_PLAN), Plan.parse(MORE)]
     for plan in plans:

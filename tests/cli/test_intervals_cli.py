@@ -189,7 +189,7 @@ def test_the_terminal_shows_some_rows_and_says_how_many_more(ask, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     status, out, _ = ask("--level", "block", "--query", "AGE*SEX", "--query", "TOTAL")
     assert status == 0
-    assert "and 28 more; --to FILE.csv or FILE.parquet has all" in out
+    assert "… and 28 more; --to FILE.csv or FILE.parquet writes all" in out
     assert out.count("0100") == 20 + 12
     assert "80% from" in out
     status, out, _ = ask("--areas", "districts.csv", "--confidence", "0.925")
@@ -387,10 +387,10 @@ BAD = {
     ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it must be between 0 and 1",
     ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it must be between 0 and 1",
     ("--level", "block", "--method", "gls"): "choose from least-squares, replicates",
-    ("--level", "block", "--to", "x.xlsx"): "are written to a .csv or .parquet file",
-    ("--level", "block", "--to", "x"): "are written to a .csv or .parquet file",
-    ("--level", "block", "--to", "out/x.csv"): "is within the release out, whose files are listed",
-    ("--level", "block", "--to", "out/estimates/block.parquet"): "is within the release out",
+    ("--level", "block", "--to", "x.xlsx"): "name a .csv or .parquet file",
+    ("--level", "block", "--to", "x"): "name a .csv or .parquet file",
+    ("--level", "block", "--to", "out/x.csv"): "is inside the release out, which may only hold",
+    ("--level", "block", "--to", "out/estimates/block.parquet"): "is inside the release out",
     ("--level", "block", "--to", "nowhere/x.csv"): "its folder does not exist",
     ("--areas", "districts.csv", "--to", "districts.csv"): "is the file of areas; name another",
     ("--areas", "districts.csv", "--level", "county"): "it needs 'county' or 'geocode'",
@@ -402,7 +402,7 @@ BAD = {
     ("--level", "block", "--method", "replicates", "--count", "5"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--count", "0"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--confidence", "2"): "between 0 and 1",
-    ("--level", "block", "--method", "replicates", "--work", "out/w"): "is within the release out",
+    ("--level", "block", "--method", "replicates", "--work", "out/w"): "is inside the release out",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from countveil import DiscreteGaussian, Seeded, pipeline
 from countveil.assess import Intruder
 from countveil.assess.intruder import attacks
 from countveil.assess.intruder.one_level import marginal_risk
+from countveil.base import words
 from countveil.plan.plans import Plan
 
 
@@ -24,9 +25,9 @@ def test_assess_says_what_a_release_discloses(out, tiny):
     ran = run("assess", "presence", out, "--prior", "0.1", "--prior", "0.5", "--quiet")
     assert ran.status == 0, ran.err
     worst = attacks.marginal_risk(Plan.load(tiny), attack="whole record", prior=0.1, level="area")
-    words = " ".join(ran.out.split())
-    assert f"{worst.value:.3f} times what he believed before" in words
-    assert "presence" in words
+    text = " ".join(ran.out.split())
+    assert f"on average: {words.multiple(worst.value)} times their prior." in text
+    assert "presence" in text
     assert not any((out.parent / "out-internal").glob("risk*"))
 
 
@@ -227,9 +228,11 @@ def test_an_unknown_lens_names_those_there_are(out):
 
 def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
     text = tiny.read_text()
-    assert "tells such an intruder all" not in run("price", tiny).out
+    assert "reveal presence to such an intruder" not in run("price", tiny).out
     tiny.write_text(text + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n')
-    assert "tells such an intruder all at region" in " ".join(run("price", tiny).out.split())
+    assert "reveal presence to such an intruder at region" in " ".join(
+        run("price", tiny).out.split()
+    )
     found = {item["level"]: item for item in run("price", tiny, "--json").document()["levels"]}
     assert {risk["settled"] for risk in found["region"]["risk"]} == {True}
     assert {risk["settled"] for risk in found["area"]["risk"]} == {False}

@@ -140,5 +140,5 @@ def test_any_document_is_read_back_as_it_was(document):
 
 
 def test_what_toml_has_and_a_plan_has_not_is_refused():
-    with pytest.raises(InputError, match="a plan holds no date"):
+    with pytest.raises(InputError, match="a plan cannot hold date values"):
         written(tomllib.loads("on = 2020-04-01"))

@@ -212,7 +212,7 @@ def test_the_command_shows_an_address_answers_and_ends_by_control_c(tmp_path):
         address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", line)[0]
         inside = Visitor(address).enter()
         assert inside.ask("numbers")["numbers"]["cost"] == "rho = 1"
-        assert "<svg" in inside.ask("pictures/risk-by-rho")["svg"]
+        assert "<svg" in inside.ask("charts/risk-by-rho")["svg"]
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=HANG)
         assert command.returncode == 0, err
@@ -230,7 +230,7 @@ def test_what_cannot_be_served_is_said_at_once(tmp_path, tiny):
         assert command.returncode == 2
     with (
         running(tiny) as explorer,
-        pytest.raises(InputError, match="--port: .* cannot be used .*; name another, or 0"),
+        pytest.raises(InputError, match="--port: cannot use .*; choose another, or 0"),
     ):
         server.Explorer.start(tiny, port=explorer.bound[1])
 

@@ -1,4 +1,4 @@
-"""One result of every kind, and its picture: what tests of pictures draw."""
+"""One result of every kind, and its chart: what tests of charts draw."""
 
 from fractions import Fraction
 from functools import cache
@@ -191,7 +191,7 @@ def covered(**more):
     return pa.table(rows | more)
 
 
-PICTURES = {
+CHARTS = {
     "posterior": lambda: charts.posterior(SEEN, disclosed()),
     "risk by rho": lambda: charts.risk_by_rho(
         RHOS, marginal(), chosen="2.56", delta="1e-10", limit=5
@@ -250,7 +250,7 @@ PICTURES = {
     "one release": lambda: charts.replicates(["A1"], {"x": np.array([[0]])}, audience="public"),
     "no error": lambda: charts.error_by_size(accuracy([("area", "TOTAL", "0", 0.0)])),
     "long names": lambda: charts.empirical_loss(
-        {"a level with a name that is longer than any picture is wide " * 3: kde(RESIDUALS)}
+        {"a level with a name that is longer than any chart is wide " * 3: kde(RESIDUALS)}
     ),
     "uniform groups": lambda: charts.uniform_groups(homogeneity_by_size(plan())),
     "one epsilon": lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(1, 1)),
@@ -270,11 +270,11 @@ INTERNAL = {
 
 @cache
 def drawn(name):
-    """Return a picture, made once."""
-    return PICTURES[name]()
+    """Return a chart, made once."""
+    return CHARTS[name]()
 
 
 @cache
 def svg_of(name):
-    """Return a picture as SVG, drawn once."""
+    """Return a chart as SVG, drawn once."""
     return drawn(name).svg()

@@ -64,8 +64,22 @@ def brief(value: float) -> str:
     return f"{value:#.2g}".rstrip(".")
 
 
-def brief_percent(share: float) -> str:
-    """Round a share for a sentence: "2.2 %", "62 %", "fewer than 1 in 1,000"."""
+def multiple(ratio: float) -> str:
+    """Round a ratio for a sentence: two significant digits, or enough to differ from 1."""
+    if abs(ratio - 1) >= 0.05:
+        return brief(ratio)
+    texts = (f"{ratio:.{digits}g}" for digits in range(2, 7))
+    return next((text for text in texts if float(text) != 1), "1")
+
+
+def brief_percent(share: float, *, other: float | None = None) -> str:
+    """Round a share for a sentence: "2.2 %", "62 %", "fewer than 1 in 1,000".
+
+    Show enough digits, up to six, to read differently from `other`.
+    """
+    if other is not None and brief_percent(share) == brief_percent(other):
+        texts = [[f"{100 * value:.{n}g} %" for value in (share, other)] for n in range(3, 7)]
+        return next((pair[0] for pair in texts if pair[0] != pair[1]), texts[-1][0])
     if share in (0, 1):
         return f"{100 * share:.0f} %"
     if share < 0.001:

@@ -16,7 +16,7 @@ from countveil.errors import InputError
 
 if TYPE_CHECKING:
     from countveil.report.lenses import Lens
-    from countveil.report.section import Section, Subject
+    from countveil.report.section_data import Section, Subject
 
 Target = Annotated[
     Path, typer.Argument(metavar="TARGET", help="A release folder, or a plan file (.toml).")
@@ -143,7 +143,7 @@ def subject_of(
     from countveil.cli.records_again import counts_again
     from countveil.plan.plans import Plan, require_counts
     from countveil.publish.release_folder import Release
-    from countveil.report.section import Subject
+    from countveil.report.section_data import Subject
 
     if plan is not None and not internal:
         raise InputError(

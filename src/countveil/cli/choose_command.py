@@ -282,7 +282,7 @@ def _choose_by_homogeneity(
     """Print the largest epsilon of geometric noise within a local homogeneity risk."""
     from countveil.assess import homogeneity
     from countveil.noise.discrete_laplace import DiscreteLaplace
-    from countveil.report.section import INTERNAL
+    from countveil.report.section_data import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     measure = homogeneity.Measure("local", weighted)

@@ -1,4 +1,4 @@
-"""A comparison of two plans as terminal tables, plain sentences and JSON."""
+"""A comparison of two plans as a sentence, terminal tables and JSON."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ from countveil.report.sections.intruder_section import SETTLED
 from countveil.report.terminal import plain_table
 
 
-def comparison_document(found: Comparison) -> dict[str, Any]:
-    """Return a comparison as JSON."""
-    return {"audience": "public", **asdict(found)}
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as a JSON document."""
+    return {"audience": "public", **asdict(comparison)}
 
 
-def comparison_view(found: Comparison) -> RenderableType:
-    """Return what differs, and cost, risk and error of both."""
-    parts: list[RenderableType] = [Text(_sentence(found)), Text()]
-    if found.changes:
-        parts += [_changes(found), Text()]
-    parts += [_risks(found), Text(), _errors(found)]
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Return the settings that differ, and the cost, risk and error of both plans."""
+    parts: list[RenderableType] = [Text(_sentence(comparison)), Text()]
+    if comparison.changes:
+        parts += [_changes(comparison), Text()]
+    parts += [_risks(comparison), Text(), _errors(comparison)]
     return Group(*parts)
 
 
-def _sentence(found: Comparison) -> str:
-    """Say in one sentence what the second costs and what it does to risk and error."""
-    first, second = found.first, found.second
-    told = [f"{_cost(first)} became {_cost(second)}" if first.cost != second.cost else _same(first)]
-    both = [(a, b) for _, a, b in found.risks if a is not None and b is not None]
+def _sentence(comparison: Comparison) -> str:
+    """Say in one sentence how cost, risk and error differ."""
+    first, second = comparison.first, comparison.second
+    clauses = [
+        f"the cost goes from {_cost(first)} to {_cost(second)}"
+        if first.cost != second.cost
+        else f"both cost {_cost(first)}"
+    ]
+    both = [(a, b) for _, a, b in comparison.risks if a is not None and b is not None]
     if both:
         worst = max(both, key=lambda pair: pair[1].marginal_risk)
         before, after = (f"{item.marginal_risk:.3f}" for item in worst)
-        moved = f"went from {before} to {after}" if before != after else f"is {after} in both"
-        told.append(f"the risk with prior {prior(worst[1].prior)} {moved}")
+        change = f"goes from {before} to {after}" if before != after else f"is {after} in both"
+        clauses.append(f"the risk with prior {prior(worst[1].prior)} {change}")
     ratios = [
         b.standard_error / a.standard_error
-        for _, _, a, b in found.errors
+        for _, _, a, b in comparison.errors
         if a is not None and b is not None and a.standard_error and b.standard_error
     ]
     if ratios:
         least, most = (f"{end(ratios):.3g}" for end in (min, max))
         times = f"{least} to {most}" if least != most else least
-        told.append(
+        clauses.append(
             "standard errors are the same"
             if least == most == "1"
-            else f"standard errors are {times} times what they were"
+            else f"standard errors are {times} times as large"
         )
-    return f"{told[0][0].upper()}{'; '.join(told)[1:]}."
+    return f"{clauses[0][0].upper()}{'; '.join(clauses)[1:]}."
 
 
 def _cost(side: ComparedPlan) -> str:
@@ -63,28 +67,24 @@ def _cost(side: ComparedPlan) -> str:
     return f"{side.cost} (epsilon {upwards(side.epsilon)})"
 
 
-def _same(side: ComparedPlan) -> str:
-    return f"both cost {_cost(side)}"
-
-
-def _changes(found: Comparison) -> Table:
+def _changes(comparison: Comparison) -> Table:
     table = plain_table("Settings that differ")
-    for name in ("setting", found.first.name, found.second.name):
+    for name in ("setting", comparison.first.name, comparison.second.name):
         table.add_column(Text(name), overflow="fold")
-    for change in found.changes:
+    for change in comparison.changes:
         table.add_row(*map(Text, (change.key, change.first or "", change.second or "")))
     return table
 
 
-def _risks(found: Comparison) -> Table:
-    levels = dict.fromkeys((found.first.judged_level, found.second.judged_level))
-    title = f"Marginal risk, and how often a person is named rightly, at {' and '.join(levels)}"
+def _risks(comparison: Comparison) -> Table:
+    levels = dict.fromkeys((comparison.first.judged_level, comparison.second.judged_level))
+    title = f"Marginal risk (probability of a correct guess) at {' and '.join(levels)}"
     table = plain_table(Text(title))
     table.add_column("prior", justify="right")
-    for side in (found.first, found.second):
+    for side in (comparison.first, comparison.second):
         table.add_column(Text(side.name), justify="right")
     table.add_column("difference", justify="right")
-    for before, *both in found.risks:
+    for before, *both in comparison.risks:
         cells = ["" if item is None else _risk(item) for item in both]
         more = _difference(both, lambda item: float(item.marginal_risk))
         table.add_row(prior(before), *cells, more)
@@ -96,14 +96,14 @@ def _risk(item: LevelRisk) -> str:
     return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){settled}"
 
 
-def _errors(found: Comparison) -> Table:
+def _errors(comparison: Comparison) -> Table:
     table = plain_table("Standard error of one cell, by least squares over its level")
     for name in ("level", "query"):
         table.add_column(name, overflow="fold")
-    for side in (found.first, found.second):
+    for side in (comparison.first, comparison.second):
         table.add_column(Text(side.name), justify="right")
     table.add_column("difference", justify="right")
-    for level, query, *both in found.errors:
+    for level, query, *both in comparison.errors:
         cells = ["" if item is None else _error(item) for item in both]
         table.add_row(Text(level), Text(query), *cells, _difference(both, _standard_error))
     return table

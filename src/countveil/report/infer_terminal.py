@@ -1,4 +1,4 @@
-"""Posterior means and intervals of places, as a table for a terminal."""
+"""Posterior means and intervals of places as a terminal table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.text import Text
 
 from countveil.report.terminal import plain_table
 
-_SHOWN = 40
+_MOST_ROWS = 40
 
 
 def posterior_view(
-    found: pa.Table, level: str, parameter: str, confidence: float, notes: Sequence[str]
+    posteriors: pa.Table, level: str, parameter: str, confidence: float, notes: Sequence[str]
 ) -> RenderableType:
-    """Return a table of places, the first forty of them, and notes."""
+    """Return a table of the first forty places, and notes."""
     table = plain_table()
     heads = {
         "geocode": level,
@@ -28,9 +28,9 @@ def posterior_view(
         "upper": "to",
         "above": "above",
     }
-    for name in found.column_names:
+    for name in posteriors.column_names:
         table.add_column(heads[name], justify="left" if name == "geocode" else "right")
-    for row in found.slice(0, _SHOWN).to_pylist():
+    for row in posteriors.slice(0, _MOST_ROWS).to_pylist():
         table.add_row(
             *(
                 f"{value:,.4g}"
@@ -42,8 +42,10 @@ def posterior_view(
             )
         )
     parts: list[RenderableType] = [table]
-    if found.num_rows > _SHOWN:
-        parts.append(Text(f"… and {found.num_rows - _SHOWN:,} more; --to writes all of them."))
+    if posteriors.num_rows > _MOST_ROWS:
+        parts.append(
+            Text(f"… and {posteriors.num_rows - _MOST_ROWS:,} more; --to writes all of them.")
+        )
     if notes:
         parts.append(Text(""))
         parts += [Text(line) for line in notes]

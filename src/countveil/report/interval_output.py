@@ -1,4 +1,4 @@
-"""Estimates with their intervals, as terminal tables and as files to hand on."""
+"""Estimates with their intervals, as terminal tables and as files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from countveil.estimate.result_tables import NUMBERS, UNITS
 from countveil.measure import manifest
 from countveil.report.terminal import plain_table
 
-# Estimates with their intervals as tables for a terminal.
+# Terminal tables.
 
 SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Head:
-    """The first rows of a query of places, and how many rows it has in all."""
+    """The first rows of a query's estimates, and how many rows there are in all."""
 
     query: str
     first: pa.Table
@@ -42,13 +42,15 @@ class Head:
 def intervals_view(
     heads: Sequence[Head], level: str, confidence: float, notes: Sequence[str]
 ) -> RenderableType:
-    """Return a table for each query, the first rows of it, and notes."""
+    """Return a table of the first rows of each query, and notes."""
     parts: list[RenderableType] = []
     for head in heads:
         parts += [Text(head.query, style="bold"), _table(head.first, level, confidence)]
         left = head.rows - min(SHOWN, head.first.num_rows)
         if left:
-            parts.append(Text(f"and {left:,} more; --to FILE.csv or FILE.parquet has all", "dim"))
+            parts.append(
+                Text(f"… and {left:,} more; --to FILE.csv or FILE.parquet writes all", "dim")
+            )
         parts.append(Text(""))
     return Group(*parts, *(Text(note) for note in notes))
 
@@ -71,7 +73,7 @@ def _table(found: pa.Table, level: str, confidence: float) -> Table:
 
 
 def _shown(name: str, value: Any) -> Text:
-    """Return a value as text: names are never taken for markup."""
+    """Return a value as text, so that a name is never read as markup."""
     if name == "standard_error" and value == 0:
         return Text("exact")
     if isinstance(value, float):
@@ -81,16 +83,16 @@ def _shown(name: str, value: Any) -> Text:
     return Text(f"{value:,}" if isinstance(value, int) else str(value))
 
 
-# Tables as files to hand on: Parquet, or CSV whose text no spreadsheet takes for a formula.
+# Files: Parquet, or CSV whose text no spreadsheet reads as a formula.
 
 SUFFIXES = (".csv", ".parquet")
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any]) -> int:
-    """Write tables of one layout below each other, whole or not at all; return how many rows.
+    """Write tables of one layout one below the other, all or nothing; return the number of rows.
 
-    Parquet keeps `about` as metadata under the key countveil. In CSV, a text that begins as a formula
-    does has an apostrophe before it.
+    Parquet keeps `about` as metadata under the key countveil. In CSV, text that starts like a formula
+    is preceded by an apostrophe.
     """
     refuse_target(path)
     rest = iter(tables)
@@ -110,24 +112,24 @@ def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any
 
 
 def refuse_target(path: Path) -> None:
-    """Refuse a file of another kind, and one within a release: that holds what it lists alone."""
+    """Refuse a file of another kind, a missing folder, and any file inside a release."""
     if path.suffix not in SUFFIXES:
         raise InputError(
-            f"{path}: intervals are written to a .csv or .parquet file; name one of these"
+            f"{path}: cannot write intervals to this kind of file; name a .csv or .parquet file"
         )
     refuse_within_release(path)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        what = "is a folder" if path.is_dir() else "its folder does not exist"
-        raise InputError(f"{path}: {what}; name a file in a folder that is there")
+        what = f"{path} is a folder" if path.is_dir() else f"{path}: its folder does not exist"
+        raise InputError(f"{what}; name a file in an existing folder")
 
 
 def refuse_within_release(path: Path) -> None:
-    """Refuse a path within a release folder."""
-    for place in path.resolve().parents:
-        listing = place / manifest.NAME
-        # Other programs have a file of that name, too.
-        if listing.is_file() and manifest.FORMAT.encode() in listing.read_bytes():
+    """Refuse a path inside a release folder."""
+    for folder in path.resolve().parents:
+        manifest_path = folder / manifest.NAME
+        # Other programs write a file of that name, too.
+        if manifest_path.is_file() and manifest.FORMAT.encode() in manifest_path.read_bytes():
             raise InputError(
-                f"{path}: is within the release {place.name}, whose files are listed and hashed; name "
-                f"another folder"
+                f"{path} is inside the release {folder.name}, which may only hold the files that "
+                f"its manifest lists; name another folder"
             )

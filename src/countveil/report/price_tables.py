@@ -24,7 +24,7 @@ from countveil.report.terminal import plain_table
 
 
 def price_document(price: Price) -> dict[str, Any]:
-    """Return a price as JSON holds it."""
+    """Return a price as a JSON document."""
     plan = price.plan
     levels = []
     for level in plan.levels:
@@ -81,22 +81,22 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
         names = ", ".join(f"{item.query.name} of every {item.level}" for item in plan.invariants)
         parts.append(
             Text(
-                f"Published as counted, outside the guarantee: {names}. The guarantee compares only "
-                f"databases that agree on this."
+                f"Published exactly, outside the guarantee: {names}. The guarantee compares only "
+                f"databases that agree on these counts."
             )
         )
     if plan.chosen_from_records:
         parts.append(
             Text(
-                "The budget was chosen by looking at records. The guarantee does not cover that "
-                "choice, and the manifest says so."
+                "The budget was chosen by looking at the records. The guarantee does not cover "
+                "that choice, as the manifest states."
             )
         )
     if plan.attests_each_person_alone:
         parts.append(
             Text(
                 "The plan attests that no person's rows depend on other people's records. The "
-                "guarantee rests on that, and the manifest says so."
+                "guarantee relies on that, as the manifest states."
             )
         )
     parts += [Text(""), _noise_table(price, every_query)]
@@ -106,8 +106,8 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     if settled:
         parts.append(
             Text(
-                f"What is published as counted tells such an intruder all at {settled}, whatever the "
-                f"noise: his posterior is 1 there."
+                f"Counts published exactly reveal presence to such an intruder at {settled}, "
+                f"whatever the noise: their posterior there is 1."
             )
         )
     style = "bold red" if price.verdict.status == "above" else "bold"
@@ -116,13 +116,13 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
 
 
 def released_totals(release: Release, level: str, most: int = 8) -> Table:
-    """Return the first units of a level: noisy total, its 95 % noise interval, and the estimate."""
+    """List the first units of a level: noisy total, 95 % noise interval, and estimate."""
     measurement = release.measurements.read(level, TOTAL)
     half = central_half_width(measurement.mechanism, 0.95)
     estimates = release.estimates.table(level, TOTAL)["estimate"].to_pylist()
-    table = plain_table(f"Total by {level}: what was released")
+    table = plain_table(f"Released totals by {level}")
     table.add_column(level)
-    for name in ("noisy count", "true count within (95 %)", "estimate that adds up"):
+    for name in ("noisy count", "95 % interval", "consistent estimate"):
         table.add_column(name, justify="right")
     rows = zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], estimates, strict=True)
     for code, value, estimate in list(rows)[:most]:
@@ -132,8 +132,8 @@ def released_totals(release: Release, level: str, most: int = 8) -> Table:
 
 
 def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
-    """Return how good the estimates of each level are."""
-    table = plain_table("Estimates, and how well they were solved")
+    """List how well the estimates of each level were solved."""
+    table = plain_table("How well the estimates were solved")
     for name in ("level", "families", "worst residual", "most iterations", "fallbacks"):
         table.add_column(name, justify="left" if name == "level" else "right")
     for item in certificate:
@@ -148,7 +148,7 @@ def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
 
 
 def _residual(value: float) -> str:
-    """Show a residual; below this size its digits say which machine computed it."""
+    """Show a residual; below 1e-12 its digits depend on the machine."""
     return f"{value:.0e}" if value > 1e-12 else "below 1e-12"
 
 
@@ -156,26 +156,26 @@ def _cost_sentence(price: Price) -> str:
     plan = price.plan
     if isinstance(price.cost, PureDP):
         return (
-            f"It spends epsilon = {price.cost.epsilon} of pure differential privacy for each "
-            f"{plan.unit}, {plan.neighbors} neighbours."
+            f"The plan spends epsilon = {price.cost.epsilon} of pure differential privacy per "
+            f"{plan.unit}, with {plan.neighbors} neighbours."
         )
     delta = float(plan.delta)
     return (
-        f"It spends rho = {_digits_up(price.cost.rho)} for each {plan.unit}, {plan.neighbors} "
-        f"neighbours: epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = {delta:g} by "
-        f"the zCDP bound, {_up(price.tight_epsilon or 0.0)} tight; implied epsilon "
-        f"{_up(price.cost.implied_epsilon)}."
+        f"The plan spends rho = {_digits_up(price.cost.rho)} per {plan.unit}, with "
+        f"{plan.neighbors} neighbours: epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = "
+        f"{delta:g} by the zCDP bound, {_up(price.tight_epsilon or 0.0)} by the tight bound; the "
+        f"implied epsilon is {_up(price.cost.implied_epsilon)}."
     )
 
 
 def _digits_up(value: Fraction) -> str:
-    """Show an exact number with seven digits, rounded against us where those are not all."""
+    """Show an exact number with at most seven digits, rounded up if there are more."""
     with localcontext(prec=7, rounding=ROUND_UP):
         return str((Decimal(value.numerator) / Decimal(value.denominator)).normalize())
 
 
 def _up(value: float) -> str:
-    """Show a guarantee with two decimals, rounded against us."""
+    """Show a guarantee with two decimals, rounded up."""
     return f"{math.ceil(value * 100) / 100:.2f}"
 
 
@@ -210,10 +210,10 @@ def _noise_table(price: Price, every_query: bool) -> Table:
 
 
 _ERROR_NOTE = (
-    "Noise: standard deviation of the count's own measurement. Combined: standard error after least "
-    "squares over all queries of the level, without other levels, invariants, structural zeros, and "
-    "that no count is negative. Absolute: its mean absolute error, approximate. Exact: published as "
-    "counted."
+    "Noise: standard deviation of the count's own measurement. Combined: standard error after "
+    "least squares over all queries of the level, ignoring other levels, invariants, structural "
+    "zeros and the fact that no count is negative. Absolute: its approximate mean absolute error. "
+    "Exact: published without noise."
 )
 
 
@@ -243,7 +243,7 @@ def _decimals(value: float | None) -> str:
 
 
 def _error_document(error: ExpectedError) -> dict[str, Any]:
-    """Return an expected error as JSON holds it."""
+    """Return an expected error as a JSON document."""
     return {
         "query": error.query,
         "standard_deviation": error.standard_deviation,
@@ -257,8 +257,8 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
 
 def _risk_table(price: Price) -> Table:
     table = plain_table(
-        "Marginal risk, from noisy counts alone: average posterior over prior of an intruder who "
-        "knows everyone else in the unit"
+        "Marginal risk from noisy counts alone: average posterior over prior for someone who knows "
+        "everyone else in the place"
     )
     table.add_column("level")
     for prior in price.plan.intruder.priors:

@@ -1,4 +1,4 @@
-"""Risks and choices as terminal tables and plain sentences."""
+"""Risk maps and chosen budgets as terminal tables."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
-from countveil.report.section import INTERNAL
+from countveil.report.section_data import INTERNAL
 from countveil.report.terminal import plain_table
 
 
-def map_view(found: RiskMap) -> RenderableType:
+def map_view(risk_map: RiskMap) -> RenderableType:
     """Return a risk map as a table of its groups."""
     note = (
         INTERNAL
-        if found.audience == "internal"
-        else "From published values alone: R' if a target were alone in each cell that reads 1 or more."
+        if risk_map.audience == "internal"
+        else "From published values alone: R' of a target alone in a cell that reads 1 or more."
     )
-    table = plain_table(f"Risk map of level {found.level}, prior {found.prior:g}")
-    for name in found.groups.column_names:
+    table = plain_table(f"Risk map of level {risk_map.level}, prior {risk_map.prior:g}")
+    for name in risk_map.groups.column_names:
         table.add_column(
             name.replace("_", " "), justify="left" if name in ("by", "group") else "right"
         )
-    for row in found.groups.to_pylist():
+    for row in risk_map.groups.to_pylist():
         table.add_row(*(_cell(value) for value in row.values()))
     return Group(Text(note, style="bold"), table)
 
@@ -38,7 +38,7 @@ def _cell(value: Any) -> str:
 
 
 def chosen_view(chosen: ChosenPlan, sentence: str) -> RenderableType:
-    """Return the levels of a chosen plan, and the lines that put it into a plan file."""
+    """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
     table = plain_table("By level")
     for name in ("level", "rho", "effective rho", "R"):
         table.add_column(name, justify="left" if name == "level" else "right")
@@ -53,7 +53,7 @@ def chosen_view(chosen: ChosenPlan, sentence: str) -> RenderableType:
 
 
 def budget_lines(chosen: ChosenPlan) -> str:
-    """Return [budget] as a plan file holds it."""
+    """Return the [budget] section for a plan file."""
     lines = ["[budget]", f'rho = "{chosen.total}"', "[budget.levels]"]
     total = chosen.total
     lines += [

@@ -1,4 +1,4 @@
-"""What a terminal shows: the one look of our tables, and sections made of them."""
+"""Tables and sections as the terminal shows them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.report.html_parts import cell
-from countveil.report.section import INTERNAL, Listing, Section
+from countveil.report.section_data import INTERNAL, Section, SectionTable
 
 
 def plain_table(title: str | Text = "") -> Table:
-    """Return an empty table in the look that all our tables share."""
+    """Return an empty table in the style that all our tables share."""
     return Table(
         title=title or None,
         title_justify="left",
@@ -24,24 +24,24 @@ def plain_table(title: str | Text = "") -> Table:
 
 
 def render_section(section: Section) -> RenderableType:
-    """Return a section as rich shows it; an internal one says so first."""
+    """Render a section for rich; an internal one says so first."""
     parts: list[RenderableType] = []
     if section.audience == "internal":
         parts.append(Text(INTERNAL, style="bold"))
     parts.append(Text(section.title, style="bold"))
     parts += [Text(sentence) for sentence in section.sentences]
-    for listing in section.listings:
-        parts += [Text(), render_listing(listing)]
+    for table in section.tables:
+        parts += [Text(), render_table(table)]
     return Group(*parts)
 
 
-def render_listing(listing: Listing) -> Table:
-    """Return a table as rich shows it: numbers to the right, the rest to the left."""
-    table = plain_table(Text(listing.caption))
-    for number, name in enumerate(listing.columns):
-        values = [row[number] for row in listing.rows]
+def render_table(content: SectionTable) -> Table:
+    """Render a table for rich, with numbers aligned right and the rest left."""
+    table = plain_table(Text(content.caption))
+    for number, name in enumerate(content.columns):
+        values = [row[number] for row in content.rows]
         numeric = any(isinstance(value, int | float) for value in values)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in listing.rows:
+    for row in content.rows:
         table.add_row(*map(cell, row))
     return table

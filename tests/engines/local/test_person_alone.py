@@ -15,7 +15,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from countveil import Release, Seeded, open_engine, pipeline
 from countveil.errors import PlanError, RecordsError
 from countveil.plan.plans import Plan
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 
 
 def csv(files: str, columns: str = "area AGE SEX") -> str:
@@ -238,10 +238,10 @@ def test_page_one_says_what_is_attested(folder):
     )
     shown = dict(decision_sheet(release).parameters)
     assert shown["Attested"].startswith("that no person's rows depend on other people's records")
-    assert shown["Taken as public"] == "codes.csv"
-    assert shown["Taken as real person ids"] == "0"
+    assert shown["Treated as public"] == "codes.csv"
+    assert shown["Treated as real person ids"] == "0"
     plain = pipeline.release(plan_of(folder, f"FROM {P}"), to=folder.parent / "o", rng=Seeded(1))
-    assert not {"Attested", "Taken as public"} & set(dict(decision_sheet(plain).parameters))
+    assert not {"Attested", "Treated as public"} & set(dict(decision_sheet(plain).parameters))
     assert "each_person_alone" not in Release.read(folder.parent / "o").manifest
 
 

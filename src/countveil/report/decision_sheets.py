@@ -1,4 +1,4 @@
-"""Page one of a report: what a review board must know to say yes or no."""
+"""The first page of a report: what a review board needs to decide on a release."""
 
 from __future__ import annotations
 
@@ -18,19 +18,34 @@ from countveil.publish.release_folder import Release
 from countveil.report.sections.intruder_section import worst_attack
 
 NOT_COVERED = (
-    "Conclusions about groups: what is common in a place touches everyone there, counted or not.",
-    "What declared invariants tell, alone or beside other knowledge.",
-    "Other data about the same people, and releases that the ledger does not know.",
-    "Whoever can read the machine, the internal folder or the ledger.",
+    "Conclusions about groups: what is typical of a place affects everyone there, counted or not.",
+    "What invariants reveal, alone or combined with other knowledge.",
+    "Other data about the same people, and releases that are not in the ledger.",
+    "Anyone who can read the machine, the internal folder or the ledger.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeAndAfter:
-    """One intruder at the judged level: what he believes of a person who is counted, on average.
+    """What an intruder at the judged level believes, on average, about a person who is counted.
 
-    `released` is from noisy counts and all that is published as counted, `noisy` from noisy counts
-    alone. `settled`: what is published as counted tells him all.
+    Attributes
+    ----------
+    prior
+        The probability they give to the person's presence before the release.
+    exact, suppressed
+        The probability they would reach from the exact table, and, in the worst cell, from a table with
+        small counts suppressed.
+    released, noisy
+        The probability they reach from noisy counts together with everything published exactly, and
+        from noisy counts alone.
+    marginal_risk
+        `released` divided by `prior`.
+    correct_decision
+        The probability that they then decide, correctly, that the person is there.
+    settled
+        Whether counts published exactly reveal presence, whatever the noise.
+
     """
 
     prior: float
@@ -45,7 +60,7 @@ class BeforeAndAfter:
 
 @dataclass(frozen=True, slots=True)
 class DecisionSheet:
-    """Purpose, parameters, risk before and after, error, budget, and what is not covered."""
+    """The decision sheet: purpose, parameters, risk, error, budget, and what is not covered."""
 
     title: str
     purpose: str
@@ -69,50 +84,70 @@ class DecisionSheet:
 
     @property
     def sentence(self) -> str:
-        """The answer in one sentence, for the intruder who gains most."""
+        """The answer in words, for the intruder who gains most."""
         worst, level = self.worst, words.article(self.judged_level)
         if worst.settled:
             return (
-                f"What is published as counted settles whether a person is in {level}: an intruder who "
-                f"knows everyone else there ends at certainty, as with the exact table. By noisy "
-                f"counts alone he would go, where he is right, from {words.prior(worst.prior)} to "
-                f"{worst.noisy:.3g} on average: {worst.noisy / worst.prior:.3g} times his prior."
+                f"Counts published exactly reveal whether you are in {level} to anyone who knows "
+                f"everyone else there, just as the exact table would. From noisy counts alone they "
+                f"would, if you are there, go from {words.prior_percent(worst.prior)} to "
+                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average: "
+                f"{words.multiple(worst.noisy / worst.prior)} times their prior."
             )
         return (
-            f"An intruder who knows everyone else in {level}, and believes that a person is counted "
-            f"there with probability {words.prior(worst.prior)}, ends at {worst.released:.3g} on "
-            f"average if that is so: {worst.marginal_risk:.3g} times his prior. The exact table would "
-            f"have taken him to certainty."
+            f"Someone who knows everyone else in {level} and gives a probability of "
+            f"{words.prior_percent(worst.prior)} that you are counted there would, if you are, "
+            f"raise that to {words.brief_percent(worst.released, other=worst.prior)} on average "
+            f"after seeing this release: {words.multiple(worst.marginal_risk)} times their prior. "
+            f"The exact table would have made them certain."
         )
 
     @property
     def suppression(self) -> str:
-        """What suppressing small cells would have protected, in one sentence."""
+        """What suppressing small counts would have protected, in one sentence."""
         kept = kept_secret(rows=self.rows)
         if not kept:
             return (
-                f"With counts of 1 to {SMALL - 1} suppressed he would be certain everywhere: a person "
-                f"of {self.rows} rows takes any cell out of that range, or into it."
+                f"With counts of 1 to {SMALL - 1} suppressed, they would be certain everywhere: "
+                f"the {self.rows} rows of a person move any count into or out of that range."
             )
-        many = f"{kept[0]} to {kept[-1]} others" if len(kept) > 1 else f"just {kept[0]} other"
+        many = f"{kept[0]} to {kept[-1]} others" if len(kept) > 1 else f"exactly {kept[0]} other"
         return (
-            f"With counts of 1 to {SMALL - 1} suppressed he stays at his prior only in cells that "
-            f"hold {many}, and only while no total tells the rest; anywhere else he is certain."
+            f"With counts of 1 to {SMALL - 1} suppressed, they would stay at their prior only in "
+            f"cells with {many}, and only if no total gives away the rest; anywhere else they "
+            f"would be certain."
         )
 
 
 def decision_sheet(
     release: Release, ledger: Ledger | None = None, summary: Summary | None = None
 ) -> DecisionSheet:
-    """Return the sheet of a release, from its plan and manifest; with a ledger, also what is spent.
+    """Make the decision sheet of a release from its plan and manifest.
 
-    `summary` is what `assess.summary.summarise` says of the plan, made here if it is not given.
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    ledger
+        If given, the sheet states what has been spent and what is left.
+    summary
+        The intruder summary of the plan, if it has been computed already.
+
+    Returns
+    -------
+    DecisionSheet
+        The first page of the report, as data.
+
+    Examples
+    --------
+    >>> print(decision_sheet(Release.read("out")).sentence)  # doctest: +SKIP
+
     """
     plan = release.plan
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     levels = tuple(risk_by_level(plan, priors, invariants=True))
-    found = summarise(plan) if summary is None else summary
-    noisy = {item.prior: item.posterior for item in judged(plan, list(found.levels))}
+    overview = summarise(plan) if summary is None else summary
+    noisy = {item.prior: item.posterior for item in judged(plan, list(overview.levels))}
     return DecisionSheet(
         plan.title,
         plan.document["release"].get("purpose") or "not stated in the plan (release.purpose)",
@@ -129,7 +164,7 @@ def decision_sheet(
             for item in judged(plan, list(levels))
         ),
         levels,
-        worst_attack(found),
+        worst_attack(overview),
         expected_error(plan),
         tuple(
             (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
@@ -150,36 +185,36 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
         )
     elif isinstance(cost, PureDP):
         found.append(("Budget", str(cost)))
-    found.append(("Rows a person may have", str(plan.rows_per_person)))
+    found.append(("Rows per person, at most", str(plan.rows_per_person)))
     found += _attested(plan)
     if plan.intruder.limit is not None:
-        found.append(("Limit of risk", f"{plan.intruder.limit:g} times the prior"))
+        found.append(("Risk limit", f"{plan.intruder.limit:g} times the prior"))
     by = plan.document["budget"].get("chosen_by")
     found.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
     if plan.chosen_from_records:
-        found.append(("Chosen from", "records, by looking at them: no guarantee covers the choice"))
+        found.append(("Chosen from", "the records; the guarantee does not cover this choice"))
     return found
 
 
 def _attested(plan: Plan) -> list[tuple[str, str]]:
-    """Return what the curator attests of the query that reads the records."""
+    """Return what the curator attests about the query that reads the records."""
     records = plan.document.get("records", {})
     found = []
     if plan.attests_each_person_alone:
         attested = (
-            "that no person's rows depend on other people's records: the curator answers for the "
+            "that no person's rows depend on other people's records: the curator vouches for the "
             "query, and countveil did not check it"
         )
         found.append(("Attested", attested))
     if records.get("public_tables"):
-        found.append(("Taken as public", ", ".join(records["public_tables"])))
+        found.append(("Treated as public", ", ".join(records["public_tables"])))
     if records.get("real_ids"):
-        found.append(("Taken as real person ids", ", ".join(records["real_ids"])))
+        found.append(("Treated as real person ids", ", ".join(records["real_ids"])))
     return found
 
 
 def _suppressed(prior: float, rows: int) -> float:
-    """Return where he ends in the worst cell of a table whose small counts are suppressed."""
+    """Return the posterior in the worst cell of a table whose small counts are suppressed."""
     return max(posterior_under_suppression(others, prior, rows=rows) for others in range(SMALL + 1))
 
 
@@ -195,7 +230,7 @@ def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:
 
 
 def _period(ledger: Ledger) -> list[tuple[str, str]]:
-    """Return what the current period has left, where the ledger has a calendar."""
+    """Return what is left in the current period, if the ledger has periods."""
     if ledger.period is None:
         return []
     today = datetime.now(UTC).date()

@@ -11,12 +11,12 @@ from tests.report import hand_plan
 from tests.report.reading import Page
 
 from countveil.plan.plans import Plan
-from countveil.report.other_budgets import what_if
+from countveil.report.budget_steps import other_budgets
 
 
 @pytest.fixture(scope="module")
 def found():
-    return what_if(Plan.parse(hand_plan.PLAN))
+    return other_budgets(Plan.parse(hand_plan.PLAN))
 
 
 def scaled(monkeypatch, times):
@@ -58,7 +58,7 @@ def test_steps_go_up_from_a_sixteenth_to_sixteen_times(found):
     assert found.chosen.amount == "9/10"
 
 
-def test_it_is_given_to_pictures_by_intruder(found):
+def test_it_is_given_to_charts_by_intruder(found):
     risks = found.by_intruder("marginal risk", 3)
     right = found.by_intruder("correct decision", 3)
     assert [(who.prior, who.rows) for who in risks] == [(p, 3) for p in hand_plan.PRIORS]
@@ -69,7 +69,7 @@ def test_it_is_given_to_pictures_by_intruder(found):
 
 
 def test_what_is_public_settles_it_at_any_budget():
-    found = what_if(Plan.parse(hand_plan.PLAN + hand_plan.SETTLING))
+    found = other_budgets(Plan.parse(hand_plan.PLAN + hand_plan.SETTLING))
     assert found.settled
     for step in found.steps:
         assert step.risks == pytest.approx([1 / prior for prior in hand_plan.PRIORS])
@@ -82,7 +82,7 @@ def test_an_error_that_queries_do_not_determine_is_none():
         '[recodes.GROUP]\nof = "AGE"\nomit = ["young"]\n[recodes.GROUP.groups]\nold = ["old"]\n'
     )
     text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
-    assert {step.errors for step in what_if(Plan.parse(text)).steps} == {(None, None)}
+    assert {step.errors for step in other_budgets(Plan.parse(text)).steps} == {(None, None)}
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_an_error_that_queries_do_not_determine_is_none():
     ],
 )
 def test_budgets_that_no_plan_may_have_are_left_out(rho, steps):
-    found = what_if(Plan.parse(TINY_PLAN.replace('rho = "2"', f'rho = "{rho}"')))
+    found = other_budgets(Plan.parse(TINY_PLAN.replace('rho = "2"', f'rho = "{rho}"')))
     assert len(found.steps) == steps
     assert found.chosen.amount == str(Fraction(rho))
 
 
 def test_pure_privacy_is_stepped_in_epsilon():
     plan = Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "2"'))
-    found = what_if(plan)
+    found = other_budgets(plan)
     assert found.currency == "epsilon"
     # TOTAL has 1/8 of epsilon and AGE*SEX 3/8; a geometric law with two cells changed.
     step = found.chosen
@@ -127,7 +127,7 @@ def test_the_page_holds_all_steps_and_its_script_reads_them(hand_page, found):
     assert stated["priors"] == list(hand_plan.PRIORS)
     assert f'max="{len(found.steps) - 1}"' in hand_page
     assert f'value="{found.steps.index(found.chosen)}"' in hand_page
-    assert '<p id="budget-told" class="told" role="status" aria-live="polite"></p>' in hand_page
+    assert '<p id="budget-status" class="unseen" role="status" aria-live="polite"></p>' in hand_page
     for level in ("region", "area"):
         assert f"standard error of a total, {level}" in page.words
     assert math.isclose(stated["steps"][8]["risks"][2], found.chosen.risks[2])

@@ -11,9 +11,10 @@ from tests.explorer.test_explorer_settings import PRESET, STARTER
 from countveil.assess.intruder import attacks
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.verdict import judge
+from countveil.base import words
 from countveil.estimate.plan_error import expected_error
 from countveil.explorer import answer_text, offered_charts
-from countveil.explorer.answer import (
+from countveil.explorer.answers import (
     answer,
     answer_at_judged_level,
     completed,
@@ -68,8 +69,8 @@ def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(p
         e: prior * p / (prior * p + (1 - prior) * noise[e + 1]) for e, p in noise.items() if e < 60
     }
     expected = math.fsum(noise[e] * value for e, value in after.items())
-    assert found.his.posterior == pytest.approx(expected, rel=1e-10)
-    assert found.his.marginal_risk == pytest.approx(expected / prior, rel=1e-10)
+    assert found.selected.posterior == pytest.approx(expected, rel=1e-10)
+    assert found.selected.marginal_risk == pytest.approx(expected / prior, rel=1e-10)
     says_yes = math.fsum(
         noise[e] * (0.5 if math.isclose(value, 0.5) else float(value > 0.5))
         for e, value in after.items()
@@ -90,7 +91,7 @@ def test_the_levels_above_add_what_the_formula_says():
         p * 0.1 * p / (0.1 * p + 0.9 * noise[e + 1]) for e, p in noise.items() if e < 60
     )
     assert risk == pytest.approx(expected / 0.1, rel=1e-9)
-    assert risk > answer(plan, settings).his.marginal_risk
+    assert risk > answer(plan, settings).selected.marginal_risk
 
 
 def convolved(*laws):
@@ -108,8 +109,8 @@ def convolved(*laws):
 def seen_together(rho, siblings, prior):
     """Return his risk from his place's count and the parent's less that of all others, summed out.
 
-    Of the others he knows nothing but their noisy counts: the difference is his count with the noise of
-    the parent and of each of them.
+    Of the siblings the intruder knows only their noisy counts: the difference is the count of the place
+    with the noise of the parent and of each sibling.
     """
     own = {k: p for k, p in gaussian(rho).items() if p > 1e-18}
     rest = convolved(*[own] * (1 + siblings))
@@ -127,7 +128,7 @@ def test_the_levels_above_are_between_the_level_alone_and_all_that_is_seen(amoun
     """The level alone is below the truth, for more values never tell less; so the larger is nearer."""
     plan, settings = asked(ONE_COUNT, amount=amount, siblings=siblings, prior="0.1")
     found = with_levels_above(plan, settings).marginal_risk
-    alone = answer(plan, settings).his.marginal_risk
+    alone = answer(plan, settings).selected.marginal_risk
     truth = seen_together(float(plan.cost.rho) / 2, siblings, 0.1)
     assert alone <= found
     assert alone <= truth * (1 + 1e-12)
@@ -139,7 +140,7 @@ def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_
     """Several small noises tell more than one count with the sum of their rho: steps are finer."""
     plan, settings = asked(STARTER, amount="10", siblings=1_000_000, prior="0.02")
     found = with_levels_above(plan, settings)
-    alone = answer(plan, settings).his.marginal_risk
+    alone = answer(plan, settings).selected.marginal_risk
     one = gaussian(found.effective_rho)
     as_one = math.fsum(
         p * p / (0.02 * p + 0.98 * one[e + 1]) for e, p in one.items() if e < 60 and p > 0
@@ -148,7 +149,7 @@ def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_
     assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
     assert not found.as_one_count
     told = answer_text.above_sentence(found, settings)
-    assert told.endswith(f"{alone:.3g} times his prior, as from his level alone.")
+    assert told.endswith(f"{words.multiple(alone)} times their prior, as from this level alone.")
 
 
 @pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
@@ -218,12 +219,16 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     plan, settings = asked(STARTER, prior="0.1", **changes)
     found = answer(plan, settings)
     text = answer_text.sentence(found, settings)
-    numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
-    his = found.his
-    told = [his.prior, his.posterior, his.marginal_risk, 100 * found.decision]
-    assert numbers == [
-        pytest.approx(value, rel=5e-3, abs=0.051 if i == 3 else 0) for i, value in enumerate(told)
-    ]
+    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+    risk, (prior, after, times, *guesses) = found.selected, numbers
+    assert prior == 100 * risk.prior
+    assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
+    assert f"{times:g}" == words.multiple(risk.marginal_risk)
+    if found.decision == 0:
+        assert "they never guess correctly" in text
+    else:
+        assert guesses[0] == round(guesses[1] * found.decision)
+        assert guesses[1] in (100, 1_000, 10_000)
     assert (settings.attribute or "block") in text
     lines = dict(answer_text.cost_lines(found, settings))
     assert lines["Cost"] == str(plan.cost)
@@ -237,7 +242,8 @@ def test_it_says_where_what_is_published_as_counted_settles_it():
     for text, settled in ((moved, False), (moved + public, True)):
         found, settings = answer(*asked(text)), asked(text)[1]
         assert found.settled == settled
-        assert ("settles it" in answer_text.sentence(found, settings)) == settled
+        sentence = answer_text.sentence(found, settings)
+        assert ("the plan publishes exactly reveal it anyway" in sentence) == settled
 
 
 def test_the_verdict_follows_the_limit():
@@ -251,18 +257,18 @@ def test_the_verdict_follows_the_limit():
         assert ("within" if within else "above") in answer_text.short(found)
 
 
-def test_of_very_many_priors_some_are_shown_and_always_his():
+def test_of_very_many_priors_some_are_shown_and_always_the_selected_one():
     listed = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1]
     text = ONE_COUNT.replace("[0.5, 0.1]", str(listed))
-    for his in ("0.1", "0.9", "0.55"):
-        plan, settings = asked(text, prior=his)
+    for selected in ("0.1", "0.9", "0.55"):
+        plan, settings = asked(text, prior=selected)
         shown = priors_of(plan, settings)
         assert len(set(shown)) == len(shown) == 8
-        assert float(his) in shown
+        assert float(selected) in shown
         assert draw("risk-by-level", Plan.parse(text), settings).table.num_rows == 16
 
 
-def test_pictures_show_the_plan_as_set():
+def test_charts_show_the_plan_as_set():
     plan = Plan.parse(STARTER)
     settings = replace(Settings.of(plan), amount="2", prior="0.1")
     other = changed(plan, settings)
@@ -284,7 +290,7 @@ def test_pictures_show_the_plan_as_set():
     assert len(drawn["expected-error"]) == len(expected_error(other))
 
 
-def test_a_picture_is_drawn_again_only_for_what_it_shows():
+def test_a_chart_is_drawn_again_only_for_what_it_shows():
     own = Settings.of(Plan.parse(STARTER))
 
     def moved(**changes):

@@ -1,4 +1,4 @@
-"""What other budgets would give: the same plan with more or less of everything, computed beforehand."""
+"""Risk and error of the same plan with smaller and larger budgets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,21 @@ _TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One budget: its cost, what each prior gains at the judged level, the error of each total.
+    """One budget: its cost, the risk of each prior at the judged level, the error of each total.
 
-    Risks are with all that the plan publishes as counted. An error is the standard error of a unit's
-    total by least squares over the queries of its level, 0 where it is published as counted, and None
-    where the queries do not determine it.
+    Attributes
+    ----------
+    amount, cost
+        The budget in its currency, and the cost in words.
+    risks, decisions
+        For each prior, the marginal risk and the probability of a correct decision, given everything
+        that the plan publishes exactly.
+    errors
+        For each level, the standard error of a unit's total by least squares over the queries of the
+        level: 0 if it is published exactly, None if the queries do not determine it.
+    chosen
+        Whether this is the budget of the plan.
+
     """
 
     amount: str
@@ -37,10 +47,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
-    """Steps from the smallest budget to the largest; priors and levels name what they hold.
+class OtherBudgets:
+    """Steps from the smallest budget to the largest, for the given priors and levels.
 
-    `settled`: what is published as counted tells presence at the judged level, whatever the budget.
+    `settled`: counts published exactly reveal presence at the judged level, whatever the budget.
     """
 
     currency: str
@@ -55,21 +65,37 @@ class WhatIf:
         return next(step for step in self.steps if step.chosen)
 
     def by_intruder(self, measure: str, rows: int) -> Mapping[Intruder, tuple[Risk, ...]]:
-        """Return "marginal risk" or "correct decision" of every step, for each prior."""
-        found = {}
+        """Return the "marginal risk" or "correct decision" of every step, by intruder."""
+        risks = {}
         for number, prior in enumerate(self.priors):
-            of = [
+            values = [
                 step.risks[number] if measure == "marginal risk" else step.decisions[number]
                 for step in self.steps
             ]
-            found[Intruder(prior=prior, rows=rows)] = tuple(Risk(measure, value) for value in of)
-        return found
+            risks[Intruder(prior=prior, rows=rows)] = tuple(
+                Risk(measure, value) for value in values
+            )
+        return risks
 
 
-def what_if(plan: Plan) -> WhatIf:
-    """Return risk and error of a plan whose budget is up to 16 times as large, or as small.
+def other_budgets(plan: Plan) -> OtherBudgets:
+    """Compute risk and error of a plan with budgets from 1/16 to 16 times its own.
 
-    Budgets that no plan may have, as their noise would be too wide or protect nobody, are left out.
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+
+    Returns
+    -------
+    OtherBudgets
+        One step per budget. Budgets that no plan may have are left out, because their noise would be
+        too wide or would protect no one.
+
+    Examples
+    --------
+    >>> other_budgets(plan).chosen.risks  # doctest: +SKIP
+
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     steps = []
@@ -80,11 +106,11 @@ def what_if(plan: Plan) -> WhatIf:
             continue
         steps.append(_step(other, priors, chosen=times == 1))
     settled = is_settled(plan, plan.judged_level)
-    return WhatIf(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
+    return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
 
 
 def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:
-    found = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
+    by_prior = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
     totals = {
         item.level: 0.0 if item.as_counted else item.standard_error
         for item in expected_error(plan, queries=(TOTAL,))
@@ -92,21 +118,21 @@ def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:
     return Step(
         str(_amount(plan)[1]),
         str(plan.cost),
-        tuple(after / prior for prior, after, _ in found),
-        tuple(right for _, _, right in found),
+        tuple(after / prior for prior, after, _ in by_prior),
+        tuple(right for _, _, right in by_prior),
         tuple(totals.get(level) for level in plan.measured_levels),
         chosen,
     )
 
 
 def _amount(plan: Plan) -> tuple[str, Fraction]:
-    """Return the currency of a plan, and what it costs in it."""
+    """Return the currency of a plan, and its cost in that currency."""
     cost = plan.cost
     return ("epsilon", cost.epsilon) if isinstance(cost, PureDP) else ("rho", cost.rho)
 
 
 def _scaled(plan: Plan, times: Fraction) -> Plan:
-    """Return the plan with every share of a budget that is so many times as large."""
+    """Return the plan with its budget multiplied and its shares unchanged."""
     currency, amount = _amount(plan)
     kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
     budget = {**kept, currency: str(amount * times)}

@@ -1,4 +1,4 @@
-"""Risk by level: each level alone, and more and more of them together."""
+"""Risk by level: each level alone, and several levels together."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, end_labels
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, end_labels
 
 
-def risk_by_levels_known(
-    levels: Sequence[str], risks: Mapping[Intruder, Sequence[Risk]]
-) -> Picture:
-    """Draw marginal risk as the intruder sees one level more each time, the lowest first.
+def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequence[Risk]]) -> Chart:
+    """Draw marginal risk as the intruder sees more and more levels, the lowest first.
 
-    `risks` has, for each of `levels`, what `assess.hierarchy.marginal_risk` returns for it and those
-    before it.
+    Parameters
+    ----------
+    levels
+        The levels, from the lowest up.
+    risks
+        For each intruder and each of `levels`, what `assess.hierarchy.marginal_risk` returns for that
+        level and those before it.
+
+    Returns
+    -------
+    Chart
+
     """
     names_of_levels = _names(levels)
-    asked = chart_inputs.by_intruder(risks, "risks")
-    names = chart_inputs.names_of(asked)
+    by_intruder = chart_inputs.by_intruder(risks, "risks")
+    names = chart_inputs.names_of(by_intruder)
     found = {
         who: chart_inputs.risks(item, len(names_of_levels), "risks", "marginal risk")
-        for who, item in asked.items()
+        for who, item in by_intruder.items()
     }
     rows: list[dict[str, Any]] = [
         {
@@ -46,22 +54,23 @@ def risk_by_levels_known(
         for number, (level, item) in enumerate(zip(names_of_levels, items, strict=True))
     ]
     several = [
-        f"With {name}, it goes from {words.number(own[0]['marginal_risk'])} to "
-        f"{words.number(own[-1]['marginal_risk'])} as he sees {own[-1]['number_of_levels']} levels."
+        f"With {name}, it goes from {words.multiple(own[0]['marginal_risk'])} to "
+        f"{words.multiple(own[-1]['marginal_risk'])} when they see {own[-1]['number_of_levels']} "
+        f"levels."
         if len(own) > 1
-        else f"With {name}, it is {words.number(own[0]['marginal_risk'])}."
+        else f"With {name}, it is {words.multiple(own[0]['marginal_risk'])}."
         for name in names.values()
         for own in [[row for row in rows if row["series"] == name]]
     ]
     return described(
         "risk-by-levels-known",
-        "Marginal risk, by the levels that the intruder sees",
+        "Marginal risk by the levels that the intruder sees",
         _dots(rows, list(names.values()), "levels_known", connected=True),
         alt_text=["Dots of marginal risk for each number of levels seen, lowest first.", *several],
         caption=[
-            "From left to right the intruder sees one level more, with the sums of siblings.",
+            "From left to right, the intruder sees one more level, with the sums of siblings.",
             *several,
-            "Upright strokes, where there are any, are what the value may be off."
+            "Vertical bars show the uncertainty of a value."
             if any(row["error"] for row in rows)
             else "",
         ],
@@ -70,11 +79,21 @@ def risk_by_levels_known(
     )
 
 
-def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
-    """Draw the marginal risk of each level of a plan, alone, for each prior.
+def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
+    """Draw the marginal risk of each level of a plan on its own, for each prior.
 
-    Where what is public settles it at some levels and not at others, no dot is drawn there, as it
-    would dwarf the others: the level is marked, and the table has it.
+    A level where counts published exactly reveal presence has no dot if other levels have one, as it
+    would dwarf them; the level is marked, and the table lists it.
+
+    Parameters
+    ----------
+    risks
+        What `assess.intruder.plan_risk.risk_by_level` returns for a plan.
+
+    Returns
+    -------
+    Chart
+
     """
     found = [
         chart_inputs.of_kind(item, LevelRisk, "risks") for item in chart_inputs.some(risks, "risks")
@@ -96,19 +115,21 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
     settled = list(dict.fromkeys(item.level for item in found if item.settled))
     noisy = [row for row in rows if not row["settled"]]
     public = (
-        f"What is public settles it at {words.listed(settled)}: there it is one over the prior."
+        f"Counts published exactly reveal presence at level {words.listed(settled)}: the risk "
+        f"there is one over the prior."
         if settled
         else ""
     )
-    told = _largest(noisy, "from noisy counts" if settled else "") if noisy else ""
+    summary = _largest(noisy, "from noisy counts" if settled else "") if noisy else ""
     return described(
         "risk-by-level",
         "Marginal risk of each level",
-        _dots(noisy or rows, names, "level", connected=False, beside=settled if noisy else []),
-        alt_text=["Dots of marginal risk for each level, one for each prior.", told, public],
+        _dots(noisy or rows, names, "level", connected=False, settled=settled if noisy else []),
+        alt_text=["Dots of marginal risk for each level, one for each prior.", summary, public],
         caption=[
-            "At each level the intruder knows everyone else in the unit and sees all its queries.",
-            told,
+            "At each level, the intruder knows everyone else in the place and sees all its "
+            "queries.",
+            summary,
             public,
         ],
         table=pa.Table.from_pylist(rows),
@@ -118,16 +139,16 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Picture:
 def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
     worst = max(rows, key=lambda row: row["marginal_risk"])
     return (
-        f"The largest {by + ' ' if by else ''}is {words.number(worst['marginal_risk'])}, of "
-        f"{worst['level']} with {worst['series']}: the posterior is "
-        f"{words.percent(worst['posterior'])} on average."
+        f"The largest risk {by + ' ' if by else ''}is {words.multiple(worst['marginal_risk'])}, at "
+        f"level {worst['level']} with {worst['series']}: the posterior is "
+        f"{words.brief_percent(worst['posterior'])} on average."
     )
 
 
 def _names(levels: Sequence[str]) -> list[str]:
     found = [str(level) for level in chart_inputs.some(levels, "levels")]
     if len(set(found)) < len(found):
-        raise InputError("levels: two have the same name; name each once")
+        raise InputError("levels: two have the same name; pass each once")
     return found
 
 
@@ -137,13 +158,13 @@ def _dots(
     place: str,
     *,
     connected: bool,
-    beside: Sequence[str] = (),
+    settled: Sequence[str] = (),
 ) -> alt.LayerChart:
-    """Draw a dot for each row over the name of its place, named beside the last.
+    """Draw a dot for each row above the name of its level, with series labelled on the right.
 
-    Places `beside` come first, and say that they are settled.
+    Levels in `settled` come first and are marked as revealed.
     """
-    places = list(dict.fromkeys([*beside, *(row[place] for row in rows)]))
+    places = list(dict.fromkeys([*settled, *(row[place] for row in rows)]))
     drawn = [
         {
             "x": places.index(row[place]),
@@ -177,8 +198,8 @@ def _dots(
         layers.append(base.mark_rule().encode(y="low:Q", y2="high:Q"))
     layers.append(base.mark_point(size=60, opacity=1).encode(shape=theme.shape(names)))
     layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(places))
-    if beside:
-        mark = theme.values([{"place": name, "label": "settled"} for name in beside])
+    if settled:
+        mark = theme.values([{"place": name, "label": "revealed"} for name in settled])
         layers.append(
             mark.mark_text(baseline="top", color=theme.FAINT).encode(
                 x=across, y=alt.value(4), text="label:N"

@@ -17,8 +17,8 @@ from countveil.publish.release_folder import Release
 
 if TYPE_CHECKING:
     from countveil.assess.realised_disclosure import Realised
-    from countveil.report.charts.chart import Picture
-    from countveil.report.other_budgets import WhatIf
+    from countveil.report.budget_steps import OtherBudgets
+    from countveil.report.charts.chart import Chart
 
 Audience = Literal["public", "internal"]
 Cell = str | float | int | bool | None
@@ -26,7 +26,7 @@ INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SectionTable:
     """A table of a section: its caption, the names of its columns, and its rows."""
 
     caption: str
@@ -34,39 +34,56 @@ class Listing:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-def _no_charts() -> Sequence[Picture]:
+def _no_charts() -> Sequence[Chart]:
     return ()
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One lens: what it says in plain sentences, then the numbers and charts behind them.
+    """What one lens found: sentences, and the numbers and charts behind them.
 
-    Every number of a sentence is in one of the section's tables or charts. `figures` are the numbers
-    at full precision, for programs. Charts are drawn when they are asked for.
+    Every number in a sentence is in one of the section's tables or charts.
+
+    Attributes
+    ----------
+    name, title
+        The identifier of the lens, and the heading of the section.
+    sentences
+        The findings, in plain English.
+    tables
+        The numbers behind them.
+    draw
+        Returns the charts; called when `charts` is first read.
+    figures
+        The numbers at full precision, for programs.
+    audience
+        "internal" if anything was computed from confidential counts.
+
     """
 
     name: str
     title: str
     sentences: tuple[str, ...]
-    listings: tuple[Listing, ...] = ()
-    draw: Callable[[], Sequence[Picture]] = _no_charts
+    tables: tuple[SectionTable, ...] = ()
+    draw: Callable[[], Sequence[Chart]] = _no_charts
     figures: Mapping[str, Any] = field(default_factory=dict)
     audience: Audience = "public"
 
     def __post_init__(self) -> None:
         reserved = {"lens", "title", "audience", "sentences", "tables"} & self.figures.keys()
         if reserved:
-            raise ValueError(f"section {self.name}: figures cannot be called {sorted(reserved)}")
+            raise ValueError(
+                f"section {self.name}: reserved names in figures: {sorted(reserved)}; rename them"
+            )
 
     @cached_property
-    def pictures(self) -> tuple[Picture, ...]:
+    def charts(self) -> tuple[Chart, ...]:
         """The charts."""
         return tuple(self.draw())
 
     @property
     def document(self) -> dict[str, Any]:
-        """The section as JSON holds it."""
+        """The section as a JSON document."""
         return {
             "lens": self.name,
             "title": self.title,
@@ -78,7 +95,7 @@ class Section:
                     "columns": list(item.columns),
                     "rows": [list(row) for row in item.rows],
                 }
-                for item in self.listings
+                for item in self.tables
             ],
             **self.figures,
         }
@@ -86,9 +103,9 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What lenses look at: a plan, its release if there is one, and what came out if that is known.
+    """What lenses look at: a plan, and its release and realised disclosure if they are known.
 
-    What several lenses need is computed once.
+    Whatever several lenses need is computed once.
     """
 
     plan: Plan
@@ -100,7 +117,7 @@ class Subject:
 
     @cached_property
     def summary(self) -> Summary:
-        """What the intruder learns, attack by attack."""
+        """What an intruder learns, attack by attack."""
         release = self.release
         return summarise(
             self.plan,
@@ -116,8 +133,8 @@ class Subject:
         return expected_error(self.plan)
 
     @cached_property
-    def other_budgets(self) -> WhatIf:
-        """Risk and error of the same plan with more or less of everything."""
-        from countveil.report.other_budgets import what_if
+    def other_budgets(self) -> OtherBudgets:
+        """Risk and error of the same plan with smaller and larger budgets."""
+        from countveil.report.budget_steps import other_budgets
 
-        return what_if(self.plan)
+        return other_budgets(self.plan)

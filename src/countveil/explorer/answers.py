@@ -1,4 +1,4 @@
-"""What a plan costs, risks and errs, for one intruder: the numbers of the page."""
+"""The numbers of the page: cost, risk and error of a plan, for one intruder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.privacy.costs import Cost, PureDP
 
-_MOST_LAWS = 16  # each may hold some megabytes, and a session sees thousands
+_MOST_LAWS = 16  # each may take some megabytes, and a session computes thousands
 
 
 @dataclass(frozen=True, slots=True)
 class PriorRisk:
-    """One prior at one level: the expected posterior, and how many times the prior that is."""
+    """One prior at one level: the expected posterior, also as a multiple of the prior."""
 
     prior: float
     posterior: float
@@ -35,7 +35,7 @@ class PriorRisk:
 class LevelAnswer:
     """One level: its share of the budget, the error of its total, its risk for each prior.
 
-    `risks` is empty where it was not asked for yet.
+    `risks` is empty until it is computed.
     """
 
     level: str
@@ -46,9 +46,10 @@ class LevelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plan would do; `decisions` has, for each prior, how often he is right where he knows.
+    """Cost, risk and error of a plan, from noisy counts alone.
 
-    All of it is of noisy values. `settled`: what is published as counted tells him by itself.
+    `decisions` has, for each prior, how often the intruder decides correctly at the judged level.
+    `settled`: counts published exactly reveal the answer by themselves.
     """
 
     cost: Cost
@@ -64,25 +65,25 @@ class Answer:
 
     @property
     def judged(self) -> LevelAnswer:
-        """The level where he knows everyone else."""
+        """The level at which the intruder knows everyone else."""
         return next(item for item in self.levels if item.level == self.level)
 
     @property
-    def his(self) -> PriorRisk:
-        """What the intruder of the page ends at."""
+    def selected(self) -> PriorRisk:
+        """The risk for the prior that is set on the page."""
         return next(item for item in self.judged.risks if item.prior == self.prior)
 
     @property
     def decision(self) -> float:
-        """How often the intruder of the page is right."""
+        """How often the intruder of the page decides correctly."""
         return self.decisions[self.priors.index(self.prior)]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelsAbove:
-    """What the levels above add: the risk, and whether it is that of one count with `effective_rho`.
+    """The risk with the levels above, and whether it is that of one count with `effective_rho`.
 
-    If it is not, the level alone already gives more, and the risk is that.
+    If it is not, the level alone already gives more, and `marginal_risk` is that of the level.
     """
 
     effective_rho: float
@@ -91,22 +92,24 @@ class LevelsAbove:
 
 
 def answer(plan: Plan, settings: Settings) -> Answer:
-    """Return the numbers of a plan: no record is read.
+    """Compute the numbers of a plan; no record is read.
 
-    He knows everyone else in a unit and sees all its queries, but not what is published as counted;
-    risks are those of the worst target.
+    The intruder knows everyone else in a unit and sees all its queries, but not the counts published
+    exactly. Risks are those of the worst target.
     """
     return completed(answer_at_judged_level(plan, settings), plan, settings)
 
 
 def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
-    """Return the numbers without the risks of other levels: what moves with a slider, at once."""
+    """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
-    with ThreadPoolExecutor(1) as beside:  # transforms, which leave the interpreter to the rest
-        decided = beside.submit(attacks.decisions_by_prior, plan, level, priors, **_asked(settings))
+    with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
+        pending = thread.submit(
+            attacks.decisions_by_prior, plan, level, priors, **_target(settings)
+        )
         risks = _risks(plan, level, priors, settings)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
-        decisions = tuple(decided.result())
+        decisions = tuple(pending.result())
     forget_laws()
     shares = shares_of(plan)
     return Answer(
@@ -122,41 +125,41 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         ),
         decisions=decisions,
         verdict=judge(plan),
-        settled=attacks.is_settled(plan, level, **_asked(settings)),
+        settled=attacks.is_settled(plan, level, **_target(settings)),
     )
 
 
-def completed(found: Answer, plan: Plan, settings: Settings) -> Answer:
-    """Return an answer with the risks of all levels."""
+def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
+    """Add the risks of all levels to an answer."""
     levels = tuple(
         item
         if item.risks
-        else replace(item, risks=_risks(plan, item.level, found.priors, settings))
-        for item in found.levels
+        else replace(item, risks=_risks(plan, item.level, partial.priors, settings))
+        for item in partial.levels
     )
     forget_laws()
-    return replace(found, levels=levels)
+    return replace(partial, levels=levels)
 
 
 def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
-    """Return the priors of a plan, each once; of very many some, and his own."""
-    listed, his = dict.fromkeys(plan.intruder.priors), settings.prior_value
+    """Return the priors of a plan, each once; of very many, the first and the one that is set."""
+    listed, selected = dict.fromkeys(plan.intruder.priors), settings.prior_value
     if len(listed) <= MOST_PRIORS:
         return tuple(listed)
-    return (*[prior for prior in listed if prior != his][: MOST_PRIORS - 1], his)
+    return (*[prior for prior in listed if prior != selected][: MOST_PRIORS - 1], selected)
 
 
 def attack_of(settings: Settings) -> dict[str, Any]:
-    """Return the attack as `assess.attacks` takes it."""
-    return {**_asked(settings), "invariants": False}
+    """Return the attack as keyword arguments of `assess.attacks`."""
+    return {**_target(settings), "invariants": False}
 
 
 def with_levels_above(plan: Plan, settings: Settings) -> LevelsAbove:
-    """Return the rho that all levels amount to, and the marginal risk of one count with that rho.
+    """Compute the rho of all levels together, and the marginal risk of one count with that rho.
 
-    Every unit has `siblings` others beside it; counts are large. One count is an approximation where
-    there are several. What the level gives alone is exact, and more values never tell less on average,
-    for the expected posterior is that of a square: so it is never below that.
+    Every unit has `siblings` siblings, and counts are large. One count is an approximation if there are
+    several. The risk of the level alone is exact, and more values never reveal less on average, because
+    the expected posterior is the mean of a square; so the result is never below that risk.
     """
     attack = attack_of(settings)
     siblings = dict.fromkeys(plan.levels[1:], settings.siblings or 0)
@@ -168,19 +171,19 @@ def with_levels_above(plan: Plan, settings: Settings) -> LevelsAbove:
 
 
 def forget_laws() -> None:
-    """Drop laws of evidence that are kept for repeated use, once they are many."""
+    """Clear the cache of laws of evidence once it holds many."""
     if lattice_loss.cache_info().currsize > _MOST_LAWS:
         lattice_loss.cache_clear()
 
 
-def _asked(settings: Settings) -> dict[str, Any]:
+def _target(settings: Settings) -> dict[str, Any]:
     return {"attack": settings.attack, "attribute": settings.attribute}
 
 
 def _risks(
     plan: Plan, level: str, priors: tuple[float, ...], settings: Settings
 ) -> tuple[PriorRisk, ...]:
-    after = attacks.posteriors_by_prior(plan, level, priors, **_asked(settings))
+    after = attacks.posteriors_by_prior(plan, level, priors, **_target(settings))
     return tuple(
         PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
     )

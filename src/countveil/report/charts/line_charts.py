@@ -1,4 +1,4 @@
-"""Lines with their names at their ends: the chart behind most pictures."""
+"""Lines labelled at their ends: the plot behind most charts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import altair as alt
 
 from countveil.report.charts import theme
 
-_FEW = 45  # points of a line that are marked one by one
+_FEW = 45  # points of a line up to which each is marked
 _LINE = 15  # pixels that a label takes
-_LED = 4  # pixels by which a line may miss its label
+_LED = 4  # pixels by which a line may end beside its label
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: its title, ends if they are fixed, how numbers are written, whether only whole ones."""
+    """One axis: title, ends if fixed, number format, and whether only whole numbers are shown."""
 
     title: str
     low: float | None = None
@@ -28,13 +28,13 @@ class Axis:
     whole: bool = False
 
     def tight(self, values: Sequence[float]) -> Axis:
-        """Return the axis that ends where the values do, unless its ends are fixed or they are one."""
+        """Return the axis cut to the values, unless its ends are fixed or all values are equal."""
         if min(values) == max(values) or self.low is not None or self.high is not None:
             return self
         return replace(self, low=min(values), high=max(values))
 
     def ends(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return where it begins and ends."""
+        """Return both ends."""
         low = min(values) if self.low is None else self.low
         high = max(values) if self.high is None else self.high
         if self.low is not None and self.high is not None:
@@ -46,20 +46,20 @@ class Axis:
         )
 
     def scale(self, values: Sequence[float]) -> alt.Scale:
-        """Return the scale."""
+        """Return the Altair scale."""
         kind: Any = "log" if self.log else "linear"
         return alt.Scale(type=kind, domain=list(self.ends(values)), nice=False, zero=False)
 
     def axis(self, values: Sequence[float], *, grid: bool, count: int = 6) -> alt.Axis:
-        """Return ticks and title."""
-        given: dict[str, Any] = {"title": self.title, "grid": grid, "format": self.format}
+        """Return the Altair axis, with ticks and title."""
+        options: dict[str, Any] = {"title": self.title, "grid": grid, "format": self.format}
         if self.log:
-            given |= {"values": theme.log_ticks(*self.ends(values)), "labelOverlap": "greedy"}
+            options |= {"values": theme.log_ticks(*self.ends(values)), "labelOverlap": "greedy"}
         else:
-            given |= {"tickCount": count, "labelOverlap": "greedy"}
+            options |= {"tickCount": count, "labelOverlap": "greedy"}
         if self.whole:
-            given["tickMinStep"] = 1
-        return alt.Axis(**given)
+            options["tickMinStep"] = 1
+        return alt.Axis(**options)
 
 
 def line_chart(
@@ -73,9 +73,9 @@ def line_chart(
     labels: bool = True,
     marked: bool | None = None,
 ) -> alt.LayerChart:
-    """Draw rows of x, y and series as lines that differ in colour, dash and shape, named at their ends.
+    """Draw rows of x, y and series as labelled lines that differ in colour, dash and shape.
 
-    A row without y breaks its line.
+    A row without y interrupts its line.
     """
     across = [row["x"] for row in rows]
     x = x.tight(across)
@@ -103,10 +103,10 @@ def end_labels(
     *,
     right: float,
 ) -> list[alt.Chart]:
-    """Write the name of each series beside the right end of the plot, none over another.
+    """Write the name of each series at the right end of the plot, without overlaps.
 
-    Where not every line leads to its name, the mark of each series stands before it. `right` is the x
-    at that end.
+    If some line does not lead to its name, the symbol of each series precedes it. `right` is the x of
+    the right end.
     """
     ends = [
         next(row for row in reversed(rows) if row["series"] == name and row["y"] is not None)
@@ -122,7 +122,7 @@ def end_labels(
         end["x"] == right and abs(place - own) <= _LED * pixel
         for end, place, own in zip(ends, moved, places, strict=True)
     )
-    told = [
+    labels = [
         {
             "y": math.exp(place) if y.log else place,
             "label": theme.shortened(end["series"]),
@@ -130,7 +130,7 @@ def end_labels(
         }
         for end, place in zip(ends, moved, strict=True)
     ]
-    base = theme.values(told).encode(x=alt.value("width"), y="y:Q")
+    base = theme.values(labels).encode(x=alt.value("width"), y="y:Q")
     text = base.mark_text(align="left", dx=9 if led else 25, baseline="middle")
     if led:
         return [text.encode(text="label:N")]
@@ -142,7 +142,7 @@ def end_labels(
 
 
 def upright(at: float, label: str, *, left: bool = False) -> list[alt.Chart]:
-    """Draw an upright rule at x, with a label beside its upper end, to the left of it or the right."""
+    """Draw a vertical rule at x, with a label at its upper end, to its left or right."""
     base = theme.values([{"x": at, "label": label}])
     rule = base.mark_rule(color=theme.INK, strokeDash=[3, 3], strokeWidth=1.2)
     text = base.mark_text(
@@ -152,7 +152,7 @@ def upright(at: float, label: str, *, left: bool = False) -> list[alt.Chart]:
 
 
 def level_rule(at: float, label: str, *, left: float) -> list[alt.Chart]:
-    """Draw a rule across at y, with a label at its left end."""
+    """Draw a horizontal rule at y, with a label at its left end."""
     base = theme.values([{"x": left, "y": at, "label": label}])
     rule = base.mark_rule(color=theme.INK, strokeDash=[3, 3], strokeWidth=1.2)
     text = base.mark_text(align="left", dx=4, dy=-4, baseline="bottom")
