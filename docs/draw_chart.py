@@ -10,15 +10,15 @@ from pathlib import Path
 
 from countveil import Plan
 from countveil.report import charts
-from countveil.report.other_budgets import what_if
+from countveil.report.budget_steps import other_budgets
 
 FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
 
 
-def chart() -> charts.Picture:
+def chart() -> charts.Chart:
     """Return marginal risk against rho, for the starter plan, up to four times its budget."""
     plan = Plan.parse(resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8"))
-    every = what_if(plan)
+    every = other_budgets(plan)
     near = replace(every, steps=tuple(step for step in every.steps if Fraction(step.amount) <= 4))
     return charts.risk_by_rho(
         [step.amount for step in near.steps],
