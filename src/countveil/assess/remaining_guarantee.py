@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 from countveil.base import words
@@ -214,11 +213,11 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     rho = epsilon**2 / (2 if table.base == "naive" else 8)
     sentences = [
         f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
-        f"{_lower(low)} to {_upper(high)}, and the probability of either by at most "
-        f"{_upper(largest_shift(epsilon))}.",
+        f"{words.rounded_down(low)} to {words.rounded_up(high)}, and the probability of either by at "
+        f"most {words.rounded_up(largest_shift(epsilon))}.",
         f"If {table.people} record{'' if table.people == 1 else 's'} of the database were "
         f"different, what people believe after the release would differ by at most "
-        f"{_upper(posterior_to_posterior(epsilon))}, in total variation.",
+        f"{words.rounded_up(posterior_to_posterior(epsilon))}, in total variation.",
         f"Between the two secrets, the release is also zCDP with rho = {rho}.",
         "This is not differential privacy, and its epsilon cannot be added to that of a "
         "differentially private release. Releases that agree with public information add up along "
@@ -258,13 +257,3 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         (secret,),
         tuple(sentences),
     )
-
-
-def _lower(bound: float) -> str:
-    """Return a lower bound with two significant digits, rounded down so that it still holds."""
-    return f"{Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(bound):,f}"
-
-
-def _upper(bound: float) -> str:
-    """Return an upper bound with two significant digits, rounded up so that it still holds."""
-    return f"{Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(bound):,f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 _HARDLY = 5e-6
 
@@ -31,6 +32,16 @@ def prior(value: float) -> str:
 def upwards(guarantee: float) -> str:
     """Return a guarantee with two decimals, rounded against us."""
     return f"{math.ceil(guarantee * 100) / 100:.2f}"
+
+
+def rounded_down(bound: float, digits: int = 2) -> str:
+    """Return a lower bound with a few significant digits, rounded down so that it still holds."""
+    return f"{Context(prec=digits, rounding=ROUND_FLOOR).create_decimal_from_float(bound):,f}"
+
+
+def rounded_up(bound: float, digits: int = 2) -> str:
+    """Return an upper bound with a few significant digits, rounded up so that it still holds."""
+    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(bound):,f}"
 
 
 def article(word: str) -> str:

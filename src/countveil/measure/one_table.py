@@ -79,7 +79,21 @@ def theta_of(plan: OneTablePlan) -> Theta:
     assumed = "given what is public, no one's record reveals anything about another's"
     if plan.people > 1:
         assumed = f"given what is public, at most {plan.people} records depend on each other"
-    return Theta(tuple(public), assumed, secrets)
+    return Theta(tuple(public), assumed, secrets, _identity(plan))
+
+
+def _identity(plan: OneTablePlan) -> tuple[str, str]:
+    """Return assumption and secrets in the words of the first version, which ledgers digest."""
+    where = "all" if plan.fixed is None else f"his {plan.fixed}"
+    secrets = f"for each {plan.unit}, which {plan.level} of {where} counts him"
+    if plan.neighbors == "add-remove":
+        secrets = f"for each {plan.unit} and {plan.level}, whether he is counted there or nowhere"
+    if plan.part is not None:
+        secrets += f", and whether as {plan.part_name}"
+    assumed = "given what is public, nobody's record tells anything of another's"
+    if plan.people > 1:
+        assumed = f"given what is public, at most {plan.people} records depend on each other"
+    return assumed, secrets
 
 
 def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:

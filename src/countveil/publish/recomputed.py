@@ -30,6 +30,7 @@ from countveil.plan.workload import Query
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.facts.fact_bounds import refuse_many_values
 from countveil.publish import microdata, table_files
+from countveil.publish.earlier_wording import earlier_codebook
 
 # Invariants: their layout, their places, and whether they add up.
 
@@ -232,7 +233,9 @@ def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
         _fail_remaking(path)
     path = folder / f"{table_files.CODEBOOK}.md"
     expected = table_files.codebook_markdown(estimates)
-    if _text(path, expected) != expected:
+    units = table_files.units_in_words(estimates)
+    earlier = earlier_codebook(expected, table_files.escaped(estimates.plan.unit), units)
+    if _text(path, expected) not in (expected, earlier):
         _fail_remaking(path)
 
 

@@ -137,33 +137,38 @@ def codebook_csv(tables: tuple[TableLayout, ...]) -> str:
 
 def codebook_markdown(estimates: Estimates) -> str:
     """Return the codebook as Markdown."""
-    plan, geography = estimates.plan, estimates.geography
-    units = ", ".join(f"{level} ({geography.units(level):,})" for level in estimates.levels)
+    plan = estimates.plan
     parts = [
-        f"# Codebook: {_plain(plan.title)}",
+        f"# Codebook: {escaped(plan.title)}",
         f"Each table has one row per place of each level, from the top down. The column `level` "
         f"names the level and `geocode` the place; the other columns are the variables below. All "
-        f"numbers are estimates: noise was added to protect each {_plain(plan.unit)}, and the "
+        f"numbers are estimates: noise was added to protect each {escaped(plan.unit)}, and the "
         f"results were then made consistent. A line includes the lines below it that are indented "
         f"further.",
-        f"Levels, with their numbers of places: {units}.",
+        f"Levels, with their numbers of places: {units_in_words(estimates)}.",
     ]
     for table, stem in zip(plan.tables, file_stems(plan.tables), strict=True):
         name = table.name if table.title == table.name else f"{table.name}: {table.title}"
-        parts.append(f"## {_plain(name)}")
+        parts.append(f"## {escaped(name)}")
         parts.append(
-            f"Universe: {_plain(table.universe)}. Files: `{stem}.parquet`, `{stem}.csv`. "
+            f"Universe: {escaped(table.universe)}. Files: `{stem}.parquet`, `{stem}.csv`. "
             f"Variables: {len(table.variables)}."
         )
         lines = [
-            f"| `{item.name}` | {_INDENT * item.indent}{_plain(item.label)} |"
+            f"| `{item.name}` | {_INDENT * item.indent}{escaped(item.label)} |"
             for item in table.variables
         ]
         parts.append("\n".join(["| variable | label |", "| --- | --- |", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
-def _plain(text: str) -> str:
+def units_in_words(estimates: Estimates) -> str:
+    """Return the levels with their numbers of places."""
+    units = estimates.geography.units
+    return ", ".join(f"{level} ({units(level):,})" for level in estimates.levels)
+
+
+def escaped(text: str) -> str:
     """Escape Markdown."""
     text = " ".join(text.split())
     for mark in "\\`*_|<>[]":
