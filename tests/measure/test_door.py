@@ -468,12 +468,12 @@ def test_public_outputs_are_a_function_of_the_measurements(tiny, monkeypatch):
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
     tiny.write_text(TINY_PLAN)
     fixed = {}
-    real = draw_tasks.noisy
+    real = draw_tasks.draw_measurements
 
-    def noisy(plan, task, rng):
+    def draw_measurements(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(draw_tasks, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", draw_measurements)
     written = []
     for number, people in enumerate([TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40]):
         write_people(tiny.parent / "people.csv", people)

@@ -100,7 +100,7 @@ def job_and_task(path: Path, folder: Path, rng) -> tuple[DrawJob, draw_tasks.Dra
 def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_path, monkeypatch):
     job, task = job_and_task(tiny, tmp_path / "parts", Secure())
     copies = [pickle.loads(pickle.dumps(job)) for _ in range(2)]
-    drawn = [draw_tasks.noisy(copy.plan, task, copy.rng) for copy in copies]
+    drawn = [draw_tasks.draw_measurements(copy.plan, task, copy.rng) for copy in copies]
     assert not drawn[0].equals(drawn[1]), "a copy must never repeat bits"
     copies[0].run(task)
     kept = job.parts.read("area", 0)
@@ -108,7 +108,7 @@ def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_p
     def never(*arguments):
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr(draw_tasks, "noisy", never)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", never)
     copies[1].run(task)
     assert job.parts.read("area", 0) == kept
 
@@ -116,7 +116,7 @@ def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_p
 def test_an_attempt_that_ends_after_another_leaves_that_one(tiny, tmp_path, monkeypatch):
     """Speculative execution: both draw, the slower finds the part kept when it is done."""
     job, task = job_and_task(tiny, tmp_path / "parts", Secure())
-    real, tables = draw_tasks.noisy, []
+    real, tables = draw_tasks.draw_measurements, []
 
     def overtaken(plan, task, rng):
         table = real(plan, task, rng)
@@ -125,7 +125,7 @@ def test_an_attempt_that_ends_after_another_leaves_that_one(tiny, tmp_path, monk
             job.run(task)  # it begins later and ends earlier
         return table
 
-    monkeypatch.setattr(draw_tasks, "noisy", overtaken)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", overtaken)
     job.run(task)
     kept = pq.read_table(pa.BufferReader(job.parts.read("area", 0)))
     assert len(tables) == 2

@@ -19,9 +19,9 @@ from countveil import (
 from countveil.assess import Level, homogeneity
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residual_values import gathered
+from countveil.assess.homogeneity.group_risk import homogeneity_by_size
 from countveil.assess.intruder import hierarchy
 from countveil.assess.intruder.plan_risk import risk_by_level
-from countveil.assess.plan_lenses import homogeneity_by_size
 from countveil.assess.risk_maps import RiskMap
 from countveil.estimate import AreaEstimates
 from countveil.estimate.errors_by_level import LevelError
@@ -212,7 +212,7 @@ CHARTS = {
         EXACT, EXACT + RESIDUALS[:60], audience="internal"
     ),
     "residuals": lambda: charts.residuals(gathered(RESIDUALS)),
-    "empirical loss": lambda: charts.empirical_loss(
+    "empirical loss": lambda: charts.loss_of_residuals(
         {"county": kde(RESIDUALS), "tract": kde(RESIDUALS[:1500])}, epsilon=1.0
     ),
     "homogeneity": lambda: charts.homogeneity_by_epsilon(EPSILONS, homogeneity_curve()),
@@ -249,7 +249,7 @@ CHARTS = {
     "one place": lambda: charts.risk_map(places(number=1)),
     "one release": lambda: charts.replicates(["A1"], {"x": np.array([[0]])}, audience="public"),
     "no error": lambda: charts.error_by_size(accuracy([("area", "TOTAL", "0", 0.0)])),
-    "long names": lambda: charts.empirical_loss(
+    "long names": lambda: charts.loss_of_residuals(
         {"a level with a name that is longer than any chart is wide " * 3: kde(RESIDUALS)}
     ),
     "uniform groups": lambda: charts.uniform_groups(homogeneity_by_size(plan())),

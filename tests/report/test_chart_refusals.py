@@ -56,7 +56,7 @@ from countveil.report import charts
         (lambda: charts.exact_and_released([], [], audience="internal"), "exact: got none"),
         (lambda: charts.exact_and_released([1], [1], audience="public"), "drawn for 'internal'"),
         (lambda: charts.residuals([1, 2]), "got list; pass Residuals"),
-        (lambda: charts.empirical_loss({}), "losses: got none"),
+        (lambda: charts.loss_of_residuals({}), "losses: got none"),
         (lambda: charts.homogeneity_by_epsilon([], homogeneity_curve()), "epsilons: got none"),
         (lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(0, 0)), "no rows"),
         (lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve()), "got 3 rows for 1"),
@@ -70,7 +70,7 @@ from countveil.report import charts
         (lambda: charts.risk_map(places(), shapes={"type": "Point"}), "FeatureCollection"),
         (lambda: charts.risk_map(places(), shapes=SHAPES, key="x"), "name another property"),
         (lambda: charts.two_hundred_intruders(INTRUDERS[0], Risk("posterior", 0.5)), "_decision"),
-        (lambda: charts.empirical_loss({"a": kde(RESIDUALS)}, audience="all"), "choose 'public'"),
+        (lambda: charts.loss_of_residuals({"a": kde(RESIDUALS)}, audience="all"), "choose 'public'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused_with_a_reason(draw, message):

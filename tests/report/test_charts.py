@@ -206,7 +206,7 @@ def test_charts_stay_small(case):
 def test_altair_is_loaded_by_charts_alone():
     program = "import {}; import sys; print('altair' in sys.modules, 'vl_convert' in sys.modules)"
     for module, expected in (
-        ("countveil, countveil.report, countveil.report.price_tables", "False False"),
+        ("countveil, countveil.report, countveil.report.terminal.price_tables", "False False"),
         ("countveil.report.charts", "True True"),
     ):
         done = subprocess.run(

@@ -7,7 +7,7 @@ from tests.report import hand_plan
 
 from countveil.assess.comparison import compare
 from countveil.plan.plans import Plan
-from countveil.report.compare_terminal import comparison_document, comparison_view
+from countveil.report.terminal.compare_terminal import comparison_document, comparison_view
 
 
 def shown(found):

@@ -102,12 +102,12 @@ def test_its_numbers_are_those_of_the_plan(made, html):
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-    fixed, real = {}, draw_tasks.noisy
+    fixed, real = {}, draw_tasks.draw_measurements
 
-    def noisy(plan, task, rng):
+    def draw_measurements(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(draw_tasks, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", draw_measurements)
     pages = []
     for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)

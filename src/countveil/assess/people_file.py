@@ -16,7 +16,7 @@ import pyarrow as pa
 from countveil.base.delimited import read_header
 from countveil.base.spill_folder import private_folder
 from countveil.errors import InputError, RecordsError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 
 Records: TypeAlias = str | os.PathLike[str] | Any
 """The path of a CSV or Parquet file, or a pandas, Polars or Arrow table."""
@@ -141,7 +141,7 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, columns: Sequence[s
 def _refuse_absent(
     label: str, names: Sequence[str], columns: Sequence[str], *, shown: bool = True
 ) -> None:
-    has = f"; its columns are {listed(names, 20)}" if shown else ""
+    has = f"; its columns are {choices(names, 20)}" if shown else ""
     for name in columns:
         if name not in names:
             raise RecordsError(f"{label}: no column {name!r}{has}; name one of its columns")

@@ -183,7 +183,7 @@ def show_section(section: Section | None, name: str, *, as_json: bool) -> None:
     if as_json:
         showing.print_json(section.document)
         return
-    from countveil.report.terminal import render_section
+    from countveil.report.terminal.terminal_tables import render_section
 
     showing.console().print(render_section(section))
 

@@ -162,7 +162,7 @@ def _show_homogeneity_of_file(
 ) -> None:
     """Print the homogeneity risk of records under each noise."""
     from countveil.assess import homogeneity
-    from countveil.report import homogeneity_terminal
+    from countveil.report.terminal import homogeneity_terminal
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     risks = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
@@ -203,7 +203,7 @@ def _show_homogeneity_of_release(
 
     from countveil.assess.homogeneity.topdown_attack import attack, simulated
     from countveil.measure.run import internal_of
-    from countveil.report import homogeneity_terminal
+    from countveil.report.terminal import homogeneity_terminal
 
     target: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
     target["identifiers"] = identifiers

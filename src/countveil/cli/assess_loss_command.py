@@ -146,7 +146,7 @@ def _show_loss(
     as_json: bool,
 ) -> None:
     """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
-    from countveil.report import loss_terminal
+    from countveil.report.terminal import loss_terminal
 
     losses = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
     rows = losses.to_pylist()

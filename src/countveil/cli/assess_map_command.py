@@ -43,7 +43,7 @@ def assess_map(
     from countveil.engines.engine import open_engine
     from countveil.measure.run import internal_of
     from countveil.publish.release_folder import Release
-    from countveil.report import risk_terminal
+    from countveil.report.terminal import risk_terminal
 
     release = Release.read(out)
     if plan is not None and not internal:

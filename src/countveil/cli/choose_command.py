@@ -247,7 +247,7 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
 
 
 def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
-    from countveil.report import risk_terminal
+    from countveil.report.terminal import risk_terminal
 
     if as_json:
         shares = {level: str(value / chosen.total) for level, value in chosen.rho.items()}
@@ -282,7 +282,7 @@ def _choose_by_homogeneity(
     """Print the largest epsilon of geometric noise within a local homogeneity risk."""
     from countveil.assess import homogeneity
     from countveil.noise.discrete_laplace import DiscreteLaplace
-    from countveil.report.section_data import INTERNAL
+    from countveil.report.audience import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     measure = homogeneity.Measure("local", weighted)

@@ -57,7 +57,7 @@ def run_demo(
     from countveil.demo import starter
     from countveil.plan.plans import Plan, require_counts
     from countveil.publish.release_folder import Release
-    from countveil.report import price_tables
+    from countveil.report.terminal import price_tables
 
     with showing.progress_bar("generating people", people, quiet) as step:
         plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
@@ -182,7 +182,7 @@ def price(
     """
     from countveil import pipeline
     from countveil.plan.plans import Plan, require_counts
-    from countveil.report import price_tables
+    from countveil.report.terminal import price_tables
 
     priced = pipeline.price(require_counts(Plan.load(plan), "price"))
     if as_json:
@@ -332,7 +332,7 @@ def postprocess_release(
             f'"top-down"'
         )
     else:
-        from countveil.report import price_tables
+        from countveil.report.terminal import price_tables
 
         showing.console().print(price_tables.certificate_table(done.certificate))
 

@@ -31,7 +31,7 @@ def compare(
     Example: `countveil compare plan.toml larger.toml`, or `countveil compare out-may out-june`
     """
     from countveil.assess.comparison import compare as compared
-    from countveil.report.compare_terminal import comparison_document, comparison_view
+    from countveil.report.terminal.compare_terminal import comparison_document, comparison_view
 
     comparison = compared(_opened(first), _opened(second))
     if as_json:

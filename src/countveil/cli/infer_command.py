@@ -98,7 +98,7 @@ def infer(
         document = {"model": model, "method": method, "confidence": confidence, "notes": notes}
         showing.print_json({**document, "places": table.to_pylist()})
         return
-    from countveil.report import infer_terminal
+    from countveil.report.terminal import infer_terminal
 
     level = release.manifest["table"]["level"]
     showing.console().print(

@@ -81,7 +81,7 @@ def estimate_counts(
     from countveil.estimate.result_tables import refuse_reserved_names
     from countveil.publish.release_folder import Release
     from countveil.publish.verification import refuse_damaged
-    from countveil.report import interval_output
+    from countveil.report.terminal import interval_output
 
     if method not in _METHODS:
         raise InputError(f"--method: unknown method {method!r}; choose from {', '.join(_METHODS)}")
@@ -122,7 +122,7 @@ def _give(
     request: _Request, release: Release, method: str, to: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Write all rows to a file, or print all of them as JSON or the first as text."""
-    from countveil.report import interval_output
+    from countveil.report.terminal import interval_output
 
     document = request.about(release, method)
     if to is not None:
@@ -266,7 +266,7 @@ def _show(request: _Request, method: str, quiet: bool) -> None:
     """Print the first rows of each query; the others are not computed."""
     import pyarrow as pa
 
-    from countveil.report.interval_output import SHOWN, Head, intervals_view
+    from countveil.report.terminal.interval_output import SHOWN, Head, intervals_view
 
     heads = []
     with showing.progress_bar("estimating", len(request.queries), quiet) as step:

@@ -88,7 +88,7 @@ def _list(entries: tuple[Entry, ...], as_json: bool) -> None:
         ]
         showing.print_json({"items": rows})
         return
-    from countveil.report.terminal import plain_table
+    from countveil.report.terminal.terminal_tables import plain_table
 
     table = plain_table()
     for name in ("paper", "item", "title", "needs"):
@@ -102,7 +102,7 @@ def _view(item: Item) -> Table:
     from rich.text import Text
 
     from countveil.papers.item_text import display, display_printed
-    from countveil.report.terminal import plain_table
+    from countveil.report.terminal.terminal_tables import plain_table
 
     table = plain_table(Text(f"{item.paper} {item.name}. {item.title}"))
     for name in ("", "printed", "ours", "erratum"):

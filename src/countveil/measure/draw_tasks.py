@@ -47,7 +47,7 @@ class DrawJob:
         """Draw and store a part; if it exists, draw nothing and change nothing."""
         if self.parts.has(task.level, task.number):
             return
-        table = noisy(self.plan, task, self.rng)
+        table = draw_measurements(self.plan, task, self.rng)
         sink = pa.BufferOutputStream()
         with open_writer(sink) as writer:
             writer.write_table(table, row_group_size=table.num_rows)
@@ -64,7 +64,7 @@ def digest_of(part: bytes) -> str:
         return rows_digest(file.read(), DRAWN) if known is None else known.decode()
 
 
-def noisy(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
+def draw_measurements(plan: Plan, task: DrawTask, rng: BitSource) -> pa.Table:
     """Return the measurements of a task: draw the noise, then add the counts."""
     names = task.geocodes.to_pylist() if rng.reproducible else ()
     parts = []

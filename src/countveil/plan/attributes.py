@@ -53,7 +53,7 @@ class Recode:
         if unknown:
             raise PlanError(
                 f"{where}: unknown category {unknown[0]!r} of {attribute.name}; choose from "
-                f"{listed(attribute.categories)}"
+                f"{choices(attribute.categories)}"
             )
         missing = [category for category in attribute.categories if category not in numbers]
         if missing:
@@ -69,7 +69,7 @@ def read_attributes(table: Mapping[str, Iterable[str]]) -> tuple[Attribute, ...]
     return tuple(Attribute(name, tuple(categories)) for name, categories in table.items())
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
+def choices(names: Iterable[str], most: int = 12) -> str:
     """Join names for a message; cut a long list."""
     every = list(names)
     cut = f", … ({len(every)} in all)" if len(every) > most else ""

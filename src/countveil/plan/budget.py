@@ -11,7 +11,7 @@ from fractions import Fraction
 from countveil.errors import InputError, PlanError
 from countveil.noise.law import Mechanism
 from countveil.noise.mechanisms import calibrate, mechanism_named
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.workload import Neighbors, Query, Schema
 from countveil.privacy.costs import ZCDP, ApproxDP, Cost, PureDP, Sensitivity
@@ -86,7 +86,7 @@ def allocate(
     for level in tables:
         if level not in (*levels, "*"):
             raise PlanError(
-                f"budget.queries.{level}: unknown level {level!r}; choose from {listed(levels)}"
+                f"budget.queries.{level}: unknown level {level!r}; choose from {choices(levels)}"
             )
     allocations = []
     for level in levels:
@@ -135,7 +135,7 @@ def _check_shares(
 ) -> None:
     for name, share in shares.items():
         if known is not None and name not in known:
-            raise PlanError(f"{where}.{name}: unknown level {name!r}; choose from {listed(known)}")
+            raise PlanError(f"{where}.{name}: unknown level {name!r}; choose from {choices(known)}")
         if share < 0:
             raise PlanError(f"{where}.{name}: {share} is not allowed; a share must be 0 or more")
     _refuse_denominators(shares.values(), where)

@@ -17,7 +17,7 @@ from countveil.base.delimited import read_header
 from countveil.base.numerics import Array, IntArray, exact
 from countveil.base.parquet_size import refuse_bomb
 from countveil.errors import InputError, PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import LARGEST_DEVIATION
 from countveil.plan.plan_basis import PlanBasis
 from countveil.plan.plan_file import CongenialSection, PlanFile
@@ -127,7 +127,7 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
         )
     level = section.level or levels[-1]
     if level not in levels:
-        raise PlanError(f"congenial.level: unknown level {level!r}; choose from {listed(levels)}")
+        raise PlanError(f"congenial.level: unknown level {level!r}; choose from {choices(levels)}")
     fixed = _fixed_level(levels, level, basis.invariants)
     if fixed is None and section.base == "congenial":
         raise PlanError(
@@ -230,7 +230,7 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
     for name, categories in named.items():
         if name not in known:
             raise PlanError(
-                f"congenial.part.{name}: unknown attribute; choose from {listed(known)}"
+                f"congenial.part.{name}: unknown attribute; choose from {choices(known)}"
             )
         attribute = schema.attributes[known[name]]
         number_of = {category: number for number, category in enumerate(attribute.categories)}
@@ -239,7 +239,7 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
             if category not in number_of:
                 raise PlanError(
                     f"congenial.part.{name}: unknown category {category!r}; choose from "
-                    f"{listed(attribute.categories)}"
+                    f"{choices(attribute.categories)}"
                 )
             inside[number_of[category]] = True
         axis = known[name]

@@ -10,7 +10,7 @@ import numpy as np
 
 from countveil.base.numerics import IntArray
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import query_named, refuse_repeats
 from countveil.plan.plan_file import LevelPassesSection, PlanFile
 from countveil.plan.workload import TOTAL, Query, Schema
@@ -34,7 +34,7 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
     for level in sections:
         if level not in (*levels, "*"):
             raise PlanError(
-                f"postprocess.levels.{level}: unknown level {level!r}; choose from {listed(levels)}"
+                f"postprocess.levels.{level}: unknown level {level!r}; choose from {choices(levels)}"
             )
     residual = checked.postprocess.residual
     default = _passes(sections.get("*", LevelPassesSection()), schema, "*", residual)

@@ -24,7 +24,7 @@ from pydantic import (
 
 from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.presets import PRESETS, read_preset
 
 # Depth and size are checked first: a parser would take memory or time in proportion.
@@ -144,7 +144,7 @@ def _without_nul(text: str) -> str:
 
 def _known_preset(name: str) -> str:
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}; choose from {listed(PRESETS)}")
+        raise ValueError(f"unknown preset {name!r}; choose from {choices(PRESETS)}")
     return name
 
 
@@ -567,7 +567,7 @@ def _explain(error: Any, name: str) -> str:
     came, kind = _SHORT.repr(error["input"]), error["type"]
     if kind == "extra_forbidden":
         parent, key = error["loc"][:-1], error["loc"][-1]
-        allowed = listed(_keys_at(parent), most=20)
+        allowed = choices(_keys_at(parent), most=20)
         return f"{name}: {where}: unknown key {_SHORT.repr(key)}; choose from {allowed}"
     if kind == "missing":
         return f"{name}: {_missing(error['loc'])}"

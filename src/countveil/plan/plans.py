@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from countveil.base.numerics import Exact, exact
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
-from countveil.plan.attributes import Recode, listed, read_attributes
+from countveil.plan.attributes import Recode, choices, read_attributes
 from countveil.plan.budget import Allocation, allocate, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
@@ -337,7 +337,7 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
     section = checked.intruder
     if section.level is not None and section.level not in levels:
         raise PlanError(
-            f"intruder.level: unknown level {section.level!r}; choose from {listed(levels)}"
+            f"intruder.level: unknown level {section.level!r}; choose from {choices(levels)}"
         )
     if section.level is not None and all(item.level != section.level for item in allocations):
         raise PlanError(
@@ -430,12 +430,12 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
         for attribute, category in records.missing.items():
             if attribute not in known:
                 raise PlanError(
-                    f"records.missing.{attribute}: unknown attribute; choose from {listed(known)}"
+                    f"records.missing.{attribute}: unknown attribute; choose from {choices(known)}"
                 )
             if category not in known[attribute]:
                 raise PlanError(
                     f"records.missing.{attribute}: unknown category {category!r}; choose from "
-                    f"{listed(known[attribute])}"
+                    f"{choices(known[attribute])}"
                 )
     return records.max_rows or 1
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import query_named
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.workload import Neighbors, Query, Schema
@@ -83,7 +83,7 @@ def read_invariants(
         where = f"invariants.{number}"
         if item.level not in levels:
             raise PlanError(
-                f"{where}.level: unknown level {item.level!r}; choose from {listed(levels)}"
+                f"{where}.level: unknown level {item.level!r}; choose from {choices(levels)}"
             )
         query = query_named(schema, item.query, where)
         if neighbors == "add-remove":
@@ -115,7 +115,7 @@ def read_constraints(
         where = f"constraints.{number}"
         if item.level not in levels:
             raise PlanError(
-                f"{where}.level: unknown level {item.level!r}; choose from {listed(levels)}"
+                f"{where}.level: unknown level {item.level!r}; choose from {choices(levels)}"
             )
         query = query_named(schema, item.query, where)
         columns = [
@@ -169,11 +169,11 @@ def read_structural_zeros(checked: PlanFile, schema: Schema) -> StructuralZeros:
             raise PlanError(f"{where}: empty; name categories of one or more attributes")
         for name, categories in zero.cells.items():
             if name not in known:
-                raise PlanError(f"{where}.{name}: unknown attribute; choose from {listed(known)}")
+                raise PlanError(f"{where}.{name}: unknown attribute; choose from {choices(known)}")
             unknown = next((item for item in categories if item not in known[name]), None)
             if unknown is not None:
                 raise PlanError(
-                    f"{where}.{name}: unknown category {unknown!r}; choose from {listed(known[name])}"
+                    f"{where}.{name}: unknown category {unknown!r}; choose from {choices(known[name])}"
                 )
         block = tuple(
             tuple(sorted({numbers[category] for category in zero.cells[name]}))

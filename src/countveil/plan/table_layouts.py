@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.presets import PRESETS, read_preset
 from countveil.plan.workload import TOTAL, Query, Schema, without_blanks
@@ -108,8 +108,8 @@ def table_named(schema: Schema, name: str, preset: str | None = None) -> TableLa
     name = without_blanks(name)
     if name not in (*own, TOTAL) and "*" not in name:
         raise PlanError(
-            f"unknown table {name!r}; choose from {listed(layouts)}, or from queries of TOTAL, "
-            f"{listed(own)}"
+            f"unknown table {name!r}; choose from {choices(layouts)}, or from queries of TOTAL, "
+            f"{choices(own)}"
         )
     return _of_query(schema.query(name))
 
@@ -276,7 +276,7 @@ def layouts_of(preset: str, document: Mapping[str, Any]) -> list[PresetLayout]:
         for attribute in attributes:
             if attribute not in declared:
                 raise PlanError(
-                    f"{where}.query: unknown attribute {attribute!r}; choose from {listed(declared)}"
+                    f"{where}.query: unknown attribute {attribute!r}; choose from {choices(declared)}"
                 )
         needed = {attribute: declared[attribute] for attribute in attributes}
         layouts.append(
@@ -331,7 +331,7 @@ def _earlier(sections: Mapping[str, _TableSection], name: str, other: str, where
     known = [item for item in sections if item != name]
     if other not in known:
         raise PlanError(
-            f"{where}: unknown table {other!r} before {name}; choose from {listed(known)}"
+            f"{where}: unknown table {other!r} before {name}; choose from {choices(known)}"
         )
     return other
 
@@ -345,12 +345,12 @@ def _categories(written: Mapping[str, Any], needed: Categories, where: str) -> C
     for attribute, values in categories.items():
         if attribute not in needed:
             raise PlanError(
-                f"{where}: attribute {attribute!r} is not in its query; choose from {listed(needed)}"
+                f"{where}: attribute {attribute!r} is not in its query; choose from {choices(needed)}"
             )
         for value in values:
             if value not in needed[attribute]:
                 raise PlanError(
                     f"{where}: unknown category {value!r} of {attribute}; choose from "
-                    f"{listed(needed[attribute])}"
+                    f"{choices(needed[attribute])}"
                 )
     return categories

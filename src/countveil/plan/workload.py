@@ -14,7 +14,7 @@ import numpy as np
 
 from countveil.base.numerics import Array, IntArray
 from countveil.errors import PlanError
-from countveil.plan.attributes import Attribute, Recode, listed
+from countveil.plan.attributes import Attribute, Recode, choices
 from countveil.privacy.costs import Sensitivity
 
 Neighbors = Literal["change-one", "add-remove"]
@@ -170,7 +170,7 @@ class Schema:
             if recode.of not in known:
                 raise PlanError(
                     f"recodes.{recode.name}.of: unknown attribute {recode.of!r}; choose from "
-                    f"{listed(known)}"
+                    f"{choices(known)}"
                 )
             recode.group_of(self.attributes[known.index(recode.of)])
 
@@ -216,7 +216,7 @@ class Schema:
             if word not in self._factors:
                 raise PlanError(
                     f"query {name!r}: unknown attribute or recode {word!r}; choose from TOTAL, "
-                    f"{listed(self._names())}"
+                    f"{choices(self._names())}"
                 )
             factor, categories = self._factors[word]
             if factor.axis in used:

@@ -18,7 +18,7 @@ from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.parquet_size import UNREADABLE
 from countveil.base.words import article
 from countveil.errors import InputError, VerificationError
-from countveil.plan.attributes import Attribute, listed
+from countveil.plan.attributes import Attribute, choices
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Schema
@@ -215,7 +215,7 @@ def _refuse_other_columns(file: pq.ParquetFile, schema: Schema, path: Path) -> N
     if not any(file.schema_arrow.equals(layout) for layout in known):
         raise VerificationError(
             f"{path}: its columns are not those of the plan, which are geocode, "
-            f"{listed(item.name for item in schema.attributes)} (text in dictionaries), estimate "
+            f"{choices(item.name for item in schema.attributes)} (text in dictionaries), estimate "
             f"(int32, not null) and, with errors, standard_error, lower and upper; restore the "
             f"original file"
         )
@@ -252,7 +252,7 @@ def _numbers(column: pa.DictionaryArray, attribute: Attribute, path: Path) -> In
         label = column.dictionary.filter(pc.is_null(position))[0]
         raise VerificationError(
             f"{path}: {attribute.name} has {str(label)!r}, but its categories are "
-            f"{listed(attribute.categories)}; restore the original file"
+            f"{choices(attribute.categories)}; restore the original file"
         )
     numbers: IntArray = position.to_numpy().astype(np.int64)[column.indices.to_numpy()]
     return numbers

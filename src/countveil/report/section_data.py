@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from countveil.assess.intruder.summary import Summary, summarise
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
 from countveil.publish.release_folder import Release
+from countveil.report.audience import Audience
 
 if TYPE_CHECKING:
     from countveil.assess.realised_disclosure import Realised
     from countveil.report.budget_steps import OtherBudgets
     from countveil.report.charts.chart import Chart
 
-Audience = Literal["public", "internal"]
 Cell = str | float | int | bool | None
-INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 
 
 @dataclass(frozen=True, slots=True)

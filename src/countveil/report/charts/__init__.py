@@ -15,7 +15,7 @@ from countveil.report.charts.exact_against_released import (
 from countveil.report.charts.groups_shown import uniform_groups
 from countveil.report.charts.interval_coverage import coverage
 from countveil.report.charts.level_charts import risk_by_level, risk_by_levels_known
-from countveil.report.charts.loss_curve import empirical_loss
+from countveil.report.charts.loss_curve import loss_of_residuals
 from countveil.report.charts.released_value import posterior
 from countveil.report.charts.risk_by_place import places_of, risk_map
 from countveil.report.charts.theme import MOST_SERIES
@@ -30,13 +30,13 @@ __all__ = [
     "decision_by_rho",
     "decision_map",
     "decision_map_two_levels",
-    "empirical_loss",
     "error_by_level",
     "error_by_size",
     "exact_and_released",
     "expected_error",
     "frontier",
     "homogeneity_by_epsilon",
+    "loss_of_residuals",
     "places_of",
     "posterior",
     "replicates",

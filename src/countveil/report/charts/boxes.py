@@ -12,8 +12,9 @@ import pyarrow as pa
 from countveil.base import words
 from countveil.base.numerics import Array
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Chart, described
+from countveil.report.charts.chart import Chart, described
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _NAMES = ("percentile_05", "percentile_25", "median", "percentile_75", "percentile_95")

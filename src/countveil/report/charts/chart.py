@@ -9,18 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 import vl_convert
 
 from countveil.errors import InputError
+from countveil.report.audience import INTERNAL, Audience
 from countveil.report.charts import theme
 
-Audience = Literal["public", "internal"]
-
-INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 _VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 _ADDRESSES = ("$schema",)  # only names the format; a strict page may hold no address
 

@@ -12,8 +12,8 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import theme
-from countveil.report.charts.chart import Audience
 
 _Kind = TypeVar("_Kind")
 

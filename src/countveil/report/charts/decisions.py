@@ -16,8 +16,9 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Chart, described
+from countveil.report.charts.chart import Chart, described
 
 _WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}
 _COLOURS = {"not there": "#d9d9d9", "undecided": "#e69f00", "there": "#0072b2"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from countveil.assess.plan_lenses import GroupRisk
+from countveil.assess.homogeneity.group_risk import GroupRisk
 from countveil.base import words
 from countveil.report.charts import chart_inputs, theme
 from countveil.report.charts.chart import Chart, described
@@ -19,7 +19,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
     Parameters
     ----------
     risks
-        What `assess.plan_lenses.homogeneity_by_size` returns.
+        What `assess.homogeneity.group_risk.homogeneity_by_size` returns.
 
     Returns
     -------

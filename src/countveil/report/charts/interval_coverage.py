@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from countveil.base import words
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Chart, described
+from countveil.report.charts.chart import Chart, described
 
 _MOST_ROWS = 60
 _NEEDED = ("level", "intervals", "covered", "standard_error")

@@ -11,14 +11,15 @@ import pyarrow as pa
 from countveil.assess.empirical_loss.smoothed_density import EmpiricalLoss
 from countveil.base import words
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Chart, described
+from countveil.report.charts.chart import Chart, described
 from countveil.report.charts.line_charts import Axis, level_rule, line_chart
 
 _MOST_POINTS = 300  # of one line, always including the largest loss
 
 
-def empirical_loss(
+def loss_of_residuals(
     losses: Mapping[str, EmpiricalLoss],
     *,
     epsilon: float | None = None,

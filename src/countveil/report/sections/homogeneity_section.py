@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from countveil.assess.plan_lenses import GroupRisk, homogeneity_by_size
+from countveil.assess.homogeneity.group_risk import GroupRisk, homogeneity_by_size
 from countveil.base import words
 from countveil.report.section_data import Cell, Section, SectionTable, Subject
 

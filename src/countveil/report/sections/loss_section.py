@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from countveil.assess.plan_lenses import loss_by_level
+from countveil.assess.empirical_loss.planned_loss import loss_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import PureDP

@@ -139,7 +139,7 @@ def loss(subject: Subject) -> Section | None:
         ),
     )
     curves = _curves(plan, found)
-    section_charts: list[Chart] = [charts.empirical_loss(curves)] if curves else []
+    section_charts: list[Chart] = [charts.loss_of_residuals(curves)] if curves else []
     for level, query in found.residuals.groups:
         if level == plan.judged_level:  # one chart: of its first query
             name = f"released {query} of {level}"

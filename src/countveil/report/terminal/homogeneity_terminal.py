@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.homogeneity.average_risk import MEASURES
-from countveil.report.section_data import INTERNAL
-from countveil.report.terminal import plain_table
+from countveil.report.audience import INTERNAL
+from countveil.report.terminal.terminal_tables import plain_table
 
 
 def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -7,8 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from countveil.report.audience import INTERNAL
 from countveil.report.html_parts import cell
-from countveil.report.section_data import INTERNAL, Section, SectionTable
+from countveil.report.section_data import Section, SectionTable
 
 
 def plain_table(title: str | Text = "") -> Table:

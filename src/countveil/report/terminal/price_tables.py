@@ -20,7 +20,7 @@ from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.privacy.costs import PureDP
 from countveil.publish.release_folder import Release
-from countveil.report.terminal import plain_table
+from countveil.report.terminal.terminal_tables import plain_table
 
 
 def price_document(price: Price) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from countveil.assess.comparison import ComparedPlan, Comparison
 from countveil.assess.intruder.plan_risk import LevelRisk
 from countveil.base.words import prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
-from countveil.report.terminal import plain_table
+from countveil.report.terminal.terminal_tables import plain_table
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from countveil.report.terminal import plain_table
+from countveil.report.terminal.terminal_tables import plain_table
 
 _MOST_ROWS = 40
 

@@ -8,7 +8,8 @@ import pytest
 from tests.conftest import TINY_PLAN
 
 from countveil import Plan
-from countveil.assess.plan_lenses import GROUPS, SHARE, homogeneity_by_size, loss_by_level
+from countveil.assess.empirical_loss.planned_loss import SHARE, loss_by_level
+from countveil.assess.homogeneity.group_risk import GROUPS, homogeneity_by_size
 from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
 
 

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.empirical_loss.residual_groups import ALL
-from countveil.report.section_data import INTERNAL
-from countveil.report.terminal import plain_table
+from countveil.report.audience import INTERNAL
+from countveil.report.terminal.terminal_tables import plain_table
 
 
 def loss_view(

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
-from countveil.report.section_data import INTERNAL
-from countveil.report.terminal import plain_table
+from countveil.report.audience import INTERNAL
+from countveil.report.terminal.terminal_tables import plain_table
 
 
 def map_view(risk_map: RiskMap) -> RenderableType:

@@ -23,7 +23,7 @@ from countveil.errors import InputError
 from countveil.estimate.area_files import AREA, GEOCODE
 from countveil.estimate.result_tables import NUMBERS, UNITS
 from countveil.measure import manifest
-from countveil.report.terminal import plain_table
+from countveil.report.terminal.terminal_tables import plain_table
 
 # Terminal tables.
 
