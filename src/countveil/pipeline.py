@@ -26,6 +26,7 @@ from countveil.estimate.release_error import accuracy
 from countveil.estimate.unbiased import least_squares
 from countveil.measure.progress import Progress, silent, watched
 from countveil.measure.run import LOCK, RunLog, internal_of, refuse_links, release_of
+from countveil.plan.geography import Geography
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
 from countveil.plan.workload import TOTAL
@@ -151,6 +152,7 @@ def _release_counts(
             to,
             plan,
             again=False,
+            geography=counts.geography,
             report=report,
             rng=rng,
             engine=engine.name,
@@ -182,6 +184,7 @@ def make_estimates(
     plan: Plan | None = None,
     *,
     again: bool = True,
+    geography: Geography | None = None,
     report: Callable[[Estimates], None] | None = None,
     rng: BitSource | None = None,
     engine: str = "local",
@@ -198,6 +201,8 @@ def make_estimates(
         A plan with the same measurements but different post-processing; by default its own plan.
     again
         Make estimates even if the release already has those of the plan.
+    geography
+        Its places, if they were read already.
     report
         Called with the estimates before they are published.
     rng
@@ -222,6 +227,7 @@ def make_estimates(
     if again:
         refuse_damaged(done, facts=plan is None)
     plan = done.plan if plan is None else plan
+    places = done.geography if geography is None else geography
     internal = internal_of(Path(folder))
     if not again and is_current(done, plan):
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
@@ -243,16 +249,16 @@ def make_estimates(
             done.measurements,
             plan,
             workers=team,
-            geography=done.geography,
+            geography=places,
             work=work,
             rng=rng if rng is not None and rng.reproducible else None,
-            progress=watched(internal, plan, done.geography, engine, team, progress),
+            progress=watched(internal, plan, places, engine, team, progress),
         )
         log.write("estimated")
         _forget_errors(internal)
         if report is not None:
             report(estimates)
-        done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
+        done = write_estimates(done, plan, estimates, errors=_errors(done, plan, places))
         del estimates  # it maps files that are deleted next
         _tidy(internal)
     return done
@@ -264,14 +270,14 @@ def _tidy(internal: Path) -> None:
     storage.remove(internal / _WORK)
 
 
-def _errors(done: Release, plan: Plan) -> Errors | str | None:
+def _errors(done: Release, plan: Plan, places: Geography) -> Errors | str | None:
     """Return the errors of all counts by least squares, or the reason that there are none."""
     if not plan.confidence:
         return None
     cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
     try:
         # Not on the workers of an engine: they would have to return every cell of every unit.
-        solution = least_squares(done.measurements, plan, geography=done.geography)
+        solution = least_squares(done.measurements, plan, geography=places)
         known = {level for level in plan.levels if solution.determines(level, cells)}
     except InputError as error:  # too large for least squares: publish estimates without errors
         return str(error)

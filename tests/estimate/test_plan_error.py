@@ -239,7 +239,9 @@ def test_the_price_shows_them():
     assert short.count("HHGQ*VOTINGAGE*HISPANIC*CENRACE") == 6
     assert "CENRACE" not in short.replace("HHGQ*VOTINGAGE*HISPANIC*CENRACE", "")
     assert long.count("HISPANIC*CENRACE") == 18
-    block_total = [line for line in short.splitlines() if line.split()[:2] == ["block", "TOTAL"]][0]
+    block_total = next(
+        line for line in short.splitlines() if line.split()[:2] == ["block", "TOTAL"]
+    )
     assert block_total.split() == ["block", "TOTAL", "89.24", "49.09", "39.17"]
     assert short.count("exact") == 2
 

@@ -57,7 +57,8 @@ def test_values_change_and_comments_stay_where_they_are():
     old, new = STARTER.splitlines(), text.splitlines()
     differ = {line for line in new if line not in old}
     assert differ == {
-        f'rho = "104/41"{" " * 19}# write numbers as text, so that they stay exact; or epsilon and delta',
+        f'rho = "104/41"{" " * 19}# write numbers as text, so that they stay exact; '
+        "or epsilon and delta",
         'state = "1/10"',
         'tract = "3/10"',
         "priors = [0.5, 0.1, 0.02, 0.25]",

@@ -54,7 +54,7 @@ def write_report(
 
     Example: `countveil report out --ledger ledger.sqlite`, or `countveil report out --internal --pdf`
     """
-    from countveil.publish.additions import refuse_damaged_but_reports, sweep
+    from countveil.publish.additions import sweep, verified_but_reports
     from countveil.publish.release_folder import Release
     from countveil.report.report_page import as_pdf, public_report
 
@@ -74,7 +74,7 @@ def write_report(
     if to is None and not internal:
         sweep(out)
     book = None if ledger is None else release.plan.ledger(ledger)
-    refuse_damaged_but_reports(release, book)
+    release = verified_but_reports(release, book)
     with showing.progress_bar("writing the report", 1 + pdf, quiet) as step:
         if internal:
             html = _internal(out, plan, show_values, ledger=book, shapes=places)

@@ -28,8 +28,8 @@ from countveil.publish.verification import NOT_ASKED_FOR, REPORTS
 # Reports: check the release, write the report, then list it in the manifest.
 
 
-def refuse_damaged_but_reports(release: Release, ledger: str | Path | Ledger | None = None) -> None:
-    """Verify a release, except for its reports, which are about to be replaced.
+def verified_but_reports(release: Release, ledger: str | Path | Ledger | None = None) -> Release:
+    """Verify a release, except for its reports, which are about to be replaced; return it.
 
     A run that stops between writing a report and the manifest leaves a mismatch, which running it again
     fixes. Releases drawn from a seed are accepted.
@@ -37,7 +37,9 @@ def refuse_damaged_but_reports(release: Release, ledger: str | Path | Ledger | N
     reports = [name for name in REPORTS if (release.folder / name).is_file()]
     files = {**_others(release.manifest), **manifest.list_files(release.folder, reports)}
     document = {**release.manifest, "files": files}
-    dataclasses.replace(release, manifest=document).verify(ledger, simulation=True)
+    release = dataclasses.replace(release, manifest=document)
+    release.verify(ledger, simulation=True)
+    return release
 
 
 def sweep(folder: Path) -> None:
@@ -216,8 +218,12 @@ def _write_manifest(
     release: Release, plan: Plan, files: dict[str, Any], estimates: dict[str, Any] | None
 ) -> None:
     """Rewrite the manifest for these files; hashes of the door's files are copied, not recomputed."""
-    old = manifest.read(release.folder)
-    document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest, "files": files}
+    document = {
+        **release.manifest,
+        "plan": plan.public_document,
+        "plan_sha256": plan.digest,
+        "files": files,
+    }
     document.pop("estimates", None)
     if estimates is not None:
         document["estimates"] = estimates
