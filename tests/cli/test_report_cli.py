@@ -19,7 +19,7 @@ from countveil.errors import CountveilError, FolderError
 from countveil.measure.run import internal_of
 from countveil.plan.plans import Plan
 from countveil.publish import additions
-from countveil.publish.additions import attach, refuse_damaged_but_reports
+from countveil.publish.additions import attach, verified_but_reports
 
 PLAN = TINY_PLAN + '[ledger]\ntotal = "5"\n[postprocess]\nmethod = "top-down"\n'
 
@@ -286,4 +286,4 @@ def test_a_run_that_stopped_between_page_and_manifest_is_mended_by_another(place
     (place / "out" / "report.html").unlink()
     (place / "out" / "report.html").symlink_to(place / "plan.toml")
     with pytest.raises(CountveilError, match=r"report\.html is a link"):
-        refuse_damaged_but_reports(Release.read("out"))
+        verified_but_reports(Release.read("out"))
