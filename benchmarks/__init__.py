@@ -1,1 +1,1 @@
-"""Proof too heavy for the tests: `python -m benchmarks` lists what can be run."""
+"""Checks too heavy for the tests: `python -m benchmarks` lists them."""

@@ -14,8 +14,8 @@ from benchmarks import table
 
 
 def main() -> int:
-    """List the benchmarks, or run those named, in turn."""
-    known = _found()
+    """List the benchmarks, or run the named ones in turn."""
+    known = _benchmarks()
     names = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     for name in names:
@@ -44,14 +44,14 @@ def main() -> int:
 def _options(
     modules: dict[str, ModuleType], known: dict[str, str], words: list[str]
 ) -> dict[str, argparse.Namespace]:
-    """Read the options; each goes to all benchmarks that have one of its name, and one must."""
+    """Read the options; each goes to all benchmarks that declare it, and at least one must."""
     options, strange = {}, set(words)
     for name, module in modules.items():
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks {name}",
             description=known[name],
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-            allow_abbrev=False,  # what is short for one is another's in full
+            allow_abbrev=False,  # an abbreviation for one may be another's full name
         )
         module.arguments(parser)
         options[name], left = parser.parse_known_args(words)
@@ -63,16 +63,16 @@ def _options(
     return options
 
 
-def _found() -> dict[str, str]:
-    """Return the modules of this package that have a `run`, and the first line of each."""
-    # Read, not imported: what one benchmark loads would count as memory of another.
-    found = {}
+def _benchmarks() -> dict[str, str]:
+    """Return the modules of this package that have a `run`, and the first line of their docstrings."""
+    # Read, not imported: what one benchmark loads would count towards the memory of another.
+    sentences = {}
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         module = ast.parse(path.read_text(encoding="utf-8"))
         functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
         if "run" in functions:
-            found[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
-    return found
+            sentences[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
+    return sentences
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One release that kills itself at the n-th call made inside the door; 0 lets it live and counts.
+"""One release that kills itself at the n-th call inside the door; with 0 it only counts the calls.
 
-At its end it writes the number of the call at which each event of the run log came, and the last; where
-it is refused, the message.
+At its end it writes the number of the call at which each event of the run log occurred, and of the last
+call; if the release is refused, it writes the message.
 """
 
 from __future__ import annotations

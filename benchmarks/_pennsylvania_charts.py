@@ -1,4 +1,4 @@
-"""Charts of the Pennsylvania study: they take what was drawn, and compute quantiles alone."""
+"""Charts of the Pennsylvania study: they take the draws and compute only quantiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from countveil.base.numerics import FloatArray, IntArray
 Rows = list[dict[str, Any]]
 
 EFFECTS = ("case zeros", "death zeros", "contracted rates")
-_COLOURS = {  # told apart by the colour-blind, too
+_COLOURS = {  # distinguishable for colour-blind readers
     "post-processing": "#d55e00",
     "naive": "#7f7f7f",
     "congenial": "#0072b2",
@@ -78,7 +78,7 @@ def rates(
         line = base.mark_line(color="black", strokeWidth=1.2).encode(y="true:Q")
         layers = alt.layer(whiskers, boxes, line).properties(width=230, height=150)
         parts.append(layers.facet(column=alt.Column("method:N", sort=list(methods), title=None)))
-    subtitle = "line: true; box: half of the draws; whiskers: 90 percent; logarithmic above 100"
+    subtitle = "line: true; box: half of the draws; whiskers: 90 %; logarithmic above 100"
     return alt.vconcat(*parts).properties(title=_titled(title, subtitle))
 
 
@@ -100,13 +100,13 @@ def error_rows(method: str, epsilon: str, size: str, errors: FloatArray) -> Rows
 def errors(
     rows: Sequence[Rows], title: str, methods: Sequence[str], sizes: Sequence[str]
 ) -> alt.FacetChart:
-    """Draw how large errors are, from the smallest to the largest, sizes of county side by side."""
+    """Draw the errors from smallest to largest, with sizes of county side by side."""
     values = [row for part in rows for row in part]
     chart = (
         alt.Chart({"values": values})
         .mark_line()
         .encode(
-            x=alt.X("share:Q", title="share of months of counties", axis=alt.Axis(format="%")),
+            x=alt.X("share:Q", title="share of county months", axis=alt.Axis(format="%")),
             y=alt.Y("error:Q", title="relative error, percent", scale=alt.Scale(type="log")),
             color=alt.Color("method:N", scale=_scale(methods), title=None),
         )
@@ -116,14 +116,14 @@ def errors(
         column=alt.Column("population:N", sort=list(sizes), title="population"),
         row=alt.Row("epsilon:N", title=None),
     )
-    subtitle = "the lower the line the better; errors below 0.01 percent are drawn there"
+    subtitle = "lower is better; errors below 0.01 % are drawn at 0.01 %"
     return found.properties(title=_titled(title, subtitle))
 
 
 def effect_rows(
     county: str, method: str, epsilon: str, shares: FloatArray, true: FloatArray
 ) -> Rows:
-    """Return the share of each effect in a county, and that in the true counts."""
+    """Return the share of each effect in a county, in releases and in the true counts."""
     return [
         {
             "county": county,
@@ -138,7 +138,7 @@ def effect_rows(
 
 
 def effects(rows: Sequence[Rows], title: str, methods: Sequence[str]) -> alt.FacetChart:
-    """Draw how often each effect is seen, methods side by side, with a mark for the true counts."""
+    """Draw how often each effect occurs, methods side by side, with a mark for the true counts."""
     values = [row for part in rows for row in part]
     drawn = [method for method in methods if any(row["method"] == method for row in values)]
     base = alt.Chart({"values": values}).encode(

@@ -1,4 +1,4 @@
-"""`countveil release` in many small parts and batches, so that there is much to be interrupted."""
+"""Run `countveil release` in many small parts and batches, so that there is much to interrupt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
     door._MANY = 1
     topdown._VALUES = 1500
     topdown._MANY = 2
-    warnings.simplefilter("ignore")  # of PySpark about pandas
+    warnings.simplefilter("ignore")  # PySpark warns about pandas
     sys.argv = ["countveil", "release", *sys.argv[1:]]
     cli.main()
 

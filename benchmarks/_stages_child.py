@@ -1,4 +1,4 @@
-"""Do one piece of work, and print when each of its stages begins and ends, as JSON lines."""
+"""Do one piece of work, and print the start and end of each stage as JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def say(**facts: Any) -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Time what is inside; processes below this one, ended or not, count as its processor time."""
+    """Time the body; the processor time includes descendants, whether or not they have ended."""
     say(begin=name)
     start, used = time.perf_counter(), tree_cpu(os.getpid())
     yield
@@ -132,7 +132,7 @@ def write_reports(question: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    # Who asked holds the other end: when they are killed, this ends too.
+    # The parent holds the other end: if it is killed, this process ends too.
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     question = json.loads(sys.argv[1])
     kinds = {"population": write_population, "release": release, "reports": write_reports}

@@ -1,4 +1,4 @@
-"""A real Spark cluster on loopback: one master, some workers, separate processes, authenticated."""
+"""A real, authenticated Spark cluster on loopback: one master and some workers, each a process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pyspark
 from countveil.engines.workers import children_of
 
 _HOME = Path(pyspark.__file__).parent
-_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they live for minutes
-_PATIENCE = 600  # seconds until a process must have said that it is ready
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # these processes live for minutes
+_PATIENCE = 600  # seconds until a process must be ready
 
 
 @dataclass
 class Cluster:
-    """Processes and their folder; `environment` makes a driver find it, as spark-submit would."""
+    """Processes and their folder; with `environment` a driver finds it, as with spark-submit."""
 
     folder: Path
     settings: dict[str, str]
@@ -35,7 +35,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver's process needs in its environment."""
+        """The environment variables that a driver needs."""
         return {
             **os.environ,
             "SPARK_CONF_DIR": str(self.folder / "conf"),
@@ -50,9 +50,10 @@ class Cluster:
         }
 
     def start_worker(self, name: str) -> None:
-        """Start a worker; one of that name may have been killed before.
+        """Start a worker; one with that name may have been killed before.
 
-        Each has an address of its own, as machines have: Spark copies no task to the same one.
+        Each has its own address, as machines do: Spark never starts a second copy of a task on the same
+        one.
         """
         host = f"127.0.0.{1 + int(name.removeprefix('worker'))}"
         command = ["worker.Worker", "--cores", "2", "--memory", "3g"]
@@ -64,15 +65,15 @@ class Cluster:
         self._await(name, "Successfully registered with master")
 
     def kill(self, name: str) -> None:
-        """Kill a worker as a lost machine would: its executors go with it, without a word."""
+        """Kill a worker with its executors, without warning, as if its machine were lost."""
         process = self.processes.pop(name)
         for child in children_of(process.pid):
             os.kill(child, signal.SIGKILL)
         process.kill()
         process.wait()
 
-    def mend(self) -> None:
-        """Start workers in place of those that were killed."""
+    def replace_lost(self) -> None:
+        """Replace the workers that were killed."""
         gone = [name for name in self.workers if name not in self.processes]
         for name in gone:
             self.start_worker(name)
@@ -104,7 +105,7 @@ class Cluster:
             )
 
     def _await(self, name: str, ready: str) -> str:
-        """Return the line by which a process says that it is ready."""
+        """Return the line with which a process reports that it is ready."""
         log, until = self.folder / "logs" / name, time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             for line in log.read_text(errors="replace").splitlines():
@@ -120,7 +121,7 @@ class Cluster:
 def running(
     folder: Path, workers: int = 2, settings: dict[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """Yield a cluster that is gone afterwards, with all that it wrote."""
+    """Yield a cluster, and remove it afterwards with everything it wrote."""
     for name in ("conf", "spill", "work", "logs", "events"):
         (folder / name).mkdir(parents=True, mode=0o700)
     cluster = Cluster(folder, settings or {})
@@ -130,7 +131,7 @@ def running(
         cluster.master = cluster._await("master", "Starting Spark master at").split()[-1]
         _configure(cluster, cluster.master)
         cluster.workers = tuple(f"worker{number}" for number in range(workers))
-        cluster.mend()
+        cluster.replace_lost()
         yield cluster
     finally:
         for name, process in cluster.processes.items():
@@ -144,7 +145,7 @@ def running(
 
 
 def _configure(cluster: Cluster, master: str) -> None:
-    """Write the properties of master, workers and drivers; the secret is for their owner's eyes."""
+    """Write the properties of master, workers and drivers; only their owner can read the secret."""
     path = cluster.folder / "conf" / "spark-defaults.conf"
     secret = cluster.folder / "conf" / "secret"
     if not secret.exists():

@@ -1,4 +1,4 @@
-"""Kill workers, executors and drivers of a real cluster; copy runs; fill its disk; hold it to all."""
+"""Kill workers, executors and drivers of a real cluster, copy runs, fill its disk; check promises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAGES = {
 
 
 def run_on_cluster(folder: Path, runs: int, rng: random.Random, seed: int) -> None:
-    """Disturb releases one after the other; every tenth meets a full disk, if this is root."""
+    """Disturb releases one after the other; every tenth meets a full disk, if run as root."""
     print(f"faults: seed {seed}, {runs} releases on a cluster of one master and two workers")
     plan, tally = prepare(folder, people=300), Counter[str]()
     with clusters.running(folder / "cluster") as cluster:
@@ -35,13 +35,13 @@ def run_on_cluster(folder: Path, runs: int, rng: random.Random, seed: int) -> No
             if number % 10 == 9 and os.getuid() == 0:
                 what = fill_the_disk(plan, cluster, rng)
             else:
-                # Every pair of victim and stage in turn; the moment is chance.
+                # Every pair of victim and stage in turn; the moment is random.
                 victim = VICTIMS[number % 3]
                 stage = list(STAGES)[number // 3 % 3]
                 what = strike(plan, cluster, victim, stage, rng, calm)
             tally[what] += 1
             took = time.monotonic() - started
-            calm = min(calm, took)  # other work on the machine must not move strikes past the end
+            calm = min(calm, took)  # other work on the machine must not delay kills past the end
             print(f"  {number + 1}: {what}, {took:.0f} s", flush=True)
     for what, times in sorted(tally.items()):
         print(f"{times:4d} x {what}")
@@ -50,10 +50,10 @@ def run_on_cluster(folder: Path, runs: int, rng: random.Random, seed: int) -> No
 def strike(
     plan: Path, cluster: Cluster, victim: str, stage: str, rng: random.Random, calm: float
 ) -> str:
-    """Kill something during a stage, let the release end or take it up, and check it."""
+    """Kill something during a stage, let the release finish or resume it, and check it."""
     trial = Trial(plan, plan.parent / "out", "spark", cluster.environment)
     process = trial.start()
-    # Counting is most of a small release, and before it the driver starts.
+    # Counting takes most of the time of a small release, after the driver has started.
     if stage == "tabulation":
         time.sleep(rng.uniform(0.2, 0.6) * calm)
     came = wait_for(trial, process, STAGES[stage])
@@ -62,13 +62,13 @@ def strike(
     _kill(victim, cluster, process, rng)
     trial.observe()
     status = process.wait(timeout=900)
-    cluster.mend()
+    cluster.replace_lost()
     killed = -signal.SIGKILL
     need(status in ((0, 3, killed) if victim == "driver" else (0, 2, 3)), trial.errors())
     need(status != 2 or not trial.charges(), f"status 2 after the charge: {trial.errors()}")
     trial.observe()
     if status == 0:
-        how = "it went on by itself"
+        how = "it continued without help"
         trial.check()
         trial.remove()
     else:
@@ -97,7 +97,7 @@ def _kill(
 
 
 def fill_the_disk(plan: Path, cluster: Cluster, rng: random.Random) -> str:
-    """Release onto a disk that fills up on the way, for driver and executors alike."""
+    """Release onto a disk that fills up on the way, for the driver and the executors."""
     disk = plan.parent / "disk"
     with small_disk(disk, int(10 ** rng.uniform(4.3, 5.4))) as make_room:
         trial = Trial(plan, disk / "out", "spark", cluster.environment)
@@ -113,7 +113,7 @@ def fill_the_disk(plan: Path, cluster: Cluster, rng: random.Random) -> str:
 
 
 def _calm(plan: Path, cluster: Cluster) -> float:
-    """Release once without a fault; return its seconds."""
+    """Release once without a fault; return the seconds it took."""
     trial = Trial(plan, plan.parent / "out", "spark", cluster.environment)
     started = time.monotonic()
     trial.finish(attempts=1)

@@ -1,4 +1,4 @@
-"""Tables drawn beside public totals: exact draws as places and totals grow, beside a chain."""
+"""Tables that agree with public totals: exact draws as places and totals grow, and a Markov chain."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ _ERRORS = (1e-2, 1e-4, 1e-6, 1e-9)
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument(
-        "--draws", type=int, default=200, help="draws that are timed, one at a time"
+        "--draws", type=int, default=200, help="number of draws to time, one at a time"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time draws as places and totals grow, for all losses, and beside a chain."""
+    """Time draws as places and totals grow, for all losses, and compare them with a chain."""
     slowest = _growth(options.draws)
     _losses(options.draws)
     ratio = _beside_a_chain()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"  Target: {_PLACES} places, total {_TOTAL:,}, cases and deaths, L1 with a prior: below "
-        f"{_MOST_MILLISECONDS:g} ms a draw: {slowest:.1f} ms: {verdict(slowest < _MOST_MILLISECONDS)}."
+        f"{_MOST_MILLISECONDS:g} ms per draw: {slowest:.1f} ms: "
+        f"{verdict(slowest < _MOST_MILLISECONDS)}."
     )
     print(
         f"  Target: {_LEAST_RATIO:g} times as fast as a chain run to the same error: {ratio:,.0f} "
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _world(places: int, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return previous cases and this period's cases and deaths, unequal as counties are."""
+    """Return previous cases and this period's cases and deaths, as unequal as real counties."""
     rng = np.random.default_rng(places)
     shares = rng.dirichlet(np.full(places, 0.5))
     cases = rng.multinomial(total, shares)
@@ -58,7 +59,7 @@ def _world(places: int, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64
 def _timed(
     mechanism: Wasserstein, counts: NDArray[np.int64], draws: int
 ) -> tuple[float, float, float]:
-    """Return seconds to prepare, then milliseconds a draw: one at a time, and many at once."""
+    """Return seconds to prepare, then milliseconds per draw: one at a time, and many at once."""
     start = time.perf_counter()
     prepared = mechanism.prepared(counts)
     ready = time.perf_counter() - start
@@ -72,7 +73,7 @@ def _timed(
 
 
 def _together(prepared: PreparedWasserstein, draws: int) -> float:
-    """Return seconds a draw where many are drawn at once."""
+    """Return seconds per draw if many are drawn at once."""
     start = time.perf_counter()
     prepared.sample(rng=Seeded(2), size=10 * draws)
     return (time.perf_counter() - start) / (10 * draws)
@@ -91,7 +92,7 @@ def _growth(draws: int) -> float:
         if (places, total) == (_PLACES, _TOTAL):
             found = each
         rows.append((f"{places:,}", f"{total:,}", f"{ready:.2f}", f"{each:.2f}", f"{together:.3f}"))
-    heads = ("places", "total", "seconds to prepare", "ms a draw", "ms a draw of many")
+    heads = ("places", "total", "seconds to prepare", "ms per draw", "ms per draw of many")
     show("Cases and deaths, L1 with a prior, epsilon 1", heads, rows)
     return found
 
@@ -112,12 +113,12 @@ def _losses(draws: int) -> None:
         )
         ready, each, together = _timed(mechanism, counts, max(10, draws // 10))
         rows.append((loss, epsilon, base, f"{ready:.2f}", f"{each:.2f}", f"{together:.3f}"))
-    heads = ("loss", "epsilon", "base", "seconds to prepare", "ms a draw", "ms a draw of many")
+    heads = ("loss", "epsilon", "base", "seconds to prepare", "ms per draw", "ms per draw of many")
     show(f"{_PLACES} places, total {_TOTAL:,}, cases and deaths", heads, rows)
 
 
 def _beside_a_chain() -> float:
-    """Compare with a compiled Metropolis chain on tables few enough to follow its law exactly."""
+    """Compare with a compiled Metropolis chain on tables few enough to compute its law exactly."""
     counts, total = np.array([14, 0, 9, 2]), 25
     prior = DirichletMultinomial([20, 0, 4, 1], alpha=1, pseudo_count="1/2")
     mechanism = Wasserstein(loss="L1", epsilon="1", total=total, prior=prior)
@@ -127,7 +128,7 @@ def _beside_a_chain() -> float:
     tables = np.array([t for t in itertools.product(range(total + 1), repeat=4) if sum(t) == total])
     logs = np.array([mechanism.log_weight(table, counts) for table in tables])
     law = np.exp(logs - np.logaddexp.reduce(logs))
-    # The step that mixes fastest of those tried.
+    # The step size that mixes fastest among those tried.
     steps = {reach: _steps(tables, law, counts, reach) for reach in (1, 2, 4, 8)}
     reach = min(steps, key=lambda key: steps[key][-1])
     weights = np.stack([mechanism.log_base(j, np.arange(total + 1)) for j in range(4)])
@@ -159,12 +160,12 @@ def _beside_a_chain() -> float:
 def _steps(
     tables: NDArray[np.int64], law: NDArray[np.float64], start: NDArray[np.int64], reach: int
 ) -> list[int]:
-    """Return how many moves bring the chain's law within each error, by its matrix."""
+    """Return how many moves bring the chain's law within each error, computed from its matrix."""
     number = {tuple(table): i for i, table in enumerate(tables.tolist())}
     size = len(tables)
     matrix = np.zeros((size, size))
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    chance = 1 / (len(pairs) * reach)
+    probability = 1 / (len(pairs) * reach)
     for i, table in enumerate(tables.tolist()):
         for (a, b), step in itertools.product(pairs, range(1, reach + 1)):
             moved = list(table)
@@ -172,7 +173,7 @@ def _steps(
             moved[b] += step
             j = number.get(tuple(moved))
             if j is not None:
-                matrix[i, j] += chance * min(1.0, law[j] / law[i])
+                matrix[i, j] += probability * min(1.0, law[j] / law[i])
         matrix[i, i] = 1 - matrix[i].sum()
     at = np.zeros(size)
     at[number[tuple(start.tolist())]] = 1.0

@@ -1,4 +1,4 @@
-"""Inference beside a public total: do 90 percent intervals cover, and what does projecting cost."""
+"""Inference with a public total: whether 90 % intervals cover, and what projection costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPSILONS = ("0.1", "0.3", "1")
 _REPLICATIONS = 4_000
 _CONFIDENCE = 0.9
 _SHAPE, _RATE = 1.5, 0.1  # of the Gamma law of each of three rates
-_LARGEST = 60  # totals are kept up to it, as in the simulation that the golden values are of
+_LARGEST = 60  # larger totals are dropped, as in the simulation behind the golden values
 _TOTAL = 20  # of the congenial runs
 _MODEL = congenial.GammaPoisson(shape=_SHAPE, rate=_RATE)
 
@@ -33,22 +33,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How often intervals covered the first rate, their width, and how far its means were off."""
+    """How often intervals covered the first rate, their width, and the error of its means."""
 
     replications: int
     coverage: float
     width: float
     error: float  # mean squared
-    variance: float  # the mean of the variances claimed
+    variance: float  # mean of the stated variances
 
     def covers_within(self, errors: float) -> bool:
-        """Whether coverage is the nominal one, within so many standard errors."""
+        """Whether coverage is nominal, within a number of standard errors."""
         spread = math.sqrt(_CONFIDENCE * (1 - _CONFIDENCE) / self.replications)
         return abs(self.coverage - _CONFIDENCE) <= errors * spread
 
 
 def run(options: argparse.Namespace) -> None:
-    """Simulate at each epsilon, plain noise beside a total and congenial releases."""
+    """Simulate plain noise with a total, and congenial releases, at each epsilon."""
     start = time.perf_counter()
     missed = []
     for epsilon in _EPSILONS:
@@ -76,7 +76,9 @@ def run(options: argparse.Namespace) -> None:
                 for name, other in found.items()
                 if name not in ("release and total", "true counts")
             )
-            print(f"  Covers 90 % within three standard errors, least error: {verdict(met)}")
+            print(
+                f"  Covers 90 % within three standard errors, with the smallest error: {verdict(met)}"
+            )
             if not met:
                 missed.append(f"epsilon {epsilon}, {base}")
     print(f"\n  {time.perf_counter() - start:.0f} s")
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def simulate(epsilon: str, replications: int, seed: int) -> dict[str, Coverage]:
-    """Plain noise of three counts beside their total: inference from (Y, Z), Y*, Z and the counts."""
+    """Infer from plain noise on three counts with a public total: from (Y, Z), Y*, Z and the counts."""
     rng = np.random.default_rng(seed)
     records: dict[str, list[tuple[float, ...]]] = {}
     done = 0
@@ -104,7 +106,7 @@ def simulate(epsilon: str, replications: int, seed: int) -> dict[str, Coverage]:
 
 
 def simulate_congenial(epsilon: str, replications: int, seed: int) -> dict[str, Coverage]:
-    """Congenial releases of three counts with total 20, which is given: all draws are beside it."""
+    """Infer from congenial releases of three counts with the public total 20."""
     rng = np.random.default_rng(seed)
     mechanism = Wasserstein(loss="L1", epsilon=epsilon, total=_TOTAL)
     records: dict[str, list[tuple[float, ...]]] = {}
@@ -148,14 +150,14 @@ def _record(
 
 
 def _as_if_true(count: int) -> congenial.Mixture:
-    """The posterior of whoever takes a count for the confidential one."""
+    """Return the posterior if a count is taken as the confidential one."""
     return congenial.Mixture(
         "gamma", np.array([_SHAPE + count]), np.array([_RATE + 1.0]), np.array([1.0])
     )
 
 
 def _total_alone(total: int) -> congenial.Mixture:
-    """The posterior from the total: counts of one place are beta-binomial given it."""
+    """Return the posterior from the total, given which counts of one place are beta-binomial."""
     k = np.arange(total + 1)
     logs = special.gammaln(k + _SHAPE) - special.gammaln(k + 1.0)
     logs += special.gammaln(total - k + 2 * _SHAPE) - special.gammaln(total - k + 1.0)

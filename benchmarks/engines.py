@@ -1,4 +1,4 @@
-"""One population through every engine: the same bytes, and what each engine takes for them."""
+"""One population through every engine: whether the bytes agree, and what each engine needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from countveil.base.storage import sha256
 from countveil.publish import Release
 
 _SEED = 5
-_EVERY = 0.2  # seconds between two looks at the executors
-_MOST_MB = 2_000  # that the local engine may hold
+_EVERY = 0.2  # seconds between two readings of the executors
+_MOST_MB = 2_000  # limit for the local engine
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Executors:
-    """What the executors of a cluster used in each stage, and held at most."""
+    """The processor time of the executors in each stage, and their peak memory."""
 
     cluster: Cluster
     cpu: dict[str, float] = field(default_factory=dict)
@@ -36,15 +36,15 @@ class Executors:
     _begun: float = 0.0
 
     def hear(self, work: Work, said: Said) -> None:
-        """Note the processor time at the begin and the end of a stage."""
+        """Record the processor time at the start and the end of a stage."""
         if "begin" in said:
             self._begun = self._used()
         elif "end" in said:
-            # Python workers that are idle for a minute end, and their times are gone.
+            # Python workers that are idle for a minute end, and their times are lost.
             self.cpu[said["end"]] = max(0.0, self._used() - self._begun)
 
     def watch(self, over: threading.Event) -> None:
-        """Look at their memory now and then."""
+        """Read their memory at intervals."""
         while not over.wait(_EVERY):
             held = sum(map(stages.tree_bytes, self.cluster.executors())) / 2**20
             self.peak_mb = max(self.peak_mb, held)
@@ -54,10 +54,10 @@ class Executors:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Release by both engines, compare every byte, and show seconds, memory and overhead."""
+    """Release with both engines, compare every byte, and show seconds, memory and overhead."""
     with tempfile.TemporaryDirectory(prefix="countveil-engines-") as name:
         folder = Path(name)
-        # A small release first: kernels are compiled once and kept.
+        # A small release first, to compile the kernels.
         stages.population(folder / "few", people=2_000, seed=_SEED)
         stages.release(folder / "few" / "plan.toml", folder / "small", seed=_SEED, workers=2)
         stages.population(
@@ -109,7 +109,7 @@ def _show(options: argparse.Namespace, local: Work, spark: Work, executors: Exec
 
 
 def _compare(folder: Path, local: Work, spark: Work, executors: Executors) -> None:
-    """Hold both releases against each other, and say what Spark adds to a family."""
+    """Compare the two releases, and print Spark's extra time per family."""
     outs = [folder / "local", folder / "spark"]
     names = sorted(p.relative_to(outs[0]).as_posix() for p in outs[0].rglob("*.parquet"))
     same = all(sha256(outs[0] / name) == sha256(outs[1] / name) for name in names)
@@ -120,12 +120,12 @@ def _compare(folder: Path, local: Work, spark: Work, executors: Executors) -> No
     extra = there.cpu + executors.cpu.get("estimate", 0.0) - estimated.cpu
     blocks = release.manifest["levels"][-1]["units"]
     print(
-        f"\n{len(names)} files {'are the same' if same else 'DIFFER'}, byte by byte; "
+        f"\n{len(names)} files {'are identical' if same else 'DIFFER'}, byte for byte; "
         f"{families:,} families\n"
-        f"local: {estimated.seconds / families * 1e3:.2f} ms a family with 2 processes, "
-        f"{blocks / estimated.seconds:,.0f} blocks a second, memory {local.peak_mb:,.0f} MB; "
+        f"local: {estimated.seconds / families * 1e3:.2f} ms per family with 2 processes, "
+        f"{blocks / estimated.seconds:,.0f} blocks per second, memory {local.peak_mb:,.0f} MB; "
         f"counted in {tabulated.seconds:.1f} s\n"
-        f"spark: {there.seconds / families * 1e3:.2f} ms a family with 2 executors, "
+        f"spark: {there.seconds / families * 1e3:.2f} ms per family with 2 executors, "
         f"{extra / families * 1e3:.2f} ms of processor time more than the local engine; driver "
         f"{spark.peak_mb:,.0f} MB, executors together {executors.peak_mb:,.0f} MB; counted in "
         f"{spark.stages['tabulate'].seconds:.1f} s"
@@ -133,4 +133,4 @@ def _compare(folder: Path, local: Work, spark: Work, executors: Executors) -> No
     if not same:
         raise Missed("the engines released different bytes for the same seed")
     if local.peak_mb > _MOST_MB:
-        raise Missed(f"the local engine held {local.peak_mb:,.0f} MB, above {_MOST_MB:,}")
+        raise Missed(f"the local engine needed {local.peak_mb:,.0f} MB, more than {_MOST_MB:,}")

@@ -21,9 +21,9 @@ from countveil.noise.inversion import Inversion
 
 _AT_ONCE = 10**6
 _LEAST_EXPECTED = 25
-_REJECTION_CELLS = 24  # few, so that some 10,000 draws tell a law from its neighbour
+_REJECTION_CELLS = 24  # few, so that some 10,000 draws can tell a law from its neighbour
 _LEAST_P = 1e-4
-_DEPTH = 100  # bits: what is less likely than 2**-100 is pooled before counting
+_DEPTH = 100  # bits: events less likely than 2**-100 are pooled before counting
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Law:
         return discrete_laplace.DiscreteLaplace(self.parameter).sample(size, rng=rng)
 
     def quantiles(self, cells: int) -> list[int]:
-        """Return integers that cut the law into about equal parts."""
+        """Return integers that divide the law into about equal parts."""
         p = np.arange(1, cells) / cells
         if self.gaussian:
             cuts = math.sqrt(self.parameter) * ndtri(p)
@@ -91,13 +91,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=5.0,
         metavar="PERCENT",
-        help="draw with sigma² or scale so much too small (5, if no number is given) and expect "
+        help="draw with sigma² or scale this many percent too small (default: 5) and expect "
         "every test to notice",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Test all laws; with a planted bug, demand that every test notices it."""
+    """Test all laws; with a planted bug, require every test to notice it."""
     percent = options.plant_bug
     outcomes: dict[str, bool] = {}
     for by_rejection, laws, draws in (
@@ -116,8 +116,8 @@ def run(options: argparse.Namespace) -> None:
         used = law if percent is None else law.shrunk(percent)
         row, outcomes[f"tables of {law.name}"] = _compare(law, used.tables())
         rows.append((law.name, *row))
-    columns = ("law", "boundaries", "floor(2^64 F(k))", "table cells", "that decide")
-    show(f"Tables beside python-flint's arb at {reference.BITS} bits", columns, rows)
+    columns = ("law", "boundaries", "floor(2^64 F(k))", "table cells", "deciding cells")
+    show(f"Tables compared with python-flint's arb at {reference.BITS} bits", columns, rows)
     _conclude(outcomes, percent)
 
 
@@ -137,7 +137,7 @@ def _conclude(outcomes: dict[str, bool], percent: float | None) -> None:
         f"entries unequal, in {len(outcomes)} tests: {verdict(not right)}."
     )
     if right:
-        raise Missed(f"the planted bug went unnoticed by {'; '.join(right)}")
+        raise Missed(f"these tests missed the planted bug: {'; '.join(right)}")
 
 
 _COLUMNS = (
@@ -148,7 +148,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """How far counts of draws are from what the law expects."""
+    """How far counts of draws are from their expectations."""
 
     chi_square: float
     freedom: int
@@ -178,7 +178,7 @@ class _Test:
 
 
 def _test(law: _Law, drawn_from: _Law, draws: int, *, by_rejection: bool) -> _Test:
-    """Draw from one law and compare with what another, or the same, expects."""
+    """Draw from one law and compare with the expectations of the same or another law."""
     exact = law.exact()
     edges: Sequence[int] = range(1 - exact.reach, exact.reach + 1)
     if by_rejection:
@@ -234,7 +234,7 @@ def _pooled(observed: FloatArray, expected: FloatArray) -> tuple[FloatArray, Flo
 
 
 def _compare(law: _Law, tables: Inversion) -> tuple[tuple[str, ...], bool]:
-    """Check every boundary, and that every cell of the table that decides decides rightly."""
+    """Check every boundary, and that every deciding cell of the table is correct."""
     exact = law.exact(reference.BITS)
     floors = reference.floors(exact, tables.lowest, len(tables.boundaries))
     unequal = int((floors != tables.boundaries).sum())
@@ -248,6 +248,6 @@ def _compare(law: _Law, tables: Inversion) -> tuple[tuple[str, ...], bool]:
     below = (index == 0) | (boundary_cell[index - 1] < cell)
     wrong = int((~(above & below)).sum())
     equal = f"{unequal:,} DIFFER" if unequal else "all equal" if whole else "CUT OFF"
-    right = f"{wrong:,} WRONG" if wrong else "all rightly"
+    right = f"{wrong:,} WRONG" if wrong else "all correct"
     row = (f"{len(floors):,}", equal, f"{len(cell):,}", right)
     return row, whole and unequal + wrong == 0

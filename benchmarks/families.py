@@ -1,4 +1,4 @@
-"""Families of a descent, caught as they are solved, and one judge of anybody's solutions to them."""
+"""Families of a descent, captured as they are solved, and one judge for all solutions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _HALVINGS = 100  # of an interval of multipliers: far below double precision
 class Problem:
     """min Σ_c ½ h_cᵀA h_c − b_cᵀh_c, h ≥ 0, Σ_c h_c = parent, 1ᵀh_c = totals_c; either may be None.
 
-    `groups` says of what A is made: it is Σ_k weights_k Q_kᵀQ_k, and row k of Q_k sums the cells with
-    the same number in groups[k], none where it is -1.
+    `groups` describes A, which is Σ_k weights_k Q_kᵀQ_k, and row k of Q_k sums the cells with
+    the same number in groups[k], or no cell if it is -1.
     """
 
     level: str
@@ -44,13 +44,13 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """How many unknowns it has."""
+        """The number of unknowns."""
         return self.b.size
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Caught:
-    """A sample of the families of every level, and how many there were to choose from."""
+    """A sample of the families of every level, and the number of all families."""
 
     problems: list[Problem]
     families: dict[str, int]
@@ -59,8 +59,8 @@ class Caught:
 def catch(measurements: Measurements, plan: Plan, geography: Geography, most: int) -> Caught:
     """Run the descent and keep up to `most` families of each level, evenly spread.
 
-    A family that is solved in passes is kept as its last pass has it. Families of one child, or
-    without people, are nobody's problem: they are left out.
+    A family that is solved in passes is kept as in its last pass. Families with one child, or
+    without people, are trivial and left out.
     """
     problems: list[Problem] = []
     families: Counter[str] = Counter()
@@ -104,7 +104,7 @@ def _problem(level: str, squares: Squares, b: Any, parent: Any, totals: Any) -> 
 
 
 def write(problems: list[Problem], path: Path) -> None:
-    """Write problems for a process that has NumPy and nothing of ours."""
+    """Write problems for a process that has NumPy but not countveil."""
     arrays: dict[str, Any] = {"levels": np.array([problem.level for problem in problems])}
     for number, problem in enumerate(problems):
         for name in ("A", "b", "parent", "totals", "groups", "weights"):
@@ -115,14 +115,14 @@ def write(problems: list[Problem], path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How good a solution is: `residual` as in `Certificate.kkt_residual`, `gap` in people."""
+    """The quality of a solution: `residual` as in `Certificate.kkt_residual`, `gap` in people."""
 
     residual: float
     gap: float
 
 
 def judge(problem: Problem, h: FloatArray) -> Judgement:
-    """Judge h alone, with the multipliers that suit it best: the same for everyone."""
+    """Judge h alone, with the multipliers that suit it best, in the same way for all solvers."""
     gradient = h @ problem.A - problem.b
     scale = max(1.0, *(float(x.max()) for x in (problem.parent, problem.totals) if x is not None))
     steep = max(float(np.abs(h @ problem.A).max()), float(np.abs(problem.b).max()))
@@ -138,7 +138,7 @@ def judge(problem: Problem, h: FloatArray) -> Judgement:
 
 
 def largest_gap(problem: Problem, h: FloatArray) -> float:
-    """Return how far, in people, the worst sum of h is from what it must be."""
+    """Return the largest error of a sum of h, in people."""
     gaps = [0.0]
     if problem.parent is not None:
         gaps.append(float(np.abs(h.sum(axis=0) - problem.parent).max()))
@@ -153,25 +153,25 @@ def objective(problem: Problem, h: FloatArray) -> float:
 
 
 def excess(problem: Problem, ours: FloatArray, theirs: FloatArray) -> float:
-    """Return the objective of `theirs` above that of `ours`, which is below 0 only if ours is not best.
+    """Return the objective of `theirs` minus that of `ours`, negative only if ours is not optimal.
 
-    A solution that breaks a sum or falls below 0 could be lower than the best. To first order, which
-    bounds it as the objective is convex, that is worth the reduced gradients and multipliers of ours
-    times what it breaks; it is taken off.
+    A solution that violates a sum or falls below 0 could have a lower objective than the optimum. To
+    first order, which is a bound because the objective is convex, the gain is the reduced gradients
+    and multipliers of ours times the violations; it is subtracted.
     """
     gradient = ours @ problem.A - problem.b
     reduced = gradient
     if problem.parent is not None or problem.totals is not None:
         reduced = gradient - sum(_multipliers(problem, ours, gradient))
     away = theirs - ours
-    # (gradient − reduced) · away prices the broken sums, reduced · away the entries below 0.
+    # (gradient − reduced) · away prices the violated sums, reduced · away the entries below 0.
     broken = float(((gradient - reduced) * away).sum())
     negative = float((reduced * np.minimum(theirs, 0.0)).sum())
     return objective(problem, theirs) - objective(problem, ours) - broken - negative
 
 
 def _reduced(problem: Problem, h: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Take off the totals' multipliers where both kinds of sum are held; one kind fits exactly."""
+    """Subtract the totals' multipliers if both kinds of sum are fixed; one kind fits exactly."""
     if problem.parent is None or problem.totals is None:
         return gradient
     by_child, _ = _multipliers(problem, h, gradient)
@@ -179,12 +179,12 @@ def _reduced(problem: Problem, h: FloatArray, gradient: FloatArray) -> FloatArra
 
 
 def _multipliers(problem: Problem, h: FloatArray, gradient: FloatArray) -> tuple[Array, Array]:
-    """Fit gradient = μ_c + λ_j by least squares over the entries that hold people."""
+    """Fit gradient = μ_c + λ_j by least squares over the positive entries."""
     kept = (h > 1e-6 * h.max()).astype(float)
     by_child, by_cell = np.zeros(len(h)), np.zeros(h.shape[1])
     in_cell = np.maximum(kept.sum(axis=0), 1.0)
     if problem.totals is not None and problem.parent is not None:
-        # λ is the mean of its column; without it, a small system is left, regular but for a shift.
+        # λ is the mean of its column; eliminating it leaves a small system, regular up to a shift.
         left = kept * (gradient - (kept * gradient).sum(axis=0) / in_cell)
         system = np.diag(kept.sum(axis=1)) - (kept / in_cell) @ kept.T
         by_child = np.linalg.lstsq(system, left.sum(axis=1))[0]
@@ -198,8 +198,8 @@ def _multipliers(problem: Problem, h: FloatArray, gradient: FloatArray) -> tuple
 def _least_residual(x: FloatArray, slope: FloatArray) -> float:
     """Return min over λ of max |x − max(0, x − (slope − λ))|, a λ for each column.
 
-    At most t is possible where some λ is at most t above every slope of the column and at most t
-    below the slopes of its entries above t: halve down to the least such t.
+    A value of t is possible if some λ is at most t above every slope of the column and at most t
+    below the slopes of its entries above t. Bisect for the smallest such t.
     """
     low = np.zeros(x.shape[1])
     high = np.full(x.shape[1], float(np.abs(x).max() + 2 * np.abs(slope).max()))

@@ -1,4 +1,4 @@
-"""One release that is disturbed, copied, taken up again, and held to every promise."""
+"""One release that is disturbed, copied and resumed, and whose every promise is checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REFUSALS = ("another copy of this run", "sealed with other measurements")
 
 @dataclass
 class Trial:
-    """A plan, where it is released, and what was seen of it so far."""
+    """A plan, its release folder, and what has been observed so far."""
 
     plan: Path
     out: Path
@@ -39,11 +39,11 @@ class Trial:
     environment: Mapping[str, str] | None = None
     kept: dict[str, bytes] = field(default_factory=dict)
     published: dict[str, str] = field(default_factory=dict)
-    finished_before: bool = False  # a copy of a release that was measured already
+    finished_before: bool = False  # this is a copy of a release that was measured already
 
     @property
     def ledger(self) -> Path:
-        """The ledger of the release and of its copies, outside what is copied."""
+        """The ledger of the release and its copies, outside the folders that are copied."""
         return self.plan.parent.parent / f"{self.out.name}.sqlite"
 
     def copy(self) -> Trial:
@@ -51,7 +51,7 @@ class Trial:
         out = self.plan.parent.parent / "copy" / self.out.name
         for folder, target in ((self.out, out), (internal_of(self.out), internal_of(out))):
             if folder.exists():
-                # Executors of a driver that was killed may be writing still.
+                # Executors of a killed driver may still be writing.
                 ignored = shutil.ignore_patterns(".countveil-temporary-*")
                 shutil.copytree(folder, target, ignore=ignored)
         found = replace(self, out=out, kept={}, published={})
@@ -60,7 +60,7 @@ class Trial:
         return found
 
     def start(self, before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
-        """Start the release, or take it up; `before` runs in its process first."""
+        """Start or resume the release; `before` runs first in its process."""
         command = [sys.executable, "-m", "benchmarks._release_child", str(self.plan)]
         command += ["--to", str(self.out), "--ledger", str(self.ledger), "--quiet"]
         command += ["--engine", self.engine, "--workers", "2"]
@@ -74,14 +74,14 @@ class Trial:
             )
 
     def state(self) -> str:
-        """Say where it stands."""
+        """Return the state of the release."""
         try:
             return standing_of(self.out).state
         except InputError:
             return "counting"
 
     def observe(self) -> None:
-        """Check what is there: no draw without a charge, no finished part gone or changed."""
+        """Check the folders: no draw without a charge, no finished part lost or changed."""
         finished = (self.out / "manifest.json").exists()
         charges = self.charges()
         need(len(charges) <= 1, "charged twice")
@@ -100,7 +100,7 @@ class Trial:
                 )
 
     def spoil(self) -> None:
-        """Leave what a crash leaves, and worse: temporary files, tails, a flipped bit in the work."""
+        """Leave what a crash leaves, and worse: temporary and truncated files, a flipped bit."""
         internal = internal_of(self.out)
         folders = [*internal.glob("parts/*")]
         if self.state() != "released":
@@ -120,12 +120,12 @@ class Trial:
             path.write_bytes(data + _TORN)
 
     def finish(self, attempts: int = 5) -> None:
-        """Run it until it is done, and check all that was promised."""
+        """Run it until it is done, and check every promise."""
         need(self.ends(attempts), f"refused: {self.errors()}")
         self.check()
 
     def ends(self, attempts: int = 5) -> bool:
-        """Run it until it is done, or refused as a copy was continued; return whether it is done."""
+        """Run it until it is done or, if a copy was continued, refused; return whether it is done."""
         for _ in range(attempts):
             status = self.start().wait(timeout=600)
             if status == 0:
@@ -136,13 +136,13 @@ class Trial:
         raise AssertionError(f"not done after {attempts} attempts: {self.errors()}")
 
     def check(self) -> None:
-        """Check a finished release: verified, charged once, with the draws that were once kept."""
+        """Check a finished release: verified, charged once, with the draws that were kept."""
         Release.read(self.out).verify(self.ledger)
         need(len(self.charges()) == 1, f"{len(self.charges())} charges")
         for name, digest in self.published.items():
             need(sha256(self.out / name) == digest, f"{name} changed after it was renamed")
         same_draws(self.out, self.kept)
-        # A driver killed while it asks what executors see leaves an empty folder for ten minutes.
+        # A driver killed while it checks what executors see leaves an empty folder for ten minutes.
         left = [
             p for p in self.out.parent.rglob(".countveil-temporary-*") if "-probe-" not in str(p)
         ]
@@ -195,12 +195,12 @@ def settle(runs: Sequence[Trial], ends: Callable[[Trial], bool]) -> None:
 
 
 def measured_files(out: Path) -> dict[str, str]:
-    """Return the hashes of what was measured and is published."""
+    """Return the hashes of the published measurements."""
     return {path.name: sha256(path) for path in (out / "measurements").glob("[!.]*.parquet")}
 
 
 def same_draws(out: Path, kept: Mapping[str, bytes]) -> None:
-    """Check that a release holds the very draws that were once finished."""
+    """Check that a release contains exactly the draws that were finished before."""
     for level in {name.split(".")[0] for name in kept}:
         final = pq.ParquetFile(out / "measurements" / f"{level}.parquet")
         for name, data in kept.items():
@@ -211,7 +211,7 @@ def same_draws(out: Path, kept: Mapping[str, bytes]) -> None:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started, at once and without a word."""
+    """Kill a process and its descendants at once, without warning."""
     for child in children_of(process.pid):
         _kill(child)
     process.kill()
@@ -224,7 +224,7 @@ def _kill(process: int) -> None:
 
 
 def wait_for(trial: Trial, process: subprocess.Popen[bytes], states: set[str]) -> bool:
-    """Wait until a release is in one of some states; return whether it came to that."""
+    """Wait until a release is in one of the states; return whether it got there."""
     while process.poll() is None:
         if trial.state() in states:
             return True
@@ -234,7 +234,7 @@ def wait_for(trial: Trial, process: subprocess.Popen[bytes], states: set[str]) -
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
-    """Mount a disk of some bytes on a folder (root only); yield what makes room on it."""
+    """Mount a small disk on a folder (root only); yield a function that makes room on it."""
     folder.mkdir()
     options = f"size={size},mode=0700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
@@ -250,6 +250,6 @@ def _mount_again(folder: Path) -> None:
 
 
 def need(holds: bool, what: str) -> None:
-    """Raise what was promised and is not so."""
+    """Raise an error if a promise is broken."""
     if not holds:
         raise AssertionError(what)

@@ -1,4 +1,4 @@
-"""Kill a release at random points, copy it, restart it, check that nothing was lost or spent twice."""
+"""Kill a release at random, copy it, restart it; check that nothing is lost or spent twice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from countveil.engines.workers import children_of
 from countveil.measure.run import release_of
 
 _MOST_KILLS = 4
-_COPIED = 0.4  # of the runs that were killed, as long as there is no copy
+_COPIED = 0.4  # share of killed runs to copy, until there is a copy
 
 
 @dataclass
 class Tally:
-    """What a series of runs went through."""
+    """The faults of a series of runs."""
 
     runs: int = 0
     kills: int = 0
@@ -49,7 +49,7 @@ def prepare(folder: Path, people: int = 400) -> Path:
 
 
 def count_events(plan: Path) -> dict[str, int]:
-    """Run once without a kill; return after how many places to kill it at each event came."""
+    """Run once without a kill; return how many possible kill points preceded each event."""
     trial = Trial(plan, plan.parent / "count")
     done = _run(trial, 0)
     if done.status != 0:
@@ -63,7 +63,7 @@ def kill_until_done(
 ) -> None:
     """Kill one release a few times at random points, let it finish, and check every promise.
 
-    Some runs are copied after a kill; from then on either of the two is taken up, by chance.
+    Some runs are copied after a kill; from then on, one of the two is continued at random.
     """
     runs = [Trial(plan, plan.parent / name)]
     tally.runs += 1
@@ -87,7 +87,7 @@ def kill_until_done(
 
 
 def _place(events: dict[str, int], rng: random.Random) -> int:
-    """Choose where to kill: anywhere, near the start, or within a stage, as some are short."""
+    """Choose where to kill: anywhere, near the start, or within a stage, because some are short."""
     places = sorted(events.values())
     stage = rng.randrange(len(places) - 1)
     return rng.choice(
@@ -101,7 +101,7 @@ def _place(events: dict[str, int], rng: random.Random) -> int:
 
 
 def copied(trial: Trial, rng: random.Random, tally: Tally) -> list[Trial]:
-    """Return a copy of a run that was killed, or none, by chance.
+    """Return a copy of a killed run, or None, at random.
 
     Before a run has an identity there is nothing to copy: two folders would be two releases.
     """
@@ -121,7 +121,7 @@ def _ends(trial: Trial) -> bool:
 
 
 def _count(trial: Trial, tally: Tally) -> None:
-    """Note what a kill interrupted."""
+    """Record what a kill interrupted."""
     if (trial.out / "manifest.json").exists():
         tally.after_manifest += 1
     elif trial.published:
@@ -132,7 +132,7 @@ def _count(trial: Trial, tally: Tally) -> None:
         tally.before_charge += 1
 
 
-# The libraries load once, in the process that all releases are forked from.
+# The libraries load once, in the process from which all releases are forked.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(["benchmarks._faults_child"])
 
@@ -148,12 +148,12 @@ def _run(trial: Trial, kill_at: int) -> _Ended:
         process = _FORKED.Process(target=_faults_child.main, args=words)
         process.start()
         process.join(timeout=300)
-        need(process.exitcode is not None, "a release did not end")
+        need(process.exitcode is not None, "a release did not finish")
         return _Ended(process.exitcode or 0, said.read())
 
 
 def kill_by_clock(plan: Path, name: str, rng: random.Random, tally: Tally) -> None:
-    """Kill the command line itself, at a random time of its run."""
+    """Kill the command line itself, at a random time during its run."""
     trial = Trial(plan, plan.parent / name)
     process = subprocess.Popen(
         _release(trial), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -204,7 +204,7 @@ def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]
     status = process.wait()
     need(status in (0, 3), f"status {status}: {trial.errors()}")
     if killed:
-        tally[f"a worker while {state}{', and it went on' if status == 0 else ''}"] += 1
+        tally[f"a worker while {state}{', and it continued' if status == 0 else ''}"] += 1
     trial.observe()
     runs, copies = [trial], Tally()
     if status == 3:
@@ -225,7 +225,7 @@ def _spawned(process: int) -> bool:
 
 
 def fill_the_disk(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
-    """Release onto a disk that fills up on the way; then there is room, and it goes on."""
+    """Release onto a disk that fills up on the way; then make room and resume."""
     if os.getuid() != 0:
         _limit_files(plan, name, rng, tally)
         return
@@ -240,7 +240,7 @@ def fill_the_disk(plan: Path, name: str, rng: random.Random, tally: Counter[str]
 
 
 def _limit_files(plan: Path, name: str, rng: random.Random, tally: Counter[str]) -> None:
-    """Let no file grow past a limit: to the process it is a full disk, wherever it stands."""
+    """Let no file grow past a limit, which the process sees as a full disk."""
     trial = Trial(plan, plan.parent / name)
     limit = int(10 ** rng.uniform(4.2, 4.8))
 
@@ -262,7 +262,9 @@ def _note_full(trial: Trial, status: int, tally: Counter[str]) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=120, help="releases killed at random points")
-    parser.add_argument("--clock-kills", type=int, default=30, help="releases killed by the clock")
+    parser.add_argument(
+        "--clock-kills", type=int, default=30, help="releases killed at a random time"
+    )
     parser.add_argument(
         "--worker-kills", type=int, default=30, help="releases that lose a pool process"
     )
@@ -294,7 +296,7 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
     tally, by_clock, others = Tally(), Tally(), Counter[str]()
     plan = prepare(folder)
     events = count_events(plan)
-    print(f"faults: seed {seed}, {events['end']:,} places to be killed at inside the door")
+    print(f"faults: seed {seed}, {events['end']:,} kill points inside the door")
     for _ in range(options.kills):
         kill_until_done(plan, "out", events, rng, tally)
     print(
@@ -307,7 +309,7 @@ def _run_local(folder: Path, options: argparse.Namespace, rng: random.Random, se
     for _ in range(options.clock_kills):
         kill_by_clock(plan, "out", rng, by_clock)
     print(
-        f"{by_clock.runs} releases, {by_clock.kills} killed by the clock (SIGKILL or SIGTERM); "
+        f"{by_clock.runs} releases, {by_clock.kills} killed at a random time (SIGKILL or SIGTERM); "
         f"{by_clock.copies} were copied",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""Damage every kind of file that a command reads; each ends well or with a message, never a fault."""
+"""Damage every kind of file that a command reads; it must succeed or refuse with a message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from benchmarks import table
 from benchmarks.mutations import mutated
 from countveil import Plan, Secure, Seeded, pipeline
 from countveil.base import storage
-from countveil.cli import application
+from countveil.cli import command_line
 from countveil.errors import CountveilError, Interrupted
 from countveil.measure import manifest
 
@@ -136,18 +136,18 @@ SHAPES = (
     "[[[0, 0], [1, 0], [1, 1], [0, 0]]]}}]}"
 )
 _MEMORY = 1 << 20  # kB that a case may add to the peak
-_TOGETHER = 1_000  # files that one process goes through
+_TOGETHER = 1_000  # files per process
 
 
 class _TooLong(BaseException):
-    """A case took longer than it may."""
+    """A case took too long."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """Files of one kind, in one of the folders, and the commands that read them.
 
-    The first command is run on every file, and one of the others on some.
+    The first command runs on every file, and one of the others on some.
     """
 
     folder: str
@@ -158,7 +158,7 @@ class Kind:
 
 @dataclass
 class Tally:
-    """How the cases of a kind ended."""
+    """The outcomes of the cases of a kind."""
 
     cases: int = 0
     runs: int = 0
@@ -167,7 +167,7 @@ class Tally:
     faults: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
-        """Add how other cases ended."""
+        """Add the outcomes of other cases."""
         self.cases += other.cases
         self.runs += other.runs
         self.fine += other.fine
@@ -392,7 +392,7 @@ def _release(folder: Path) -> None:
 
 
 def _interrupt(folder: Path, at: str) -> None:
-    """Stop a release on its way, so that its working files are left."""
+    """Stop a release midway, so that its working files remain."""
 
     def stop(stage: str, level: str, done: int, units: int) -> None:
         if stage == at and level == "area":
@@ -404,7 +404,7 @@ def _interrupt(folder: Path, at: str) -> None:
 
 
 def files_of(kind: Kind, folder: Path) -> list[Path]:
-    """Return the files of a kind, in a folder that was prepared."""
+    """Return the files of a kind in a prepared folder."""
     place = folder / kind.folder
     found: list[Path] = []
     for name in kind.files:
@@ -424,7 +424,7 @@ def files_of(kind: Kind, folder: Path) -> list[Path]:
 def fuzz(
     name: str, folder: Path, number: int, seed: int, tally: Tally, seconds: int | None = None
 ) -> None:
-    """Damage a file of a kind, and run the commands that read it; note what is a fault."""
+    """Damage a file of a kind, and run the commands that read it; record the faults."""
     kind = KINDS[name]
     rng = random.Random(f"{seed} {name} {number}")
     files = files_of(kind, folder)
@@ -458,7 +458,7 @@ def fuzz(
 
 
 def warm_up(name: str, folder: Path) -> None:
-    """Run the commands of a kind on files as they were, so that kernels are compiled."""
+    """Run the commands of a kind on undamaged files, so that kernels are compiled."""
     kind = KINDS[name]
     target = folder / "whole" / kind.folder
     for command in kind.commands:
@@ -468,18 +468,18 @@ def warm_up(name: str, folder: Path) -> None:
         fault = _run(words, target, None)
         shutil.rmtree(target.parent)
         if fault:
-            raise table.Missed(f"{name}: {' '.join(words)} fails on files that are whole\n{fault}")
+            raise table.Missed(f"{name}: {' '.join(words)} fails on undamaged files\n{fault}")
 
 
 def _restate(out: Path, name: str) -> None:
-    """State a file in the manifest as it is now, so that its hash gives nothing away."""
+    """Update the hash of a file in the manifest, so that the hash does not reveal the damage."""
     document = storage.read_json(out / manifest.NAME)
     document["files"][name] = manifest.list_files(out, [name])[name]
     storage.write_json(out / manifest.NAME, document)
 
 
 def _run(words: tuple[str, ...], folder: Path, seconds: int | None) -> str | None:
-    """Run a command in this process; return None if it went well, "" with a message, or its fault."""
+    """Run a command in this process; return None if it succeeds, "" if it refuses, or its fault."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     printed = io.StringIO()
     try:
@@ -508,8 +508,8 @@ def _run(words: tuple[str, ...], folder: Path, seconds: int | None) -> str | Non
 
 @cache
 def _command() -> Any:
-    """Return the command line, made once: making it takes longer than most commands."""
-    return typer.main.get_command(application.app)
+    """Return the command line, built once: building it takes longer than most commands."""
+    return typer.main.get_command(command_line.app)
 
 
 def _quietly(*words: str, cwd: Path) -> None:
@@ -518,7 +518,7 @@ def _quietly(*words: str, cwd: Path) -> None:
 
 
 def _fault(error: BaseException) -> str:
-    """Return what tells one fault from another, and then all of it."""
+    """Return what identifies a fault, and then all of it."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "countveil" in frame.filename] or frames
     at = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
@@ -537,7 +537,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _limited(seconds: int | None) -> Iterator[None]:
-    """Stop what takes too many seconds of processor time, however busy the machine is."""
+    """Stop a command that takes too much processor time, however busy the machine is."""
 
     def stop(*_: object) -> None:
         raise _TooLong
@@ -558,7 +558,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only this kind")
     parser.add_argument("--seed", type=int, default=1, help="another series")
     parser.add_argument(
-        "--seconds", type=int, default=30, help="of processor time that a command may take"
+        "--seconds", type=int, default=30, help="limit of processor time for a command, in seconds"
     )
 
 
@@ -579,14 +579,14 @@ def run(options: argparse.Namespace) -> None:
             numbers = (tally.cases, tally.runs, tally.fine, tally.refused, len(tally.faults))
             rows.append((kind, *(f"{number:,}" for number in numbers), f"{spent:,.0f}"))
             print("  ".join(rows[-1]), flush=True)
-    columns = ("kind", "files", "commands", "went well", "refused", "faults", "seconds")
+    columns = ("kind", "files", "commands", "succeeded", "refused", "faults", "seconds")
     table.show("damaged files, by kind", columns, rows)
     if faults:
         raise table.Missed(f"{faults} different faults")
 
 
 def _in_children(kind: str, folder: Path, options: argparse.Namespace) -> Tally:
-    """Go through the files of a kind in other processes: a file may end the one that reads it."""
+    """Process the files of a kind in other processes: a file may end the one that reads it."""
     context = multiprocessing.get_context("spawn")
     whole, first = Tally(), options.first
     while first < options.first + options.files:
@@ -620,7 +620,7 @@ def _series(
     at: Any,
     sender: Connection,
 ) -> None:
-    """Go through some files in a process of its own, and say how they ended."""
+    """Process some files in a separate process, and report the outcomes."""
     warm_up(kind, folder)
     warnings.simplefilter("error")
     tally = Tally()

@@ -1,4 +1,4 @@
-"""The homogeneity attack: five measures of 5,000 cells under 2,500 noises, beside plain loops."""
+"""The homogeneity attack: five measures of 5,000 cells, 2,500 noises, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _DELTA = 1e-3
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--cells", type=int, default=_CELLS, help="cells of the identifiers")
-    parser.add_argument("--epsilons", type=int, default=_EPSILONS, help="epsilons a mechanism")
+    parser.add_argument("--epsilons", type=int, default=_EPSILONS, help="epsilons per mechanism")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time all measures as cells and labels grow, and plain loops beside them."""
+    """Time all measures as cells and labels grow, and compare with plain loops."""
     homogeneity.curve(_table(20, 2), mechanisms=_laws(2))  # compiled
     rows, seconds = [], 0.0
     for cells, labels in (
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
             )
         )
     show(
-        "Five measures, weighted and not",
+        "Five measures, weighted and unweighted",
         ("cells", "labels", "largest cell", "noises", "numbers", "seconds"),
         rows,
     )
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _table(cells: int, labels: int) -> homogeneity.Table:
-    """Cells like those of the Adult data: most small, a few with hundreds, four of five homogeneous."""
+    """Return cells like those of the Adult data: most small, a few large, four of five homogeneous."""
     rng = np.random.default_rng(1)
     sizes = 1 + rng.negative_binomial(0.3, 0.03, cells)
     shares = rng.dirichlet(np.full(labels, 0.12), cells)
@@ -101,7 +101,7 @@ def _laws(epsilons: int) -> list[Law]:
 
 
 def _plain_expected(table: homogeneity.Table, law: Law) -> float:
-    """Sum over all counts of two labels, cell by cell, as the definition says."""
+    """Sum over all counts of two labels, cell by cell, following the definition."""
     total = 0.0
     for a, b in table.counts.tolist():
         n = a + b

@@ -1,4 +1,4 @@
-"""Whether least-squares intervals hold the truth: simulated releases, and Rhode Island's blocks."""
+"""Coverage of least-squares intervals: simulated releases, and Rhode Island's blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WITHIN = 3.0  # standard errors
 
 
 def coverage(options: argparse.Namespace, folder: Path) -> None:
-    """Measure a small state many times, and count how often intervals hold the truth."""
+    """Measure a small state many times, and count how often intervals contain the truth."""
     plan = require_counts(
         Plan.load(starter.write_demo(folder / "state", people=_COVERAGE_PEOPLE, seed=_SEED)),
         "a benchmark",
@@ -54,7 +54,7 @@ def coverage(options: argparse.Namespace, folder: Path) -> None:
                     held.setdefault((query, level), []).append(float(inside[noisy].mean()))
                     size[query, level] = int(noisy.sum())
                 if not inside[~noisy].all():
-                    raise Missed(f"{query} of {level}: what is exact is not the count")
+                    raise Missed(f"{query} of {level}: an exact value differs from the count")
         for path in (to, to.with_name(f"{to.name}-internal")):
             shutil.rmtree(path)
     rows, worst = [], 0.0
@@ -72,7 +72,7 @@ def coverage(options: argparse.Namespace, folder: Path) -> None:
     columns = ("query", "level", "intervals", "covered %", "standard error", "away")
     show(
         f"{options.releases} releases of {_COVERAGE_PEOPLE:,} people: {100 * _CONFIDENCE:g} percent "
-        f"intervals, but for what is exact",
+        f"intervals, exact values excluded",
         columns,
         rows,
     )
@@ -115,7 +115,7 @@ method = "none"
 
 
 def real(options: argparse.Namespace, folder: Path) -> None:
-    """Estimate Rhode Island's counties, and 1,000 blocks from all over it, beside the counts."""
+    """Estimate Rhode Island's counties and 1,000 scattered blocks, and compare with the counts."""
     plan, counts, truth = _rhode_island(options.data / "ri_2010_block.csv", folder)
     measured = take(counts, plan, rng=Seeded(_SEED), ledger=None, to=folder / "release")
     start = time.perf_counter()
@@ -159,19 +159,19 @@ def real(options: argparse.Namespace, folder: Path) -> None:
         "standard error",
         "lower",
         "upper",
-        "holds it",
+        "contains it",
     )
     show(f"Rhode Island, {truth.sum():,} people in {len(truth):,} blocks: totals", columns, rows)
     print(
-        f"  Of the {cells} intervals of these areas, totals and cells of VOTINGAGE*GROUP, {hits} hold "
-        f"the count. All took {time.perf_counter() - start:.1f} s."
+        f"  Of the {cells} intervals of these areas, totals and cells of VOTINGAGE*GROUP, {hits} "
+        f"contain the count. All took {time.perf_counter() - start:.1f} s."
     )
 
 
 def _inside(
     estimates: estimate.LeastSquares, counts: Counts, level: str, query: Query
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which intervals of a level hold the count, and which are of a value with noise."""
+    """Return which intervals of a level contain the count, and which belong to a noisy value."""
     inside, noisy = [], []
     for part in estimates.batches(level, query.name):
         unit, cell, count = counts.entries(level, part.start, part.stop)
@@ -184,7 +184,7 @@ def _inside(
 
 
 def _rhode_island(path: Path, folder: Path) -> tuple[Plan, Counts, IntArray]:
-    """Read the blocks of Rhode Island; return the plan, the counts, and them as blocks × cells."""
+    """Read the blocks of Rhode Island; return the plan, the counts, and an array of blocks × cells."""
     codes = pyarrow.csv.ConvertOptions(column_types={"GEOID": "string"})
     table = pyarrow.csv.read_csv(path, convert_options=codes)
     blocks = table["GEOID"].to_pylist()
@@ -209,7 +209,7 @@ def _rhode_island(path: Path, folder: Path) -> tuple[Plan, Counts, IntArray]:
 
 
 def _summed(query: Query, cells: IntArray) -> IntArray:
-    """Add up cells of the full histogram to those of a query."""
+    """Add up the cells of the full histogram to those of a query."""
     result = np.zeros(query.cells, np.int64)
     np.add.at(result, query.cell_of, cells)
     return result

@@ -1,4 +1,4 @@
-"""Intervals by least squares and by replicates: time, memory, growth, coverage; real blocks too."""
+"""Intervals by least squares and by replicates: time, memory, growth, coverage, and real blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS: dict[str, Part] = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument(
-        "--part", choices=PARTS, action="append", help="run this part only; may be given again"
+        "--part", choices=PARTS, action="append", help="run only this part; can be repeated"
     )
     parser.add_argument("--people", type=int, default=650_000, help="people of the state")
     parser.add_argument("--runs", type=int, default=2, help="runs of the state; the best counts")
@@ -35,12 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--coverage-count", type=int, default=60, help="replicates of each release for coverage"
     )
     parser.add_argument(
-        "--data", type=Path, help="folder with ri_2010_block.csv; without it, no part real"
+        "--data", type=Path, help="folder with ri_2010_block.csv, which the part real needs"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the parts asked for; all of them if none is."""
+    """Run the requested parts, or all of them."""
     asked = [part for part in PARTS if part in (options.part or PARTS)]
     if options.data is None and "real" in asked:
         asked.remove("real")

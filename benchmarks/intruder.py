@@ -1,4 +1,4 @@
-"""The intruder: an exact sum beside a vectorised Gibbs sampler, six levels, and a risk map."""
+"""The intruder: an exact sum compared with a vectorised Gibbs sampler, six levels, and a risk map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from countveil.base.numerics import FloatArray, IntArray
 
 _LOW = DiscreteGaussian.from_rho("1666368/16793603")
 _HIGH = DiscreteGaussian.from_rho("103534592/420045025")
-_POINTS, _DRAWS = 1_000_000, 1_000  # of the paper: Monte Carlo data sets, Gibbs draws for each
+_POINTS, _DRAWS = 1_000_000, 1_000  # in the paper: Monte Carlo data sets, and Gibbs draws for each
 _TIMES = 1_000.0
 _MOST_MS = 2.0
 _MOST_SECONDS = 10.0
@@ -59,7 +59,7 @@ def _two_levels(points: int, draws: int) -> list[str]:
     share = _gibbs(distinct, draws, rng)
     sampler = time.perf_counter() - start
     estimate = float(weights @ (share > 0.5) + 0.5 * weights @ (share == 0.5)) / points
-    # Of a million data sets fewer are distinct, relatively; each takes a thousand draws.
+    # Among a million data sets a smaller share is distinct; each takes a thousand draws.
     at_full = len(np.unique(_data_sets(_POINTS, rng), axis=0))
     full = sampler / len(distinct) / draws * at_full * _DRAWS
     ratio = full / ours
@@ -90,11 +90,11 @@ def _two_levels(points: int, draws: int) -> list[str]:
     )
     met = ratio >= _TIMES
     print(f"  Target: at least {_TIMES:,.0f} times: {ratio:,.0f}: {verdict(met)}.")
-    return [] if met else ["the exact sum is not fast enough beside the sampler"]
+    return [] if met else ["the exact sum is not fast enough compared with the sampler"]
 
 
 def _data_sets(points: int, rng: np.random.Generator) -> IntArray:
-    """Draw released triples (x1*, x2*, y1*) while the target is there and alone."""
+    """Draw released triples (x1*, x2*, y1*) with the target there and alone."""
 
     def noise(sigma2: float, size: int) -> IntArray:
         k = np.arange(-200, 201)
@@ -112,7 +112,7 @@ def _data_sets(points: int, rng: np.random.Generator) -> IntArray:
 
 
 def _gibbs(data: IntArray, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Sample X1 and X2 in turn for all data sets at once, with X1 ≤ X2 in both; return how often 1."""
+    """Sample X1 and X2 in turn for all data sets at once, with X1 ≤ X2; return how often X1 is 1."""
     r1, r2 = float(1 / (2 * _LOW.sigma2)), float(1 / (2 * _HIGH.sigma2))
     x1, x2, y1 = data.T.astype(float)
     grid = np.arange(0, 40.0)
@@ -129,8 +129,8 @@ def _gibbs(data: IntArray, draws: int, rng: np.random.Generator) -> FloatArray:
         u = rng.random(len(data))
         parent = (tables[state, rows] < u[:, None]).sum(axis=1)
         odds = r1 * (2 * x1 - 1) + r1 / 27 * ((y1 - parent) ** 2 - (y1 - parent + 1) ** 2)
-        chance = np.where(parent >= 1, 1 / (1 + np.exp(-odds)), 0.0)
-        state = (rng.random(len(data)) < chance).astype(int)
+        probability = np.where(parent >= 1, 1 / (1 + np.exp(-odds)), 0.0)
+        state = (rng.random(len(data)) < probability).astype(int)
         seen += state
     return seen / draws
 
@@ -182,7 +182,7 @@ def _map(cells: int) -> list[str]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     show(
         "A risk map: R' of every non-empty cell from 7 queries, streamed in batches of units",
-        ("cells", "seconds", "cells a second"),
+        ("cells", "seconds", "cells per second"),
         rows,
     )
     fast, small = seconds < _MOST_SECONDS, peak < _MOST_MB
@@ -194,7 +194,7 @@ def _map(cells: int) -> list[str]:
 
 
 def _stream(count: int) -> float:
-    """Go through so many cells, 20 a unit, in batches, as the map of a release does."""
+    """Process the cells in batches, 20 per unit, as the map of a release does."""
     rng = np.random.default_rng(1)
     each, batch, size = 20, 5_000, 2_016
     queries = [rng.integers(0, width, size) for width in (1, 63, 3, 126, 4, 252)]

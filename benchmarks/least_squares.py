@@ -1,4 +1,4 @@
-"""Least squares by two passes: a state's time and memory, its growth, and a peer."""
+"""Least squares in two passes: the time, memory and growth of a state, and a peer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DISTRICTS = 38
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a piece of work took, and how many numbers it made."""
+    """The cost of a piece of work, and how many numbers it produced."""
 
     numbers: int
     seconds: float
@@ -46,7 +46,7 @@ class Cost:
 
 
 def state(options: argparse.Namespace, folder: Path) -> None:
-    """Estimate the full histogram of every unit of a state, and other queries, each in a process."""
+    """Estimate the full histogram of every unit, and other queries, in separate processes."""
     measured = _measured(folder, options.people)
     blocks = PopulationShape.for_people(options.people).blocks
     full = "*".join(item.name for item in measured.plan.schema.attributes)
@@ -85,10 +85,10 @@ def state(options: argparse.Namespace, folder: Path) -> None:
 
 
 def growth(options: argparse.Namespace, folder: Path) -> None:
-    """Estimate every cell of every unit of larger and larger states."""
+    """Estimate every cell of every unit of ever larger states."""
     rows, cost, memory = [], [], []
     for blocks in _BLOCKS:
-        # In a process of its own, whose memory does not count as that of the estimates.
+        # In a separate process, so that its memory is not counted with the estimates.
         measured = in_child(partial(_measured, folder, blocks * _PER_BLOCK)).result
         full = "*".join(item.name for item in measured.plan.schema.attributes)
         run = in_child(partial(_timed, partial(_everything, measured, full)))
@@ -100,7 +100,7 @@ def growth(options: argparse.Namespace, folder: Path) -> None:
                 *(f"{run.result.cpu:.1f}", f"{cost[-1]:.3f}", f"{run.peak_mb:,.0f}"),
             )
         )
-    columns = ("blocks", "estimates", "s", "processor s", "processor ms a block", "peak MB")
+    columns = ("blocks", "estimates", "s", "processor s", "processor ms per block", "peak MB")
     show(f"Growth; load average {os.getloadavg()[0]:.1f}", columns, rows)
     time_met = max(cost) <= _MOST_GROWTH * cost[0]
     memory_met = max(memory) <= _MOST_MEMORY_GROWTH * memory[0]
@@ -115,7 +115,7 @@ def growth(options: argparse.Namespace, folder: Path) -> None:
 
 
 def peer(options: argparse.Namespace, folder: Path) -> None:
-    """Solve a small state as one sparse problem by conjugate gradients, beside two passes."""
+    """Solve a small state by conjugate gradients as one sparse problem; compare with two passes."""
     measured = _measured(folder, _PEER_PEOPLE, invariants=False)
     plan = measured.plan
     full = "*".join(item.name for item in plan.schema.attributes)
@@ -175,7 +175,7 @@ def _timed(work: Callable[[], int]) -> Cost:
 
 
 def _everything(measured: Measurements, query: str) -> int:
-    """Estimate a query of every unit of all levels; return how many numbers that are."""
+    """Estimate a query for every unit of all levels; return how many numbers that is."""
     estimates = estimate.least_squares(measured, measured.plan)
     return sum(
         part.value.size
@@ -185,7 +185,7 @@ def _everything(measured: Measurements, query: str) -> int:
 
 
 def _districts(measured: Measurements) -> int:
-    """Cut the state into districts of neighbouring blocks, and estimate them together."""
+    """Divide the state into districts of neighbouring blocks, and estimate them together."""
     estimates = estimate.least_squares(measured, measured.plan)
     blocks = estimates.geography.geocodes("block").to_pylist()
     cut = np.array_split(np.array(blocks), _DISTRICTS)
@@ -196,7 +196,7 @@ def _districts(measured: Measurements) -> int:
 
 
 def _normal_equations(measured: Measurements, blocks: int) -> tuple[sp.csr_array, FloatArray]:
-    """Return R and b of RᵀR x = b, x being the cells of all blocks."""
+    """Return R and b of RᵀR x = b, where x are the cells of all blocks."""
     plan = measured.plan
     geography = plan.geography()
     rows, right = [], []
@@ -223,5 +223,5 @@ def _solve(rows: sp.csr_array, right: FloatArray) -> FloatArray:
     normal = LinearOperator((size, size), matvec=lambda x: rows.T @ (rows @ x), dtype=float)
     solved, status = cg(normal, right, rtol=1e-12, maxiter=10_000)
     if status != 0:
-        raise Missed("conjugate gradients did not end")
+        raise Missed("conjugate gradients did not converge")
     return np.asarray(solved)

@@ -1,4 +1,4 @@
-"""Empirical privacy loss of millions of residuals beside SciPy's density, and how the time grows."""
+"""Empirical privacy loss of millions of residuals compared with SciPy's density, and its growth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SECONDS = 2.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--residuals", type=int, default=_RESIDUALS, help="residuals of the loss")
-    parser.add_argument("--scipy", type=int, default=_SCIPY, help="residuals that SciPy is given")
+    parser.add_argument("--scipy", type=int, default=_SCIPY, help="residuals for SciPy")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -48,7 +48,7 @@ def _beside_scipy(residuals: IntArray, few: int) -> list[str]:
     spent = time.perf_counter() - start
     value = float(np.abs(np.log(density[:-1] / density[1:])).max())
     rows.append(("SciPy gaussian_kde", f"{few:,}", f"{spent:.3f}", f"{value:.5f}", ""))
-    # Its time is that of residuals × points, so it grows with the residuals.
+    # Its time is proportional to residuals × points.
     full = spent * len(residuals) / few
     ratio = full / seconds
     rows.append(("  extrapolated", f"{len(residuals):,}", f"{full:.0f}", "", f"{ratio:,.0f} ×"))
@@ -93,4 +93,4 @@ def _others(residuals: IntArray) -> None:
         f"Other estimators of {len(residuals):,} residuals", ("estimator", "seconds", "loss"), rows
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"  The loss is 0.1; peak memory {peak:,.0f} MB, the residuals among it.")
+    print(f"  The loss is 0.1; peak memory {peak:,.0f} MB, including the residuals.")

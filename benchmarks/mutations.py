@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, or what it says as TOML, JSON, CSV, Parquet or SQLite."""
+"""Ways to damage a file: its bytes, or its contents as TOML, JSON, CSV, Parquet or SQLite."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def mutated(data: bytes, suffix: str, rng: random.Random, other: bytes = b"") ->
     }
     way = structured.get(suffix)
     if way is not None and rng.random() > 0.35:
-        with suppress(RecursionError):  # nested deeper than can be written
+        with suppress(RecursionError):  # nested too deeply to be written
             return way(data, rng)
     return _bytes(data, rng, other)
 
@@ -194,7 +194,7 @@ def _toml(data: bytes, rng: random.Random) -> bytes:
 
 
 def _as_toml(tree: Any) -> str:
-    """Write a tree as one inline table a key; what TOML lacks is written as it comes."""
+    """Write a tree with one inline table per key; types that TOML lacks are written as they are."""
     if not isinstance(tree, dict):
         return str(tree)
     return "".join(f"{json.dumps(str(key))} = {_inline(value)}\n" for key, value in tree.items())
@@ -324,7 +324,7 @@ def _changed_table(table: pa.Table, rng: random.Random) -> pa.Table:
         changed = pa.array([str(value)[:300] for value in values])
     field = table.schema.field(at)
     if changed.type == field.type and not (changed.null_count and not field.nullable):
-        return table.set_column(at, field, changed)  # none of its types changed: deeper in
+        return table.set_column(at, field, changed)  # the type is unchanged; a nested one differs
     return table.set_column(at, name, changed)
 
 
@@ -358,7 +358,7 @@ def _sqlite(data: bytes, rng: random.Random) -> bytes:
             try:
                 _change_database(connection, rng.choice(tables), rng)
             except sqlite3.Error:
-                continue  # what its rules do not allow
+                continue  # its constraints do not allow this
         connection.commit()
         return bytes(connection.serialize())
     finally:

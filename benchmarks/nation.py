@@ -1,4 +1,4 @@
-"""A synthetic nation from records to tables: stopped at any time, taken up again, extrapolated."""
+"""A synthetic nation from records to tables: it can be stopped and resumed, and is extrapolated."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from benchmarks.table import show
 from countveil.base import storage
 from countveil.demo.synthetic import NATION, PopulationShape
 
-_PEOPLE = 26  # a block
+_PEOPLE = 26  # per block
 _SEED = 1  # of the people; the noise is secure
 _JOURNAL = "journal.json"
-_EVERY = 2.0  # seconds between two looks at the disk
+_EVERY = 2.0  # seconds between two readings of the disk
 _REHEARSAL = 5_000  # blocks
 
 
@@ -33,26 +33,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--blocks", type=int, default=50_000, help=f"blocks; the nation has {NATION.blocks:,}"
     )
     parser.add_argument(
-        "--to", type=Path, default=None, help="folder to keep; a temporary one if not given"
+        "--to", type=Path, default=None, help="folder to keep; a temporary one by default"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on with what an earlier run left in the folder"
+        "--resume", action="store_true", help="resume what an earlier run left in the folder"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that solve families")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run in the folder named, or in one that goes when the run ends."""
+    """Run in the named folder, or in a temporary one."""
     if options.to is None:
         if options.resume:
-            sys.exit("--resume: name the folder to go on with, by --to")
+            sys.exit("--resume needs a folder to resume; name it with --to")
         with tempfile.TemporaryDirectory(prefix="countveil-nation-") as name:
             _run(Path(name), options.blocks, options.workers)
         return
     if not options.resume and options.to.exists() and any(options.to.iterdir()):
-        sys.exit(
-            f"{options.to}: is not empty; add --resume to go on with it, or name another folder"
-        )
+        sys.exit(f"{options.to} is not empty; add --resume to continue it, or name another folder")
     options.to.mkdir(parents=True, exist_ok=True)
     _run(options.to, options.blocks, options.workers)
 
@@ -62,7 +60,7 @@ _KEPT = ("blocks", "attempts", "rehearsal", "peak_disk", "said")
 
 @dataclass(slots=True)
 class Journal:
-    """What every attempt has taken so far; written as it goes, for the run may be killed."""
+    """What every attempt has taken so far; written continuously, because the run may be killed."""
 
     path: Path
     blocks: int
@@ -73,19 +71,21 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path, blocks: int) -> Journal:
-        """Read the journal of a folder, or begin one; an attempt is added."""
+        """Read the journal of a folder, or start one, and add an attempt."""
         journal = cls(folder / _JOURNAL, blocks)
         if journal.path.exists():
             stored = json.loads(journal.path.read_bytes())
             if stored["blocks"] != blocks:
-                sys.exit(f"{folder}: was begun with --blocks {stored['blocks']}; go on with that")
+                sys.exit(
+                    f"{folder} was started with --blocks {stored['blocks']}; use the same number"
+                )
             for name in _KEPT:
                 setattr(journal, name, stored[name])
         journal.attempts.append({})
         return journal
 
     def hear(self, work: Work, said: Said) -> None:
-        """Note the stages of a process at every line it prints."""
+        """Record the stages of a process at every line it prints."""
         for stage in work.stages.values():
             self.attempts[-1][stage.name] = asdict(stage)
         if "checks" in said:
@@ -93,7 +93,7 @@ class Journal:
         self.write()
 
     def watch(self) -> None:
-        """Keep an eye on the disk, from now on."""
+        """Monitor the disk from now on."""
 
         def look() -> None:
             while True:
@@ -103,7 +103,7 @@ class Journal:
         threading.Thread(target=look, daemon=True).start()
 
     def write(self) -> None:
-        """Keep it through any stop."""
+        """Write the journal, so that it survives an interruption."""
         storage.write_json(self.path, {name: getattr(self, name) for name in _KEPT})
 
     def together(self) -> Work:
@@ -129,7 +129,7 @@ def _run(folder: Path, blocks: int, workers: int) -> None:
     journal.watch()
     place = folder / "nation"
     if not place.exists():
-        # Not resumed but begun again: it takes a second for a million people.
+        # Not resumed but started over: it takes a second for a million people.
         part = folder / "nation.part"
         shutil.rmtree(part, ignore_errors=True)
         stages.population(part, people=people, seed=_SEED, heard=journal.hear)
@@ -150,14 +150,14 @@ def _run(folder: Path, blocks: int, workers: int) -> None:
     )
     stages.show_stages(title, work, shape.blocks)
     if len(journal.attempts) > 1:
-        print("  Processor time of a stage that was killed is not known, and left out.")
+        print("  The processor time of a killed stage is unknown and left out.")
     _show_certificate(journal.said[-1])
     _show_disk(folder, journal.peak_disk, factor)
     _show_nation(work, shape.blocks, journal.rehearsal, small)
 
 
 def _rehearse(folder: Path, blocks: int, workers: int) -> dict[str, float]:
-    """Run a small nation: it compiles the kernels, and shows what memory does not grow."""
+    """Run a small nation to compile the kernels and to measure the memory that does not grow."""
     print(f"rehearsing with {blocks:,} blocks", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     place, to = folder / "nation", folder / "release"
@@ -207,13 +207,13 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _show_disk(folder: Path, peak: int, factor: float) -> None:
     sizes = _sizes(folder)
     rows = [(name, size) for name, size in sorted(sizes.items())]
-    rows += [("all", sum(sizes.values())), ("most at a time", max(peak, sum(sizes.values())))]
+    rows += [("all", sum(sizes.values())), ("peak", max(peak, sum(sizes.values())))]
     shown = [(name, f"{size / 1e6:,.1f}", f"{factor * size / 1e9:,.1f}") for name, size in rows]
     show("Disk", ("folder", "MB", "GB, whole nation"), shown)
 
 
 def _show_nation(work: Work, blocks: int, rehearsal: dict[str, float], small: int) -> None:
-    """Print what the whole nation would take: time by its blocks, memory by how much more they took."""
+    """Extrapolate to the whole nation: time by blocks, memory by its growth since the rehearsal."""
     rows, hours, peaks = [], [], []
     for stage in [item for item in work.stages.values() if item.seconds > 0]:
         times = 1.0 if stage.name == "start" else NATION.blocks / blocks
@@ -226,7 +226,7 @@ def _show_nation(work: Work, blocks: int, rehearsal: dict[str, float], small: in
     rows.append(("all", *(f"{value:,.2f}" for value in together), ""))
     show(
         f"The nation, {NATION.blocks:,} blocks: time {NATION.blocks / blocks:,.1f} times as long; "
-        f"memory by what {blocks:,} blocks took more than {small:,}",
-        ("stage", "hours", "processor hours", "GB, measured", "GB, if linear", "KB a block"),
+        f"memory by its growth from {small:,} to {blocks:,} blocks",
+        ("stage", "hours", "processor hours", "GB, measured", "GB, if linear", "KB per block"),
         rows,
     )

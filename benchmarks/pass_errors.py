@@ -1,4 +1,4 @@
-"""The error of a state's estimates by the passes and the rounding of each level."""
+"""The error of a state's estimates, by the passes and the rounding of each level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from countveil.plan.workload import TOTAL
 NAIVE, PRESET, TWO_PASS = "naive", "the preset", "total first"
 _BELOW_NAIVE = 1 / 3  # of the error of county, tract and block-group totals
 _CHECKED = ("county", "tract", "block_group")
-_WITHIN = 0.02  # of an error: what seeds alone may change
+_WITHIN = 0.02  # of an error: the variation between seeds
 _EVERY_SIZE = "all"  # of the size classes of a report on errors
 
 Section = dict[str, Any]
@@ -33,7 +33,7 @@ _TOTALS: Section = {"rounding": "totals"}
 _FIRST: Section = {"passes": [TOTAL], "rounding": "totals"}
 _BELOW: Section = {"passes": [TOTAL], "rounding": "totals", "look_below": True}
 
-# None is the plan as it is.
+# None keeps the plan unchanged.
 VARIANTS: dict[str, dict[str, Section] | None] = {
     NAIVE: {"*": _CELLS},
     PRESET: None,
@@ -56,7 +56,7 @@ VARIANTS: dict[str, dict[str, Section] | None] = {
 
 
 def compare(plan: Plan, folder: Path, *, seeds: int, workers: int) -> None:
-    """Measure a state with several seeds; estimate each by every variant; print the errors."""
+    """Measure a state with several seeds; estimate each with every variant; print the errors."""
     counts = open_engine("local").tabulate(plan)
     errors: Errors = {}
     for seed in range(1, seeds + 1):
@@ -141,7 +141,7 @@ def _show_queries(errors: Errors, plan: Plan, seeds: int) -> None:
 
 
 def _show_best(errors: Errors, plan: Plan) -> None:
-    """Print the best variant of each level; those no more than a whisker worse count as good."""
+    """Print the best variant of each level, and those that are about as good."""
     rows = []
     for level in plan.levels:
         totals = {name: _mean(errors, name, level, TOTAL) for name in VARIANTS}
@@ -153,8 +153,8 @@ def _show_best(errors: Errors, plan: Plan) -> None:
             row += [best, f"{found[best]:.3f}", f"{found[PRESET]:.3f}", "yes" if same else "NO"]
         rows.append(row)
     columns = ("level", "best for TOTAL", "error", "preset's", "as good")
-    more = ("best for all queries", "error to naive", "preset's", "as good")
-    title = f"The passes with the least error; within {100 * _WITHIN:.0f} % of it is as good"
+    more = ("best for all queries", "error relative to naive", "preset's", "as good")
+    title = f"The passes with the smallest error; within {100 * _WITHIN:.0f} % of it is as good"
     show(title, (*columns, *more), rows)
 
 

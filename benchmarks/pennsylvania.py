@@ -33,18 +33,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--data", type=Path, required=True, help=f"folder of {_COUNTS}, {_PEOPLE}")
     parser.add_argument("--to", type=Path, help="folder for the charts")
-    parser.add_argument("--keep", type=Path, help="folder for the draws, to go on with later")
+    parser.add_argument("--keep", type=Path, help="folder for the draws, to resume later")
     parser.add_argument("--replicates", type=int, default=100, help="draws of each month")
-    parser.add_argument("--months", type=int, default=24, help="months, the last ones")
-    parser.add_argument("--losses", default="L1,L2", help="losses, with commas between")
-    parser.add_argument("--methods", default=",".join(METHODS), help="methods, with commas between")
+    parser.add_argument(
+        "--months", type=int, default=24, help="number of months, counted from the last"
+    )
+    parser.add_argument("--losses", default="L1,L2", help="losses, separated by commas")
+    parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
     parser.add_argument("--alpha", default="1", help="strength of the prior")
     parser.add_argument("--workers", type=int, default=2, help="processes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counties:
-    """Counts as they were prepared, (months, counties, 2), the month before the first one in front."""
+    """Prepared counts, (months, counties, 2), preceded by the month before the first one."""
 
     names: list[str]
     people: IntArray
@@ -72,7 +74,7 @@ class Task:
 
     @property
     def file(self) -> str:
-        """Where its draws are kept."""
+        """The file name of its draws."""
         parts = [self.loss, self.method, self.epsilon, self.month, str(self.replicates)]
         if self.method == "prior":
             parts.append(f"alpha{self.alpha.replace('/', 'over')}")
@@ -88,7 +90,7 @@ class Draws:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draw every month by every method; show errors and contractions; draw the charts."""
+    """Draw every month with every method; show errors and contractions; draw the charts."""
     data = read(options.data, options.months)
     losses, methods = options.losses.split(","), options.methods.split(",")
     tasks = [
@@ -127,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def read(folder: Path, months: int) -> Counties:
-    """Read the counts of the last months; negative corrections become 0, deaths at most cases."""
+    """Read the counts of the last months; set negative corrections to 0 and deaths to at most cases."""
     with (folder / _PEOPLE).open(encoding="utf-8") as file:
         people = {row["fips"]: int(float(row["population"])) for row in csv.DictReader(file)}
     with (folder / _COUNTS).open(encoding="utf-8") as file:
@@ -157,7 +159,7 @@ def read(folder: Path, months: int) -> Counties:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draw:
-    """Draw a task, or read what is kept of it."""
+    """Draw a task, or read its stored draws."""
 
     data: Counties
     keep: Path | None
@@ -226,8 +228,8 @@ def _show_errors(
     if column == 0:
         empty = int((data.true[..., 0] == 0).sum())
         print(
-            f"  {empty} of {data.true[..., 0].size} months of a county had no case and are left out. "
-            f"Previous shares of the public total are a guess that reads no count of the month."
+            f"  {empty} of {data.true[..., 0].size} county months had no case and are left out. "
+            f"Previous shares of the public total are a guess that uses no count of the month."
         )
 
 
@@ -240,7 +242,7 @@ def _pair(errors: FloatArray, column: int) -> str:
 
 
 def _previous_shares(data: Counties) -> Draws:
-    """Share the public totals out as in the month before: the mean of the prior."""
+    """Split the public totals by the shares of the month before: the mean of the prior."""
     before = data.counts[:-1, :, 0] + 0.5
     shares = before / before.sum(axis=1, keepdims=True)
     guess = np.rint(shares * data.true[..., 0].sum(axis=1, keepdims=True)).astype(np.int64)
@@ -249,7 +251,7 @@ def _previous_shares(data: Counties) -> Draws:
 
 
 def relative_errors(data: Counties, draws: Draws, column: int = 0) -> FloatArray:
-    """Return (released - true)/true of cases, no number where true is 0; of deaths the difference."""
+    """Return (released - true)/true of cases, NaN if the true count is 0; for deaths the difference."""
     true = data.true[:, None, :, column].astype(np.float64)
     apart = draws.released[..., column] - true
     if column == 1:
@@ -261,16 +263,16 @@ def relative_errors(data: Counties, draws: Draws, column: int = 0) -> FloatArray
 
 
 def _show_effects(data: Counties, draws: dict[tuple[str, str], Draws], loss: str) -> None:
-    """Print how often each effect is seen, by size of county, beside how often the counts have it."""
+    """Print how often each effect occurs, by size of county, in releases and in the true counts."""
     classes: dict[str, list[int]] = {
-        f"least, {data.names[int(data.people.argmin())]}": [int(data.people.argmin())],
+        f"smallest, {data.names[int(data.people.argmin())]}": [int(data.people.argmin())],
         **size_classes(data.people, LIMITS),
-        f"most, {data.names[int(data.people.argmax())]}": [int(data.people.argmax())],
+        f"largest, {data.names[int(data.people.argmax())]}": [int(data.people.argmax())],
     }
     rows = []
     for epsilon, method in [("", "true counts"), *_in_order(draws)]:
         if method == "naive":
-            continue  # its counts may be negative: nothing is contracted
+            continue  # its counts may be negative, so nothing is contracted
         shares = _true_effects(data) if not epsilon else draws[method, epsilon].effects
         means = shares.mean(axis=0)
         cells = [

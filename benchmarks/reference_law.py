@@ -1,4 +1,4 @@
-"""The discrete laws once more, enclosed by python-flint's arb and sharing no formula code with ours."""
+"""The discrete laws again, enclosed by python-flint's arb and sharing no code with ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gaussian:
         rate = _ball(1 / (2 * self.sigma2))
         reach = math.ceil(math.sqrt(2 * self.sigma2 * Fraction(self.depth * math.log(2)))) + 1
         terms = [(-rate * (k * k)).exp() for k in range(reach + 1)]
-        # Ratios of neighbours fall, so the terms left out are below a geometric series.
+        # Ratios of neighbours fall, so a geometric series bounds the omitted terms.
         ratio = (-rate * (2 * reach + 1)).exp()
         tail = arb(0).union(terms[-1] * ratio / (1 - ratio))
         second = fourth = arb(0)
@@ -91,7 +91,7 @@ class Laplace:
 
 
 def probabilities(law: Gaussian | Laplace, edges: Sequence[int]) -> FloatArray:
-    """Return the chances of below edges[0], from each edge up to the next, and of the rest."""
+    """Return the probabilities of falling below edges[0], between the edges, and beyond the last."""
     ctx.prec = BITS
     at_least = [arb(1), *(law.at_least(edge) for edge in edges), arb(0)]
     return np.array([float(at_least[i] - at_least[i + 1]) for i in range(len(edges) + 1)])
@@ -104,7 +104,7 @@ def floors(law: Gaussian | Laplace, lowest: int, size: int) -> NDArray[np.uint64
     for k in range(lowest, lowest + size):
         floor = ((1 - law.at_least(k + 1)) * arb(2) ** 64).floor().unique_fmpz()
         if floor is None:
-            raise ArithmeticError(f"{BITS} bits do not tell floor(2**64 F({k})); take more")
+            raise ArithmeticError(f"{BITS} bits do not determine floor(2**64 F({k})); use more")
         certain.append(int(floor))
     return np.array(certain, np.uint64)
 

@@ -1,4 +1,4 @@
-"""Replicated releases: the time and memory of a state's, and whether their intervals hold the truth."""
+"""Replicated releases: time and memory for a state, and the coverage of their intervals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def replicated_state(options: argparse.Namespace, folder: Path) -> None:
                 *(f"{per_block:.3f}", f"{done.peak_mb:,.0f}"),
             )
         )
-    columns = ("people", "blocks", "replicates", "s", "ms a block and replicate", "peak MB")
+    columns = ("people", "blocks", "replicates", "s", "ms per block and replicate", "peak MB")
     show(f"Replicates of whole releases, {len(os.sched_getaffinity(0))} processes", columns, rows)
     met = minutes <= _MOST_MINUTES
     print(
@@ -63,7 +63,7 @@ def replicated_state(options: argparse.Namespace, folder: Path) -> None:
 
 
 def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
-    """Release a small place many times, replicate each release, and see which intervals hold."""
+    """Release a small place many times, replicate each release, and count the intervals that cover."""
     people = options.coverage_people
     place = starter.write_demo(folder / "place", people=people, seed=_SEED)
     held: dict[tuple[str, str, str, str], list[float]] = {}
@@ -82,7 +82,7 @@ def replicate_coverage(options: argparse.Namespace, folder: Path) -> None:
         error = float(np.std(shares, ddof=1) / np.sqrt(len(shares)))
         rows.append((level, query, size, method, f"{100 * mean:.1f}", f"{100 * error:.1f}"))
         asked = level in _LEVELS and size == "all" and method == METHODS[0]
-        # Whole numbers cannot be wrong one time in ten where the release leaves no doubt that it is 0.
+        # Whole numbers cannot be wrong one time in ten if the release leaves no doubt about a zero.
         most = 1.0 if query == _SPARSE else _ASKED[1] + 3 * error
         if asked and not _ASKED[0] - 3 * error <= mean <= most:
             wrong.append(f"{query} of {level}: {100 * mean:.1f} %")
@@ -135,7 +135,7 @@ def _replicate(out: Path, count: int) -> float:
 
 
 def _held(made: estimate.Replicates, counts: Counts) -> dict[tuple[str, str, str, str], float]:
-    """Return the share of intervals that hold the count, by level, query, true size and method."""
+    """Return the share of intervals that contain the count, by level, query, true size and method."""
     found: dict[tuple[str, str, str, str], float] = {}
     for level in (*_LEVELS, "block"):
         units = counts.geography.units(level)

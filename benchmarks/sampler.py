@@ -1,4 +1,4 @@
-"""Draws per second of the exact samplers, beside OpenDP, diffprivlib, plain Python and a floor."""
+"""Draws per second of the exact samplers, OpenDP, diffprivlib and plain Python, and the floor."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from countveil.noise.law import Mechanism
 
 _TIMES_OPENDP = 1000
 _TIMES_FLOOR = 4
-_IN_CACHE = 1 << 16  # draws whose indices and values stay near the processor
+_IN_CACHE = 1 << 16  # draws whose indices and values stay in the cache
 _ROUNDS = 40
-_AT_ONCE = 10**7  # draws held in memory when more are asked for
+_AT_ONCE = 10**7  # most draws held in memory at once
 _GROWTH = (10**4, 10**5, 10**6, 10**7, 10**8)
 
 
@@ -47,18 +47,18 @@ _LAWS = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument(
-        "--repeats", type=int, default=5, help="runs of every sampler, of which the best counts"
+        "--repeats", type=int, default=5, help="runs of every sampler; the best counts"
     )
     parser.add_argument(
-        "--peer-seconds", type=float, default=20.0, help="most time for one run of a peer"
+        "--peer-seconds", type=float, default=20.0, help="time limit for one run of a peer"
     )
     parser.add_argument(
-        "--no-peers", action="store_true", help="measure ours and the floor, nobody else"
+        "--no-peers", action="store_true", help="measure only countveil and the floor"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure a million draws of every law by every sampler, the floor, and the growth."""
+    """Measure a million draws of every law with every sampler, the floor, and the growth."""
     draws = 10**6
     _show_samplers(options, draws)
     _show_floor(draws)
@@ -118,7 +118,9 @@ def _show_samplers(options: argparse.Namespace, draws: int) -> None:
         print("  diffprivlib draws with floating-point numbers; the others are exact.")
     if ratios:
         met = verdict(min(ratios) >= _TIMES_OPENDP)
-        print(f"  Target: at least {_TIMES_OPENDP:,} × OpenDP. Least: {min(ratios):,.0f} ×: {met}.")
+        print(
+            f"  Target: at least {_TIMES_OPENDP:,} × OpenDP. Smallest: {min(ratios):,.0f} ×: {met}."
+        )
 
 
 def _show_floor(draws: int) -> None:
@@ -139,7 +141,7 @@ def _show_floor(draws: int) -> None:
     steps += [partial(law.mechanism().sample, draws, rng=rng) for law in _LAWS]
     for step in steps:
         step()
-    # In turn, so that whatever else the machine does falls on all of them alike.
+    # In turn, so that other work on the machine affects all of them alike.
     rounds = [[best_seconds(step, 1) for step in steps] for _ in range(_ROUNDS)]
     cipher, once, pieces, *ours = np.min(rounds, axis=0).tolist()
     floor, stricter = cipher + once, cipher + pieces
@@ -158,7 +160,7 @@ def _show_floor(draws: int) -> None:
         rows,
     )
     met = verdict(max(ours) <= _TIMES_FLOOR * floor)
-    print(f"  Target: at most {_TIMES_FLOOR} × floor. Most: {max(ours) / floor:.2f} ×: {met}.")
+    print(f"  Target: at most {_TIMES_FLOOR} × floor. Largest: {max(ours) / floor:.2f} ×: {met}.")
 
 
 def _show_growth() -> None:

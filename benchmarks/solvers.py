@@ -19,14 +19,14 @@ from countveil.postprocess import solve_family
 from countveil.postprocess.solver.family_problem import Squares
 
 OURS = "countveil"
-_TOLERANCE = 1e-9  # of the objective: what rounding may hide
+_TOLERANCE = 1e-9  # relative to the objective: rounding may hide this much
 _REPEATS = 3
 _LONG = 0.5  # seconds after which a run is not repeated
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Measured:
-    """A solver at the families of a level: h is None where it gave nothing."""
+    """A solver on the families of a level; h is None if it returned no solution."""
 
     solver: str
     level: str
@@ -38,16 +38,16 @@ class Measured:
 
     @property
     def milliseconds(self) -> float:
-        """Mean time of the families it solved."""
+        """The mean time of the families it solved, in milliseconds."""
         finite = [seconds for seconds in self.seconds if np.isfinite(seconds)]
         return 1e3 * float(np.mean(finite)) if finite else float("inf")
 
 
 def compare(caught: Caught, folder: Path, *, with_peers: bool, limit: float) -> None:
-    """Solve the sample by everyone; print times, ratios, residuals and objectives by level."""
+    """Solve the sample with every solver; print times, ratios, residuals and objectives by level."""
     problems = caught.problems
     levels = list(dict.fromkeys(problem.level for problem in problems))
-    print(f"solving {len(problems)} families by countveil", file=sys.stderr, flush=True)
+    print(f"solving {len(problems)} families with countveil", file=sys.stderr, flush=True)
     with threadpool_limits(1):
         for problem in problems:  # loads the compiled kernels
             if problem.size < 1e4:
@@ -74,8 +74,8 @@ def compare(caught: Caught, folder: Path, *, with_peers: bool, limit: float) -> 
         _show_state(levels, found, caught.families)
         met = least >= -_TOLERANCE
         print(
-            f"  Target: no objective below countveil's by more than {_TOLERANCE:g} of it. "
-            f"Least difference: {least:.1e}: {verdict(met)}."
+            f"  Target: no objective more than {_TOLERANCE:g} below countveil's, relatively. "
+            f"Smallest difference: {least:.1e}: {verdict(met)}."
         )
         if not met:
             raise Missed(f"a peer found an objective {-least:.1e} below countveil's")
@@ -125,7 +125,7 @@ def _show_levels(
     ours: dict[int, FloatArray],
     families: dict[str, int],
 ) -> float:
-    """Print a row for each level and solver; return the least relative objective above ours."""
+    """Print a row per level and solver; return the smallest relative difference to our objective."""
     rows, least = [], 0.0
     for level in levels:
         here = [item for item in found if item.level == level]
@@ -159,7 +159,7 @@ def _show_levels(
         *("ms", "× ours", "residual", "gap", "objective above ours", "unsolved"),
     )
     show(
-        "Processor time of a family, one thread, and the worst of each level's solutions",
+        "Processor time per family, one thread, and the worst solution of each level",
         columns,
         rows,
     )
@@ -167,7 +167,7 @@ def _show_levels(
 
 
 def _show_state(levels: list[str], found: list[Measured], families: dict[str, int]) -> None:
-    """Print what all families of the state would take each solver."""
+    """Print how long each solver would take for all families of the state."""
     solvers = list(dict.fromkeys(item.solver for item in found))
     totals = {
         (solver, level): item.milliseconds * families[level] / 1e3

@@ -1,4 +1,4 @@
-"""Work in a process of its own: the seconds, processor seconds and peak memory of its stages."""
+"""Work in a separate process, with the seconds, processor seconds and peak memory of its stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.table import show
 from countveil.engines.workers import children_of
 
-_EVERY = 0.05  # seconds between two looks at memory
+_EVERY = 0.05  # seconds between two readings of memory
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Said = dict[str, Any]
@@ -24,7 +24,7 @@ Said = dict[str, Any]
 
 @dataclass(slots=True)
 class Stage:
-    """A stage: its time so far, the processor time once it has ended, and its peak memory."""
+    """A stage: its time so far, its processor time once it has ended, and its peak memory."""
 
     name: str
     seconds: float = 0.0
@@ -34,28 +34,28 @@ class Stage:
 
 @dataclass(slots=True)
 class Work:
-    """The stages so far, in order, and what else the process said."""
+    """The stages so far, in order, and the other lines that the process printed."""
 
     stages: dict[str, Stage] = field(default_factory=dict)
     said: list[Said] = field(default_factory=list)
 
     def stage(self, name: str) -> Stage:
-        """Return a stage, a new one if need be."""
+        """Return a stage, creating it if necessary."""
         return self.stages.setdefault(name, Stage(name))
 
     @property
     def seconds(self) -> float:
-        """Time of all stages."""
+        """The time of all stages in seconds."""
         return sum(stage.seconds for stage in self.stages.values())
 
     @property
     def cpu(self) -> float:
-        """Processor time of all stages."""
+        """The processor time of all stages in seconds."""
         return sum(stage.cpu for stage in self.stages.values())
 
     @property
     def peak_mb(self) -> float:
-        """The most memory of any stage."""
+        """The largest peak memory of any stage."""
         return max((stage.peak_mb for stage in self.stages.values()), default=0.0)
 
 
@@ -86,7 +86,7 @@ def release(
     title: str = "",
     heard: Callable[[Work, Said], None] = lambda work, said: None,
 ) -> Work:
-    """Take a plan to a release, with seeded noise or, where seed is None, with secure noise."""
+    """Release a plan with seeded noise, or with secure noise if `seed` is None."""
     question = {
         "do": "release",
         "plan": str(plan),
@@ -106,10 +106,10 @@ def work(
     heard: Callable[[Work, Said], None] = lambda work, said: None,
     environment: Mapping[str, str] | None = None,
 ) -> Work:
-    """Do what is asked in a fresh process; call `heard` with every line it prints."""
+    """Run a request in a fresh process; call `heard` with every line it prints."""
     found = Work()
     command = [sys.executable, "-m", "benchmarks._stages_child", json.dumps(question)]
-    # The child ends when the pipe to it does: it must not outlive a benchmark that was killed.
+    # The child ends when its pipe closes: it must not outlive a benchmark that was killed.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as child:
@@ -146,12 +146,12 @@ def _watch(process: int, current: list[Stage], over: threading.Event) -> None:
 
 
 def tree_bytes(process: int) -> int:
-    """Return the resident memory of a process and all below it; shared pages count in each."""
+    """Return the resident memory of a process and its descendants; shared pages count in each."""
     parents, resident = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                # The name of a program may hold anything, but ends with the last parenthesis.
+                # The name of a program may contain anything, but ends with the last parenthesis.
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 pages = (entry / "statm").read_text().split()[1]
             except (OSError, IndexError):
@@ -165,7 +165,7 @@ def tree_bytes(process: int) -> int:
 
 
 def tree_cpu(process: int) -> float:
-    """Return the processor seconds of a process and all below it, those that ended included."""
+    """Return the processor seconds of a process and its descendants, including those that ended."""
     ticks = 0
     for number in (process, *children_of(process)):
         try:
@@ -177,7 +177,7 @@ def tree_cpu(process: int) -> float:
 
 
 def show_stages(title: str, found: Work, blocks: int) -> None:
-    """Print the stages, with blocks per second, and their sum."""
+    """Print the stages with blocks per second, and their sum."""
     rows = [
         (
             stage.name,

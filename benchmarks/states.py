@@ -33,15 +33,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counts",
         type=Path,
-        help="Parquet with state, the preset's attributes and n; else simulated",
+        help="Parquet file with state, the preset's attributes and n; simulated by default",
     )
     parser.add_argument(
-        "--scales", type=float, nargs="+", default=[1.0, 1.55, 4.7], help="counts are multiplied by"
+        "--scales", type=float, nargs="+", default=[1.0, 1.55, 4.7], help="factors for the counts"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Release states at several sizes with seeded noise; every family must prove itself."""
+    """Release states at several sizes with seeded noise; every family must meet its certificate."""
     rows, failures = [], 0
     for scale in options.scales:
         with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple[list[str], int]:
-    """Release states of one size; return a row of the table, and how many draws failed."""
+    """Release states of one size; return a row of the table and the number of failed draws."""
     plan, people = _write(folder, source, scale)
     counts = open_engine("local").tabulate(plan)
     residuals, gaps, seconds, fallbacks, failed = [0.0], [0.0], [], 0, 0
@@ -103,7 +103,7 @@ def _write(folder: Path, source: Path | None, scale: float) -> tuple[Plan, int]:
 
 
 def _simulated(plan: Plan) -> pa.Table:
-    """Return counts of 51 states with 211 million people, heavy in a few cells."""
+    """Return counts of 51 states with 211 million people, most of them in a few cells."""
     rng = np.random.default_rng(0)
     shares = rng.gamma(0.15, size=plan.schema.cells)
     sizes = rng.gamma(0.8, size=51)

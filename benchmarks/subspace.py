@@ -1,4 +1,4 @@
-"""Corollary 13 of 003: noise and then projection beside noise in the subspace, as dimensions grow."""
+"""Corollary 13 of 003: noise then projection, compared with noise in the subspace, by dimension."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Simulate both errors, beside the exact ones and the orders the paper states."""
+    """Simulate both errors; compare them with the exact ones and the orders that the paper states."""
     rng = np.random.default_rng(1)
     rows, worst = [], 0.0
     for whole, subspace in _CASES:
@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> None:
         rows,
     )
     print(
-        f"  Simulations are within {worst:.1f} standard errors of the exact ones. The printed orders "
+        f"  Simulations are within {worst:.1f} standard errors of the exact values. The printed orders "
         f"hold as bounds, not as growth; the gain is (d1+1)/(d2+1): for one total of 67 counties "
         f"{expected_errors(67, 66).gain:.3f}."
     )
     if worst > 5:
-        raise Missed(f"a simulation is {worst:.1f} standard errors away")
+        raise Missed(f"a simulation is {worst:.1f} standard errors from the exact value")

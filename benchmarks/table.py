@@ -1,4 +1,4 @@
-"""What every benchmark prints with: the machine, aligned tables, and runs in processes of their own."""
+"""Shared by all benchmarks: the machine, aligned tables, and runs in separate processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Part = Callable[[argparse.Namespace, Path], None]
 
 
 class Missed(Exception):
-    """A benchmark that proves something found it false; the run ends with status 1."""
+    """A benchmark missed a target or disproved a claim; the run exits with status 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Run(Generic[T]):
 
 
 def run_parts(parts: Mapping[str, Part], options: argparse.Namespace) -> None:
-    """Run parts of a benchmark, each in a folder of its own; all of them run, whatever one misses."""
+    """Run parts of a benchmark, each in its own folder, and all even if one misses its target."""
     missed = []
     for part in parts.values():
         try:
@@ -63,7 +63,7 @@ def machine() -> str:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print an aligned table: columns of numbers to the right, of text to the left."""
+    """Print an aligned table, with numbers right-aligned and text left-aligned."""
     print(f"\n{title}")
     cells = [tuple(columns), *(tuple(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -85,7 +85,7 @@ def verdict(met: bool) -> str:
 
 
 def best_seconds(function: Callable[[], object], repeats: int) -> float:
-    """Return the shortest of several runs: the others were disturbed."""
+    """Return the time of the fastest of several runs: the others were disturbed."""
     shortest = float("inf")
     for _ in range(repeats):
         start = time.perf_counter()
@@ -95,7 +95,7 @@ def best_seconds(function: Callable[[], object], repeats: int) -> float:
 
 
 def in_child(function: Callable[[], T]) -> Run[T]:
-    """Run a function in a forked process, so that its peak memory is its own."""
+    """Run a function in a forked process, so that its peak memory is measured alone."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_report, args=(function, sender))

@@ -1,4 +1,4 @@
-"""Time and memory of tabulating millions of people at six levels, beside bare DuckDB group-bys."""
+"""Time and memory of counting millions of people at six levels, compared with bare DuckDB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import duckdb
-import pyarrow.compute  # noqa: F401  loaded before a process is timed, as all that it needs
+import pyarrow.compute  # noqa: F401  loaded before a process is timed, like everything it needs
 
 from benchmarks.table import Run, in_child, show, verdict
 from countveil.demo.synthetic import LEVELS, Population, write_population
@@ -32,7 +32,7 @@ _ATTRIBUTES = "HHGQ, VOTINGAGE, HISPANIC, CENRACE"
 _BARE_MEMORY = "800MB"
 _MOST_RATIO = 1.5
 _MOST_MB = 1000
-_MOST_GROWTH = 1.25  # of seconds per million people, from the fewest to the most
+_MOST_GROWTH = 1.25  # of seconds per million people, from the smallest population to the largest
 
 Sizes = dict[str, int]  # cells that are not zero, by level
 
@@ -46,12 +46,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--tabulate-repeats",
         type=int,
         default=3,
-        help="runs of each size, of which the best counts",
+        help="runs of each size; the best counts",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write populations to a temporary folder and tabulate each by both."""
+    """Write populations to a temporary folder and count each in both ways."""
     rows, ratios, peaks, growth = [], [], [], []
     for people in options.people:
         with tempfile.TemporaryDirectory() as name:
@@ -76,19 +76,19 @@ def run(options: argparse.Namespace) -> None:
     )
     title = (
         f"The pl94-2020 preset, best of {options.tabulate_repeats}, DuckDB {duckdb.__version__}, "
-        f"{os.cpu_count()} threads; bare DuckDB may take {_BARE_MEMORY}"
+        f"{os.cpu_count()} threads; bare DuckDB is limited to {_BARE_MEMORY}"
     )
     show(title, columns, rows)
     print(
         f"  Targets: ours / bare at most {_MOST_RATIO}: {verdict(max(ratios) <= _MOST_RATIO)}; "
-        f"below {_MOST_MB:,} MB: {verdict(max(peaks) < _MOST_MB)}; seconds per million, the most "
-        f"people over the fewest, at most {_MOST_GROWTH}: {growth[-1] / growth[0]:.2f}: "
+        f"below {_MOST_MB:,} MB: {verdict(max(peaks) < _MOST_MB)}; seconds per million, the largest "
+        f"population over the smallest, at most {_MOST_GROWTH}: {growth[-1] / growth[0]:.2f}: "
         f"{verdict(growth[-1] <= _MOST_GROWTH * growth[0])}."
     )
 
 
 def _both(population: Population, folder: Path, repeats: int) -> tuple[Run[Sizes], Run[Sizes]]:
-    """Run both in turn; of each keep the shortest time and the largest memory."""
+    """Run both in turn; keep the shortest time and the largest memory of each."""
     runs = [
         (in_child(lambda: _ours(folder)), in_child(lambda: _bare(population, folder)))
         for _ in range(repeats)
@@ -106,7 +106,7 @@ def _ours(folder: Path) -> Sizes:
 
 
 def _bare(population: Population, folder: Path) -> Sizes:
-    """Group the records by each level, without a check and without the zero-based layout."""
+    """Group the records by each level, without checks and without the zero-based layout."""
     with tempfile.TemporaryDirectory(dir=folder) as spill:
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": _BARE_MEMORY,

@@ -1,4 +1,4 @@
-"""TopDown: its solver beside four others, a state's time and memory, its growth, its error."""
+"""TopDown: its solver compared with four others; the time, memory, growth and error of a state."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _MOST_GROWTH = 1.2
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument(
-        "--part", choices=PARTS, action="append", help="run this part only; may be given again"
+        "--part", choices=PARTS, action="append", help="run only this part; can be repeated"
     )
     parser.add_argument("--people", type=int, default=650_000, help="people of the state")
-    parser.add_argument("--families", type=int, default=60, help="families of a level to solve")
-    parser.add_argument("--no-peers", action="store_true", help="solve by countveil alone")
+    parser.add_argument("--families", type=int, default=60, help="families to solve per level")
+    parser.add_argument("--no-peers", action="store_true", help="solve only with countveil")
     parser.add_argument(
-        "--peer-seconds", type=float, default=30.0, help="most time of a peer for one family"
+        "--peer-seconds", type=float, default=30.0, help="time limit of a peer for one family"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes of a release")
+    parser.add_argument("--runs", type=int, default=1, help="runs of the state; the best counts")
     parser.add_argument(
-        "--runs", type=int, default=1, help="runs of the state, of which the best counts"
+        "--seeds", type=int, default=5, help="number of measurements over which to average errors"
     )
-    parser.add_argument("--seeds", type=int, default=5, help="measurements to average errors over")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the parts asked for; all of them if none is."""
+    """Run the requested parts, or all of them."""
     parts = options.part or PARTS
     every: dict[str, Part] = {
         "solver": _solver,
@@ -65,19 +65,19 @@ def _solver(options: argparse.Namespace, folder: Path) -> None:
     plan = require_counts(Plan.load(_write_state(folder, options.people)), "a benchmark")
     counts = open_engine("local").tabulate(plan)
     measurements = take(counts, plan, rng=Seeded(_SEED), ledger=None, to=folder / "measured")
-    print("solving the state to catch its families", file=sys.stderr, flush=True)
+    print("solving the state to capture its families", file=sys.stderr, flush=True)
     caught = families.catch(measurements, plan, counts.geography, options.families)
     solvers.compare(caught, folder, with_peers=not options.no_peers, limit=options.peer_seconds)
 
 
 def _warm_up(folder: Path, workers: int) -> None:
-    print("warming up: the first run compiles kernels and keeps them", file=sys.stderr, flush=True)
+    print("warming up: the first run compiles the kernels", file=sys.stderr, flush=True)
     plan = _write_state(folder, _WARM_UP)
     stages.release(plan, folder / "warm", seed=_SEED, workers=workers)
 
 
 def _release(folder: Path, people: int, workers: int) -> stages.Work:
-    """Release a state once, in a fresh process, and leave nothing of it."""
+    """Release a state once, in a fresh process, and delete it."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         plan = _write_state(Path(name), people)
         to = Path(name) / "release"
@@ -111,7 +111,7 @@ def _growth(options: argparse.Namespace, folder: Path) -> None:
         people = times * options.people
         blocks = PopulationShape.for_people(people).blocks
         work = _release(folder, people, options.workers)
-        # Processor time: others may keep the cores busy, which is not ours to answer for.
+        # Processor time, because other work may keep the cores busy.
         cost.append(1e3 * work.cpu / blocks)
         memory.append(work.peak_mb / blocks)
         rows.append(
@@ -122,15 +122,15 @@ def _growth(options: argparse.Namespace, folder: Path) -> None:
             )
         )
     columns = (
-        *("size", "people", "blocks", "s", "processor s", "ms a block", "processor ms a block"),
-        *("peak MB", "KB a block"),
+        *("size", "people", "blocks", "s", "processor s", "ms per block", "processor ms per block"),
+        *("peak MB", "KB per block"),
     )
     show(f"Growth, {options.workers} workers; load average {os.getloadavg()[0]:.1f}", columns, rows)
     time_met, memory_met = (max(per) <= _MOST_GROWTH * per[0] for per in (cost, memory))
     print(
-        f"  Targets: a block takes at most {_MOST_GROWTH} times what it takes at the smallest size. "
+        f"  Targets: a block needs at most {_MOST_GROWTH} times what it needs at the smallest size. "
         f"Processor time: {_range(cost)}: {verdict(time_met)}; memory: {_range(memory)}: "
-        f"{verdict(memory_met)}. Below 1, what every run takes is shared by more blocks."
+        f"{verdict(memory_met)}. Below 1, the fixed cost of a run is shared by more blocks."
     )
     if not (time_met and memory_met):
         raise Missed("the cost of a block grows with the number of blocks")

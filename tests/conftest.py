@@ -250,13 +250,16 @@ def short_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests on the cluster to one process, and all in the browser: they start it once."""
+    """Give tests that share something slow to one process: the cluster, the browser, all papers."""
     # The marks of `--dist loadgroup` are not seen: pytest 9.2 keeps a test's name from being changed.
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((group for group in ("spark", "browser") if group in nodeid), nodeid)
+            return next(
+                (group for group in ("spark", "browser", "test_papers.py") if group in nodeid),
+                nodeid,
+            )
 
     return Together(config, log)
 

@@ -54,11 +54,11 @@ def test_every_public_name_is_in_the_reference():
         assert re.search(rf"{re.escape(name)}\b", text), f"{name} is not in docs/reference.md"
 
 
-def test_the_picture_is_drawn_and_described_by_us():
-    drawn = runpy.run_path(str(ROOT / "docs" / "draw_picture.py"))["picture"]()
-    assert escape(drawn.alt) in (ROOT / "docs" / "_static" / "risk-by-rho.svg").read_text()
+def test_the_chart_is_drawn_and_described_by_us():
+    chart = runpy.run_path(str(ROOT / "docs" / "draw_chart.py"))["chart"]()
+    assert escape(chart.alt) in (ROOT / "docs" / "_static" / "risk-by-rho.svg").read_text()
     for page in ("README.md", "docs/index.md"):
-        assert f"![{drawn.alt}](" in (ROOT / page).read_text(), "run python docs/draw_picture.py"
+        assert f"![{chart.alt}](" in (ROOT / page).read_text(), "run python docs/draw_chart.py"
 
 
 def test_relative_links_of_the_readme_lead_somewhere():

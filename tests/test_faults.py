@@ -53,7 +53,7 @@ def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):
     ran = run_process(*command, preexec_fn=small_files_only)
     assert ran.status == 3, ran.err
     assert "File too large" in ran.err
-    assert "the same command resumes, without charging again" in ran.err
+    assert "run the same command again to resume without another charge" in ran.err
     ledger = plan.parent / "ledger.sqlite"
     assert len(Plan.load(plan).ledger(ledger).charges()) == 1
     assert not (out / "manifest.json").exists()
@@ -88,6 +88,6 @@ def test_a_polite_stop_before_the_charge_writes_nothing(tmp_path, number):
         process.send_signal(number)
         _, err = process.communicate(timeout=HANG)
     assert process.returncode == 130
-    assert "stopped; if a release was under way, the same command resumes it" in err
+    assert "stopped; to resume a release, run the same command again" in err
     assert not (tmp_path / "out").exists()
     assert not Plan.load(plan).ledger_path.exists()

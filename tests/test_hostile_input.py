@@ -60,7 +60,7 @@ def test_nor_through_a_link(tiny, tmp_path_factory):
     secret.write_text("area,SEX,at_most\nA1,f,3\n")
     (tiny.parent / "facts.csv").symlink_to(secret)
     tiny.write_text(TINY_PLAN + CONSTRAINT.format("facts.csv"))
-    with pytest.raises(PlanError, match="put the file beside the plan"):
+    with pytest.raises(PlanError, match="move the file next to the plan"):
         Plan.load(tiny)
 
 
@@ -68,8 +68,8 @@ def test_nor_through_a_link(tiny, tmp_path_factory):
     ("old", "new", "message"),
     [
         ('"region", "area"', '"../../region", "area"', "geography.levels.0"),
-        ('AGE = ["young"', '"../AGE" = ["young"', "cannot be a name"),
-        ('AGE = ["young"', '"AGE; DROP TABLE x" = ["young"', "cannot be a name"),
+        ('AGE = ["young"', '"../AGE" = ["young"', "not allowed as a name"),
+        ('AGE = ["young"', '"AGE; DROP TABLE x" = ["young"', "not allowed as a name"),
     ],
 )
 def test_names_that_would_be_paths_or_sql_are_no_names(tiny, old, new, message):
@@ -87,7 +87,7 @@ def test_codes_that_a_spreadsheet_would_run_are_refused(tmp_path, code, name):
             csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
     else:
         pq.write_table(pa.table(rows), tmp_path / name)
-    with pytest.raises(GeographyError, match="row 2: column 'area' has a code.*; begin codes with"):
+    with pytest.raises(GeographyError, match="row 2: column 'area' has a code.*; start codes with"):
         read_crosswalk(tmp_path / name, ["region", "area"])
     (tmp_path / name).unlink()
     upper = {"region": ["R1", "R1", code], "area": ["A1", "A2", "A3"]}
@@ -248,16 +248,16 @@ def test_a_release_that_unpacks_to_too_much_is_refused(tiny, kind):
     else:
         pq.write_table(pa.concat_tables([table] * 300_000).combine_chunks(), out / name)
     restate(out, name)
-    with pytest.raises(VerificationError, match=f"{name} unpacks to more than its plan can fill"):
+    with pytest.raises(VerificationError, match=f"{name} unpacks to more values than its plan has"):
         Release.read(out).verify()
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("../l.sqlite", "is listed in the manifest and not there"),
-        ("/etc/hostname", "is listed in the manifest and not there"),
-        ("measurements/../manifest.json", "is no name of a file in the release"),
+        ("../l.sqlite", "is listed in the manifest, but missing"),
+        ("/etc/hostname", "is listed in the manifest, but missing"),
+        ("measurements/../manifest.json", "is not the name of a file in a release"),
     ],
 )
 def test_a_manifest_cannot_list_files_elsewhere(tiny, name, message):

@@ -1,4 +1,4 @@
-"""Other people's packages, in a virtual environment of their own, asked by JSON."""
+"""Other packages, in a separate virtual environment, called through JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(script: str, question: dict[str, Any], *, one_thread: bool = False) -> A
 
 
 def _interpreter() -> Path:
-    """Return the peers' Python; make its environment when it is missing or out of date."""
+    """Return the peers' Python; create its environment if it is missing or out of date."""
     python, stamp = _ENVIRONMENT / "bin" / "python", _ENVIRONMENT / "installed-requirements.txt"
     requirements = _HERE / "requirements.txt"
     wanted = requirements.read_text()
@@ -39,8 +39,8 @@ def _interpreter() -> Path:
         command = [str(python), *install, str(requirements)]
         if subprocess.run(command, check=False).returncode != 0:
             sys.exit(
-                f"the peers could not be installed; leave them out with --no-peers, or make "
-                f"{_ENVIRONMENT.name} where there is a package index: {' '.join(command)}"
+                f"the peers could not be installed; skip them with --no-peers, or create "
+                f"{_ENVIRONMENT.name} on a machine with a package index: {' '.join(command)}"
             )
         stamp.write_text(wanted)
     return python

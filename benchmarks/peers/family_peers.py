@@ -1,9 +1,9 @@
-"""Solve families by OSQP, Clarabel, PIQP and HiGHS; run by the peers' interpreter, prints JSON.
+"""Solve families with OSQP, Clarabel, PIQP and HiGHS, in the peers' interpreter; print JSON.
 
 A family is solved in three formulations. `blocks`: the matrix A of normal equations, dense, once for
 each child. `sums`: A is Σ_k w_k Q_kᵀQ_k, so with variables s_k = Q_k h the Hessian is diagonal and
 the constraints are sparse. `nested`: the same, each s_k summed from the coarsest finer one, not from
-h. All ways of a peer are tried at a few families of a level, from the smallest to the largest; those
+h. All ways of a peer are tried on a few families of a level, from the smallest to the largest; those
 near the best solve all of them, and the fastest counts.
 """
 
@@ -25,14 +25,14 @@ import numpy as np
 import scipy.sparse as sp
 
 _FIRST_ORDER = 1e-6  # OSQP polishes what it reaches
-_INTERIOR = 1e-11  # interior points end about as far from 0 as the root of this
+_INTERIOR = 1e-11  # interior points stop at about the square root of this from 0
 _ACTIVE_SET = 1e-9
 _REPEATS = 3
 _LONG = 0.5  # seconds after which a run is not repeated
-_TRIED = 6  # families of a level that every way is tried at
+_TRIED = 6  # families of a level on which every way is tried
 _TIMES = 5
 _LEAST_PATIENCE = 5.0  # seconds
-_NEAR = 1.6  # times the least: what a few families leave open
+_NEAR = 1.6  # times the best: a few families leave this much open
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ def _split(family: dict[str, Any], *, nested: bool) -> tuple[Any, Any]:
     tables: list[tuple[Any, float]] = [(np.arange(cells), 0.0)]
     for row, weight in zip(family["groups"], family["weights"], strict=True):
         if (row < 0).any():
-            raise ValueError("a query that leaves cells out has no place among nested sums")
+            raise ValueError("a query that omits cells cannot be a nested sum")
         group = np.unique(row, return_inverse=True)[1]
         for number, (other, already) in enumerate(tables):
             if _refines(group, other) and _refines(other, group):
@@ -119,17 +119,17 @@ def _split(family: dict[str, Any], *, nested: bool) -> tuple[Any, Any]:
 
 
 def _refines(fine: Any, coarse: Any) -> bool:
-    """Whether cells of one group of `fine` are in one group of `coarse`."""
+    """Return whether each group of `fine` lies in one group of `coarse`."""
     pairs = np.unique(fine.astype(np.int64) * (int(coarse.max()) + 1) + coarse)
     return len(pairs) == int(fine.max()) + 1
 
 
-Solved = tuple[Any, bool]  # x, and whether the solver says that it is solved
+Solved = tuple[Any, bool]  # x, and whether the solver reports success
 
 
 @dataclass(frozen=True)
 class Way:
-    """A solver and how it is asked; `ask` prepares matrices, untimed, and returns what is timed."""
+    """A solver and how it is called; `ask` prepares matrices, untimed, and returns the timed call."""
 
     peer: str
     how: str
@@ -265,7 +265,7 @@ _MOST_DENSE = 3000  # unknowns of a dense problem
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """What came of one family; h is None when the time was up or the solver failed."""
+    """The outcome for one family; h is None if time ran out or the solver failed."""
 
     seconds: float
     h: Any
@@ -275,7 +275,7 @@ class Attempt:
 def attempt(
     way: Way, families: list[dict[str, Any]], limit: float, *, give_up: bool = False
 ) -> list[Attempt]:
-    """Solve families in another process, each within the limit; or give up at the first past it."""
+    """Solve families in another process, each within the limit; or stop at the first beyond it."""
     context = multiprocessing.get_context("fork")
     done: list[Attempt] = []
     while len(done) < len(families):
@@ -320,15 +320,15 @@ def _answer(way: Way, families: list[dict[str, Any]], sender: Connection) -> Non
 
 
 def promising(peer: str, level: str, families: list[dict[str, Any]], limit: float) -> list[Way]:
-    """Return the ways of a peer that solve some families in little more time than its best."""
+    """Return the ways of a peer that are almost as fast as its best on some families."""
     taken: dict[Way, float] = {}
     for way in (way for way in ways() if way.peer == peer):
-        # Whoever takes many times as long as the best so far need not end; others use the cores too.
+        # A way that takes many times as long as the best so far need not finish.
         least = min(taken.values(), default=np.inf)
         patience = min(limit, max(_LEAST_PATIENCE, _TIMES * least))
         results = attempt(way, families, patience, give_up=True)
         taken[way] = sum(result.seconds if result.solved else np.inf for result in results)
-        note = f"{1e3 * taken[way] / len(families):,.1f} ms a family"
+        note = f"{1e3 * taken[way] / len(families):,.1f} ms per family"
         print(f"  {level}: {peer}, {way.name}: {note}", file=sys.stderr, flush=True)
     return [way for way, seconds in taken.items() if seconds <= _NEAR * min(taken.values())]
 

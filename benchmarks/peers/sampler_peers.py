@@ -1,4 +1,4 @@
-"""Time the discrete samplers of other packages; run by the peers' interpreter, prints JSON.
+"""Time the discrete samplers of other packages, in the peers' interpreter; print JSON.
 
 The plain Python sampler is Canonne, Kamath & Steinke (2020), Algorithms 1 to 3, in integers and
 fractions, with the operating system's random bits.
@@ -40,7 +40,7 @@ def diffprivlib(kind: str, parameter: Fraction) -> Sampler:
 
     if kind == "gaussian":
         noise = mechanisms.GaussianDiscrete(epsilon=1.0, delta=0.01)
-        noise._scale = math.sqrt(parameter)  # it takes no scale, only a budget to find one for
+        noise._scale = math.sqrt(parameter)  # it accepts only a budget, not a scale
     else:
         noise = mechanisms.Geometric(epsilon=float(1 / parameter))
     return lambda draws: [noise.randomise(0) for _ in range(draws)]
@@ -105,8 +105,8 @@ def measure(
     parameter: Fraction,
     question: dict[str, Any],
 ) -> dict[str, Any]:
-    """Time the setup and the draws: as many, in powers of ten, as fit the seconds allowed."""
-    make(kind, parameter)  # imports are no setup
+    """Time the setup and the draws: as many, in powers of ten, as fit the time limit."""
+    make(kind, parameter)  # imports are not setup
     repeats = range(question["repeats"])
     setup = min(_timed(lambda: make(kind, parameter))[1] for _ in repeats)
     sample = make(kind, parameter)

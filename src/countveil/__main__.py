@@ -1,5 +1,5 @@
 """`python -m countveil` is the command line."""
 
-from countveil.cli.application import main
+from countveil.cli.command_line import main
 
 main()

@@ -1,20 +1,20 @@
 """Every error that countveil raises on purpose.
 
 CountveilError
-├── InputError            bad input: nothing was written, nothing was charged   (exit status 2)
+├── InputError            bad input: nothing was written or charged            (exit status 2)
 │   ├── PlanError         a plan file
 │   ├── GeographyError    a crosswalk
 │   ├── RecordsError      a record file, a database query, a table of counts
 │   ├── LedgerError       a ledger that refuses a charge
 │   │   ├── Overtaken     a copied or restored run whose release was continued elsewhere
 │   │   └── Unsettled     a ledger whose disk failed: the charge may or may not be in it
-│   ├── FolderError       an output folder that holds something else
+│   ├── FolderError       an output folder that cannot take this release
 │   ├── InfeasibleError   public facts that no table can satisfy together
 │   └── MissingExtra      a feature whose optional package is not installed
 ├── RiskAboveLimit        the plan's risk exceeds the plan's own limit           (exit status 1)
 ├── VerificationError     a release folder that does not verify                 (exit status 2)
 ├── CertificateError      a solution that failed its own check: not released    (exit status 3)
-└── Interrupted           stopped after the charge; the same command resumes    (exit status 3)
+└── Interrupted           stopped after the charge; run it again to resume      (exit status 3)
 
 Messages say what came, what is allowed, and what to do.
 
@@ -27,16 +27,16 @@ from concurrent.futures import BrokenExecutor
 
 
 class CountveilError(Exception):
-    """The root of the tree above."""
+    """The base class of all errors that countveil raises on purpose."""
 
     exit_status = 2
 
 
 class Stopped(BaseException):
-    """The process was asked to end; like KeyboardInterrupt, it is not an error."""
+    """A request to end the process; like KeyboardInterrupt, it is not an error."""
 
 
-# What may end a run at any moment through no fault of the input; the run can be resumed.
+# What may stop a run at any time, whatever the input; the run can be resumed.
 INTERRUPTIONS = (
     OSError,
     MemoryError,
@@ -48,7 +48,7 @@ INTERRUPTIONS = (
 
 
 class InputError(CountveilError):
-    """Bad input: nothing was written, nothing was charged."""
+    """Bad input: nothing was written or charged."""
 
 
 class PlanError(InputError):
@@ -104,6 +104,6 @@ class CertificateError(CountveilError):
 
 
 class Interrupted(CountveilError):
-    """Stopped after the charge was made; running the same command again resumes."""
+    """Stopped after the charge; running the same command again resumes the release."""
 
     exit_status = 3

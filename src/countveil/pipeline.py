@@ -1,4 +1,4 @@
-"""The whole flow on one screen: describe, tabulate, measure, post-process. Read this file first."""
+"""The whole flow on one screen: describe, tabulate, measure, post-process. Start reading here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from countveil import measure, postprocess
 from countveil.assess.pricing import Price, price
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.base import storage
 from countveil.base.randomness import BitSource
 from countveil.engines.engine import Engine, open_engine
@@ -26,6 +26,7 @@ from countveil.estimate.release_error import accuracy
 from countveil.estimate.unbiased import least_squares
 from countveil.measure.progress import Progress, silent, watched
 from countveil.measure.run import LOCK, RunLog, internal_of, refuse_links, release_of
+from countveil.plan.geography import Geography
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
 from countveil.plan.workload import TOTAL
@@ -43,7 +44,7 @@ from countveil.publish.verification import refuse_damaged
 
 __all__ = ["Price", "check", "make_estimates", "price", "refuse_risk_above_limit", "release"]
 
-_WORK = "estimates"  # unfinished ones, in the internal folder
+_WORK = "estimates"  # unfinished estimates, in the internal folder
 
 
 def release(
@@ -60,32 +61,43 @@ def release(
     workers: int | None = None,
     progress: Progress = silent,
 ) -> AnyRelease:
-    """Take a plan to a release folder.
+    """Release a plan into a folder.
 
-    An unfinished release continues where it stopped.
+    An unfinished release in the same folder is resumed.
 
     Parameters
     ----------
     plan
         A plan of counts, or of one table that agrees with public totals.
     to
-        The public folder. Its sibling `TO-internal` holds what has seen a record.
+        The public folder. Files derived from records go to its sibling `TO-internal`.
     rng
         `Secure()` for a release; `Seeded(n)` for a simulation, which cannot be published.
     ledger
-        Which ledger to charge: by default the plan's own, or none for a simulation.
+        The ledger to charge: by default that of the plan, or none for a simulation.
     engine
-        The name of an engine, or an open one.
+        The name of an engine, or an open engine.
     show_values
-        Whether messages may quote values from records.
+        Whether error messages may quote values from records.
     above_limit
         Release even if the plan's risk is above its limit.
     restart, charge_again
-        Set an unfinished release aside and begin again; once charged, this is charged again.
+        Set an unfinished release aside and start over; if it was charged, `charge_again` accepts a
+        second charge in full.
     workers
-        How many processes to use: by default one per core.
+        The number of processes; by default one per core.
     progress
-        Called with stage, level, units done and units in all.
+        Called with the stage, the level, the number of units done and the number of units.
+
+    Returns
+    -------
+    Release or TableRelease
+        The finished release.
+
+    Examples
+    --------
+    >>> from countveil import Plan, Secure, pipeline  # doctest: +SKIP
+    >>> pipeline.release(Plan.load("plan.toml"), to="out", rng=Secure())  # doctest: +SKIP
 
     """
     if ledger is None and not rng.reproducible:
@@ -110,7 +122,7 @@ def _release_counts(
     workers: int | None,
     progress: Progress,
 ) -> Release:
-    """Rehearse, count, measure, post-process, publish."""
+    """Rehearse, count, measure, post-process and publish."""
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(to).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
@@ -140,6 +152,7 @@ def _release_counts(
             to,
             plan,
             again=False,
+            geography=counts.geography,
             report=report,
             rng=rng,
             engine=engine.name,
@@ -157,7 +170,7 @@ def _release_table(
     restart: measure.Restart | None,
     progress: Progress,
 ) -> TableRelease:
-    """Count, and draw one table that agrees with public totals."""
+    """Count, then draw and publish one table that agrees with public totals."""
     counts = engine.tabulate(plan)
     mechanism = measure.mechanism_of(plan, measure.totals_of(plan, counts), counts.geography)
     measure.draw(
@@ -171,22 +184,25 @@ def make_estimates(
     plan: Plan | None = None,
     *,
     again: bool = True,
+    geography: Geography | None = None,
     report: Callable[[Estimates], None] | None = None,
     rng: BitSource | None = None,
     engine: str = "local",
     workers: int | Workers | None = None,
     progress: Progress = silent,
 ) -> Release:
-    """Post-process the measurements of a release and publish the estimates; charge nothing.
+    """Post-process the measurements of a release and publish the estimates; nothing is charged.
 
     Parameters
     ----------
     folder
         A release whose measurements are complete.
     plan
-        Another plan that measures the same but post-processes otherwise; by default its own.
+        A plan with the same measurements but different post-processing; by default its own plan.
     again
-        Make estimates even if those in the folder are already as the plan says.
+        Make estimates even if the release already has those of the plan.
+    geography
+        Its places, if they were read already.
     report
         Called with the estimates before they are published.
     rng
@@ -194,22 +210,28 @@ def make_estimates(
     engine, workers
         A number of processes, or the workers of an engine, whose name goes into the run log.
     progress
-        Called with stage, level, units done and units in all.
+        Called with the stage, the level, the number of units done and the number of units.
+
+    Returns
+    -------
+    Release
+        The release with its estimates.
 
     """
     done = open_release(folder)
     if isinstance(done, TableRelease):
         raise InputError(
-            f"{folder}: its table was drawn to agree with public totals; there is nothing to "
-            f"post-process"
+            f"{folder}: is a release of one table that agrees with public totals, which needs no "
+            f"post-processing; name a release of counts"
         )
     if again:
         refuse_damaged(done, facts=plan is None)
     plan = done.plan if plan is None else plan
+    places = done.geography if geography is None else geography
     internal = internal_of(Path(folder))
     if not again and is_current(done, plan):
         if report is not None and plan.method != "none" and not any(internal.glob("error*")):
-            report(done.estimates)  # they were made without access to the counts
+            report(done.estimates)  # they were made without the counts
         if (internal / _WORK).exists():
             with storage.held(internal / LOCK):
                 _tidy(internal)  # left behind by a crash
@@ -227,17 +249,17 @@ def make_estimates(
             done.measurements,
             plan,
             workers=team,
-            geography=done.geography,
+            geography=places,
             work=work,
             rng=rng if rng is not None and rng.reproducible else None,
-            progress=watched(internal, plan, done.geography, engine, team, progress),
+            progress=watched(internal, plan, places, engine, team, progress),
         )
         log.write("estimated")
         _forget_errors(internal)
         if report is not None:
             report(estimates)
-        done = write_estimates(done, plan, estimates, errors=_errors(done, plan))
-        del estimates  # it maps the files that go now
+        done = write_estimates(done, plan, estimates, errors=_errors(done, plan, places))
+        del estimates  # it maps files that are deleted next
         _tidy(internal)
     return done
 
@@ -248,45 +270,45 @@ def _tidy(internal: Path) -> None:
     storage.remove(internal / _WORK)
 
 
-def _errors(done: Release, plan: Plan) -> Errors | str | None:
-    """Return the errors of all counts by least squares, or why there are none."""
+def _errors(done: Release, plan: Plan, places: Geography) -> Errors | str | None:
+    """Return the errors of all counts by least squares, or the reason that there are none."""
     if not plan.confidence:
         return None
     cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
     try:
-        # Not by an engine's workers: every cell of every unit would have to come back from them.
-        found = least_squares(done.measurements, plan, geography=done.geography)
-        known = {level for level in plan.levels if found.determines(level, cells)}
-    except InputError as error:  # more than it can do: the estimates stand without errors
+        # Not on the workers of an engine: they would have to return every cell of every unit.
+        solution = least_squares(done.measurements, plan, geography=places)
+        known = {level for level in plan.levels if solution.determines(level, cells)}
+    except InputError as error:  # too large for least squares: publish estimates without errors
         return str(error)
 
     def batches(level: str) -> Iterator[Unbiased] | None:
         if level not in known:
             return None
-        parts = found.batches(level, cells)
+        parts = solution.batches(level, cells)
         return ((part.start, part.stop, part.value, part.standard_error) for part in parts)
 
     return Errors(plan.confidence, batches)
 
 
 def _forget_errors(internal: Path) -> None:
-    """Take away the error report: it is of estimates that are about to be replaced."""
+    """Delete the error report, which describes estimates that are about to be replaced."""
     for path in internal.glob("error*"):
         path.unlink()
 
 
 @contextmanager
 def _resumable(folder: str | Path) -> Iterator[None]:
-    """Say of anything that stops post-processing that the measurements are safe."""
-    again = f"the measurements of {folder} are kept; `countveil postprocess {folder}` goes on"
+    """Add to any error that stops post-processing that the measurements are safe."""
+    again = f"the measurements are safe; continue with `countveil postprocess {folder}`"
     try:
         yield
     except InfeasibleError as error:
-        other = 'with other constraints by --plan, or without estimates by method = "none"'
-        raise Interrupted(f"{error}; {again}, {other}") from error
+        other = 'and a --plan with other constraints, or with method = "none"'
+        raise Interrupted(f"{error}; {again} {other}") from error
     except CertificateError as error:
-        larger = "with other passes, or a larger residual in [postprocess], by --plan"
-        raise CertificateError(f"{error}; {again}, {larger}") from error
+        larger = "and a --plan with other passes, or a larger residual in [postprocess]"
+        raise CertificateError(f"{error}; {again} {larger}") from error
     except INTERRUPTIONS as error:
         what = str(error) or type(error).__name__
         RunLog(internal_of(Path(folder))).write_stop(error)
@@ -300,7 +322,25 @@ def check(
     show_values: bool = False,
     progress: Progress = silent,
 ) -> None:
-    """Raise what `release` would raise for the plan, its crosswalk, its records and its ledger."""
+    """Check that a plan can be released; nothing is written or charged.
+
+    Parameters
+    ----------
+    plan
+        The plan; its crosswalk, records and ledger are read.
+    engine
+        The name of the engine that counts the records.
+    show_values
+        Whether error messages may quote values from records.
+    progress
+        Called with the stage, the level, the number of units done and the number of units.
+
+    Raises
+    ------
+    CountveilError
+        What `release` would raise.
+
+    """
     if isinstance(plan, OneTablePlan):
         _check_table(plan, engine, show_values)
         return
@@ -323,31 +363,56 @@ def _check_table(plan: OneTablePlan, engine: str, show_values: bool) -> None:
 
 
 def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = silent) -> None:
-    """Raise if simulated people cannot be post-processed, before anything is charged."""
+    """Raise if post-processing fails on simulated people, before anything is charged."""
     if plan.crosswalk is not None:
         workers = workers or len(os.sched_getaffinity(0))
         postprocess.rehearse(plan, plan.geography(), workers=workers, progress=progress)
 
 
 def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:
-    """Raise when public facts of a plan contradict each other, before anything is spent.
+    """Raise if public facts of a plan contradict each other, before anything is charged.
 
-    `known` are the counts that the plan declares public; without them, only its files are compared.
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+    known
+        The counts of its invariants; without them, only its files are compared.
+
+    Raises
+    ------
+    InfeasibleError
+        If no table can satisfy all of them.
+
     """
     if plan.method == "none":
-        known = None  # no table has to meet them, but files of facts are published all the same
+        known = None  # no table has to meet them, but files of facts are still published
     if plan.crosswalk is not None and (plan.constraints or (known is not None and plan.invariants)):
         geography = plan.geography()
         refuse_impossible_units(plan, geography, read_facts(plan, geography, known))
 
 
 def refuse_risk_above_limit(plan: Plan, *, accepted: bool = False) -> None:
-    """Raise if the plan's risk is above its own limit: a plan is judged, never a release."""
+    """Raise if the risk of a plan is above its own limit.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts; a release is never judged, only its plan.
+    accepted
+        Do not raise.
+
+    Raises
+    ------
+    RiskAboveLimit
+        With a remedy.
+
+    """
     if accepted:
         return
-    found = verdict(plan)
-    if found.status == "above":
+    judgement = judge(plan)
+    if judgement.status == "above":
         raise RiskAboveLimit(
-            f"{plan.name}: {found.sentence} To stay within it, {found.remedy}; or release it with "
-            f"--above-limit"
+            f"{plan.name}: {judgement.sentence} To stay within it, {judgement.remedy}; or release it "
+            f"with --above-limit"
         )

@@ -212,7 +212,7 @@ def test_an_average_of_few_draws_stays_a_probability():
     [
         ({"counts": np.zeros((2, 3), int)}, "counts: they must be units × 24 cells"),
         ({"counts": np.zeros((2, 24), int)}, "the target counted in `cell` of the first"),
-        ({"draws": 5}, "draws: 5 is not allowed; at least 100 are needed"),
+        ({"draws": 5}, "draws: 5 is not allowed; use at least 100"),
         ({"level": "state"}, "level: state has no measured level above it"),
         ({"prior": 1.5, "draws": 100}, "prior: 1.5 is not allowed"),
     ],

@@ -49,11 +49,11 @@ def a_list():
 
 
 ATTACKS = {
-    "list": (a_list, {}, "holds list<element: int8>; store a single text"),
+    "list": (a_list, {}, "has type list<element: int8>; store a single text"),
     "struct": (
         lambda: pa.StructArray.from_arrays([same(200, "x" * 2_000_000)], ["area"]),
         {},
-        "holds struct<",
+        "has type struct<",
     ),
     "dictionary": (lambda: same(500, "x" * 2_000_000), {}, "unpacks to a text of 2,000,000 bytes"),
     "dictionary of an unknown schema": (
@@ -74,7 +74,7 @@ ATTACKS = {
     "wide": (
         lambda: pa.array([b"x" * 2_000_000] * 100, pa.binary(2_000_000)),
         {},
-        "holds fixed_size_binary",
+        "has type fixed_size_binary",
     ),
     "one long text": (
         lambda: pa.array(["x" * 150_000_000]),
@@ -107,7 +107,7 @@ def test_attacks_are_refused_without_the_memory_they_ask_for(tmp_path):
 def test_every_reader_of_columns_refuses_them(tmp_path):
     path = tmp_path / "counts.parquet"
     pq.write_table(pa.table({"area": ["A1", "A2"], "count": [[1], [2, 3]]}), path)
-    with pytest.raises(InputError, match="column 'count' holds list<"):
+    with pytest.raises(InputError, match="column 'count' has type list<"):
         one_table_plan._columns(path, "area", "count")
     pq.write_table(pa.table([["A1"], ["A2"]], names=["area", "area"]), path)
     with pytest.raises(InputError, match="column 'area' occurs more than once; keep one"):

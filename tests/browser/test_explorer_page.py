@@ -10,7 +10,7 @@ from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
 
 from countveil.explorer import answer_text, offered_charts
-from countveil.explorer.answer import answer
+from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
@@ -47,24 +47,24 @@ def told(**changes):
 
 
 def drawn(page):
-    """Wait until every picture is drawn."""
+    """Wait until every chart is drawn."""
     for name in offered_charts.TITLES:
-        expect(page.locator(f"#picture-{name}[aria-busy=false] svg")).to_be_attached()
+        expect(page.locator(f"#chart-{name}[aria-busy=false] svg")).to_be_attached()
 
 
-def test_it_draws_every_picture_under_its_policy_and_asks_nobody_else(visit, address):
+def test_it_draws_every_chart_under_its_policy_and_asks_nobody_else(visit, address):
     with visit(address) as seen:
         page = seen.page
         expect(page.locator("#sentence")).to_have_text(told())
         drawn(page)
         for name in offered_charts.TITLES:
-            svg = page.locator(f"#picture-{name} svg")
+            svg = page.locator(f"#chart-{name} svg")
             box = svg.bounding_box()
             assert box["width"] > 200
             assert box["height"] > 80
             assert svg.locator("path, text").count() > 10
             assert svg.get_attribute("role") == "img"
-            assert len(page.locator(f"#picture-{name} figcaption").inner_text()) > 40
+            assert len(page.locator(f"#chart-{name} figcaption").inner_text()) > 40
         assert "token" not in page.url
         assert len(seen.requests) >= 3 + len(offered_charts.TITLES)
         assert page.evaluate("document.cookie") == ""  # out of any script's reach
@@ -88,19 +88,19 @@ def test_a_browser_is_led_in_by_a_file_of_its_owner_once(chromium, folder):
         expect(other.locator("body")).to_contain_text("open the address that the terminal shows")
 
 
-def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
+def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
     with visit(address) as seen:
         page = seen.page
         drawn(page)
-        before = page.locator("#picture-budget-allocation").inner_html()
+        before = page.locator("#chart-budget-allocation").inner_html()
         page.locator("#amount-slider").fill("1")
         expect(page.locator("#amount")).to_have_value("10")
         expect(page.locator("#sentence")).to_have_text(told(amount="10"))
         expect(page.locator("#cost")).to_contain_text("rho = 10")
         expect(page.locator("#verdict")).to_contain_text("Above the plan's limit of 1.6")
-        expect(page.locator("#picture-budget-allocation")).to_contain_text("spend rho 10")
+        expect(page.locator("#chart-budget-allocation")).to_contain_text("spend rho 10")
         drawn(page)
-        assert page.locator("#picture-budget-allocation").inner_html() != before
+        assert page.locator("#chart-budget-allocation").inner_html() != before
         page.locator("#amount").fill("1/3")
         expect(page.locator("#sentence")).to_have_text(told(amount="1/3"))
         page.locator("#weight-1").fill("10")
@@ -114,9 +114,11 @@ def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
         expect(page.locator("#sentence")).to_have_text(
             told(amount="1/3", weights=weights, prior="0.2", **given)
         )
-        expect(page.locator("#picture-intruders")).to_be_hidden()
+        expect(page.locator("#chart-intruders")).to_be_hidden()
         page.locator("#sees-above").check()
-        expect(page.locator("#above")).to_contain_text("If he also sees the levels above, with 10")
+        expect(page.locator("#above")).to_contain_text(
+            "If they also see the levels above, and each place has 10"
+        )
         page.locator("#reset").click()
         expect(page.locator("#sentence")).to_have_text(told())
         expect(page.locator("#by-level")).not_to_contain_text("…")
@@ -127,7 +129,7 @@ def test_a_slider_moves_the_numbers_and_the_pictures(visit, address):
         page.locator("#mechanism").select_option("discrete Laplace")
         expect(page.locator("#amount")).to_have_value("2")  # epsilon²/2 = rho
         expect(page.locator("#cost")).to_contain_text("epsilon = 2")
-        expect(page.locator("#picture-risk-by-rho")).to_be_hidden()
+        expect(page.locator("#chart-risk-by-rho")).to_be_hidden()
 
 
 def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
@@ -137,8 +139,8 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         alert = page.get_by_role("alert")
         expect(alert).to_be_hidden()
         page.get_by_label("add-remove").check()
-        expect(alert).to_contain_text("TOTAL of region is fixed beside add-remove neighbours")
-        expect(alert).to_contain_text("Below is still the last answer")
+        expect(alert).to_contain_text("TOTAL of region cannot be public with add-remove neighbours")
+        expect(alert).to_contain_text("The answer below is the previous one")
         expect(page.locator("#sentence")).to_have_text(told())
         page.get_by_label("change-one").check()
         expect(alert).to_be_hidden()
@@ -160,7 +162,7 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         assert page.locator("#verdict").get_attribute("role") == "status"
         page.locator("#sees-above").check()
         page.locator("#siblings").fill("")
-        expect(page.locator("#above")).to_contain_text("units beside his: say how many")
+        expect(page.locator("#above")).to_contain_text("siblings is missing; say how many")
         expect(invalid).to_have_id("siblings")
         assert len(seen.complaints) == 1  # a browser notes that a call was refused
         seen.complaints.clear()
@@ -174,7 +176,7 @@ def test_it_works_by_keyboard_alone(visit, address, folder):
         assert order[0] == "Skip to the answer"
         places = [order.index(name) for name in CONTROLS]
         assert places == sorted(places)
-        assert len([name for name in order if name.startswith("Numbers of this picture")]) == 5
+        assert len([name for name in order if name.startswith("Numbers of this chart")]) == 5
         page.keyboard.press("Tab")
         assert seen.focused() == "Skip to the answer"
         page.keyboard.press("Enter")
@@ -195,9 +197,9 @@ def test_it_works_by_keyboard_alone(visit, address, folder):
         expect(page.get_by_role("alert")).to_contain_text("add-remove")
         page.keyboard.press("ArrowUp")
         expect(page.get_by_role("alert")).to_be_hidden()
-        page.locator("#picture-risk-by-level summary").focus()
+        page.locator("#chart-risk-by-level summary").focus()
         page.keyboard.press("Enter")
-        expect(page.locator("#picture-risk-by-level table")).to_be_visible()
+        expect(page.locator("#chart-risk-by-level table")).to_be_visible()
         page.locator("#save-name").focus()
         page.keyboard.press("Control+A")
         page.keyboard.type("by hand.toml")
@@ -226,10 +228,10 @@ def test_plans_are_opened_from_the_folder_and_from_elsewhere(visit, address, fol
         expect(page.locator("#sentence")).to_have_text(told())
         page.locator("#save-name").fill("../plan.toml")
         page.locator("#save").click()
-        expect(page.locator("#file-status")).to_contain_text("is not allowed as a file name")
+        expect(page.locator("#file-status")).to_contain_text("is not a valid file name")
         page.locator("#save-name").fill("plan.toml")
         page.locator("#save").click()
-        expect(page.locator("#file-status")).to_contain_text("is there already")
+        expect(page.locator("#file-status")).to_contain_text("already exists")
     assert (folder / "plan.toml").read_text() == PLAN
 
 
@@ -249,15 +251,15 @@ def test_nothing_is_scrolled_sideways_and_axe_finds_nothing(visit, address):
         assert seen.violations() == []
 
 
-def test_in_print_every_picture_has_its_table_and_controls_are_gone(visit, address):
+def test_in_print_every_chart_has_its_table_and_controls_are_gone(visit, address):
     with visit(address) as seen:
         page = seen.page
         drawn(page)
         page.emulate_media(media="print")
         expect(page.locator("#controls")).to_be_hidden()
         for name in offered_charts.TITLES:
-            assert page.locator(f"#picture-{name} table").bounding_box()["height"] > 30
-            assert page.locator(f"#picture-{name} svg").bounding_box()["height"] > 80
+            assert page.locator(f"#chart-{name} table").bounding_box()["height"] > 30
+            assert page.locator(f"#chart-{name} svg").bounding_box()["height"] > 80
         assert re.search(r"/Type\s*/Page\b", page.pdf().decode("latin-1"))
 
 

@@ -11,7 +11,7 @@ from tests.conftest import TINY_PLACES, TINY_PLAN, write_people
 from countveil import Release, Seeded, open_engine, pipeline
 from countveil.assess.realised_disclosure import realised
 from countveil.plan.plans import Plan
-from countveil.report.other_budgets import what_if
+from countveil.report.budget_steps import other_budgets
 from countveil.report.report_page import internal_report, public_report
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
@@ -44,9 +44,9 @@ def internal(released, tmp_path_factory):
 
 def test_it_is_one_file_that_asks_for_nothing_and_draws_under_its_policy(visit, address):
     with visit(address) as seen:
-        pictures = seen.page.locator("figure svg")
-        assert pictures.count() >= 4
-        for svg in pictures.all():
+        charts = seen.page.locator("figure svg")
+        assert charts.count() >= 4
+        for svg in charts.all():
             box = svg.bounding_box()
             assert box["width"] > 200
             assert box["height"] > 60
@@ -66,12 +66,12 @@ def test_it_is_one_file_that_asks_for_nothing_and_draws_under_its_policy(visit, 
 def test_without_scripts_it_is_complete_but_for_the_slider(visit, address):
     with visit(address, java_script_enabled=False) as seen:
         expect(seen.page.locator("#slider")).to_be_hidden()
-        expect(seen.page.locator(".answer")).to_contain_text("times his prior")
+        expect(seen.page.locator(".answer")).to_contain_text("times their prior")
         assert all(svg.is_visible() for svg in seen.page.locator("figure svg").all())
 
 
 def test_the_slider_shows_what_other_budgets_would_give(visit, address, released):
-    steps = what_if(released.plan).steps
+    steps = other_budgets(released.plan).steps
     with visit(address) as seen:
         slider = seen.page.locator("#budget")
         shown = seen.page.locator("#budget-shown")
@@ -82,7 +82,7 @@ def test_the_slider_shows_what_other_budgets_would_give(visit, address, released
             step = steps[number]
             expect(shown).to_contain_text(step.cost)
             assert slider.get_attribute("aria-valuetext") == shown.inner_text()
-            expect(seen.page.locator("#budget-told")).to_contain_text(step.cost)
+            expect(seen.page.locator("#budget-status")).to_contain_text(step.cost)
             for column, values in (("risk", step.risks), ("error", step.errors)):
                 for place, value in enumerate(values):
                     text = seen.page.locator(f"#{column}-{place}").inner_text()
@@ -153,7 +153,7 @@ def test_in_print_everything_is_open_and_the_slider_is_gone(visit, address):
 
 def test_its_numbers_in_the_browser_are_those_it_holds(visit, address):
     with visit(address) as seen:
-        data = json.loads(seen.page.locator("#what-if").text_content())
+        data = json.loads(seen.page.locator("#other-budgets").text_content())
         chosen = next(step for step in data["steps"] if step["chosen"])
         text = seen.page.locator("#sheet").inner_text()
         for value in chosen["risks"]:

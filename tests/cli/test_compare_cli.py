@@ -58,8 +58,8 @@ def test_the_command_shows_both_plans(files):
     )
     assert ran.status == 0, ran.err
     text = " ".join(ran.out.split())
-    assert "Rho = 2 (epsilon" in text
-    assert "became rho = 8" in text
+    assert "The cost goes from rho = 2 (epsilon" in text
+    assert ") to rho = 8 (epsilon" in text
     assert "standard errors are 0.4" in text or "standard errors are 0.5" in text
     plans = [Plan.parse(TINY_PLAN), Plan.parse(MORE)]
     for plan in plans:
@@ -81,7 +81,7 @@ def test_releases_are_compared_by_their_plans(files):
 def test_what_cannot_be_compared_says_why(files):
     assert run("compare", files / "plan.toml", files / "nothing.toml").status == 2
     (files / "empty").mkdir()
-    assert "no finished release" in run("compare", files / "plan.toml", files / "empty").err
+    assert "not a finished release" in run("compare", files / "plan.toml", files / "empty").err
     (files / "table.toml").write_text(
         TINY_PLAN.split("[budget]")[0]
         + '[budget]\nepsilon = "1"\n[[invariants]]\nlevel = "region"\nquery = "TOTAL"\n'

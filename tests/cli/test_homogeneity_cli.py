@@ -96,17 +96,26 @@ def test_a_budget_chosen_from_records_says_so(table, tiny):
     plan = Plan.load(tiny)
     pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(1))
     assert Release.read(tiny.parent / "out").manifest["budget_chosen_from"] == "records"
-    assert "chosen by looking at records" in " ".join(run("price", tiny).out.split())
+    assert "chosen by looking at the records" in " ".join(run("price", tiny).out.split())
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--epsilon", "1"), "name the attribute that the attack is after"),
-        (("--sensitive", "SEX", "--identifiers", "AGE"), "epsilon: laplace is scaled by it"),
-        ((*KNOWN, "--mechanism", "gaussian", "--epsilon", "1"), "delta: gaussian needs one"),
-        ((*KNOWN, "--mechanism", "discrete-gaussian"), "give --rho"),
-        ((*KNOWN, "--mechanism", "uniform", "--epsilon", "1"), "mechanism: 'uniform' is not known"),
+        (("--epsilon", "1"), "name the attribute that the intruder wants to learn"),
+        (
+            ("--sensitive", "SEX", "--identifiers", "AGE"),
+            "epsilon: missing; laplace noise is scaled by it",
+        ),
+        (
+            (*KNOWN, "--mechanism", "gaussian", "--epsilon", "1"),
+            "delta: missing; gaussian noise needs it",
+        ),
+        ((*KNOWN, "--mechanism", "discrete-gaussian"), "is scaled by rho; add --rho"),
+        (
+            (*KNOWN, "--mechanism", "uniform", "--epsilon", "1"),
+            "mechanism: unknown mechanism 'uniform'",
+        ),
         (("--sensitive", "AGE", "--identifiers", "AGE", "--epsilon", "1"), "AGE"),
         (("--sensitive", "HEIGHT", "--identifiers", "AGE", "--epsilon", "1"), "HEIGHT"),
     ],
@@ -120,7 +129,10 @@ def test_bad_input_has_status_2(table, words, message):
 def test_bad_choices_have_status_2(table):
     for words, message in (
         (("--homogeneity", "0.4"), "needs --records"),
-        (("--homogeneity", "0.4", "--risk", "2", "--records", table[0], *KNOWN), "not both"),
+        (
+            ("--homogeneity", "0.4", "--risk", "2", "--records", table[0], *KNOWN),
+            "--homogeneity and another limit were given; give exactly one",
+        ),
         (
             ("--homogeneity", "1e-9", "--records", table[0], *KNOWN),
             "below the smallest that can be reached",

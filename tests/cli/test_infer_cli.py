@@ -108,9 +108,9 @@ def test_models_of_cases_and_deaths(folder, model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--model", "magic"), "model: 'magic' is not known"),
+        (("--model", "magic"), "model: unknown model 'magic'"),
         (("--method", "magic"), "method: unknown method 'magic'"),
-        (("--model", "beta-binomial"), "needs how many there are"),
+        (("--model", "beta-binomial"), "needs the number of people in each place"),
         (("--model", "death-rates"), "needs a release with a part"),
         (("--exposure", "missing.csv"), "missing.csv: "),
         (("--to", "rates.xlsx"), ".csv or .parquet"),
@@ -140,14 +140,14 @@ def test_a_release_of_measurements_is_refused(folder):
     pipeline.release(Plan.load(folder / "plan.toml"), to=folder / "dp", rng=Seeded(3))
     ran = run("infer", folder / "dp", "--quiet")
     assert ran.status == 2
-    assert "holds measurements" in ran.err
+    assert "is a release of counts, not of one table" in ran.err
 
 
 def test_a_missing_denominator_is_named(folder):
     (folder / "population.csv").write_text("county,exposure\nA,900\n")
     ran = run("infer", folder / "out", "--exposure", folder / "population.csv", "--quiet")
     assert ran.status == 2
-    assert "no exposure for 2 of 3 units of county, such as 'B'" in ran.err
+    assert "exposure is missing for 2 of 3 units of county, such as 'B'" in ran.err
 
 
 def test_json_errors_are_json(folder):

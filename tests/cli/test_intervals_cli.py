@@ -189,7 +189,7 @@ def test_the_terminal_shows_some_rows_and_says_how_many_more(ask, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     status, out, _ = ask("--level", "block", "--query", "AGE*SEX", "--query", "TOTAL")
     assert status == 0
-    assert "and 28 more; --to FILE.csv or FILE.parquet has all" in out
+    assert "… and 28 more; --to FILE.csv or FILE.parquet writes all" in out
     assert out.count("0100") == 20 + 12
     assert "80% from" in out
     status, out, _ = ask("--areas", "districts.csv", "--confidence", "0.925")
@@ -381,28 +381,28 @@ def test_codes_that_are_numbers_are_refused(ask, tmp_path):
 
 BAD = {
     ("--level", "blok"): "unknown level 'blok'; choose from state, county, block",
-    (): "of what? name --level, one of state, county, block, or --areas with a file of areas",
-    ("--level", "block", "--query", "RACE"): "no attribute or recode 'RACE'; choose from TOTAL, AGE",
-    ("--level", "block", "--query", "AGE", "--query", "X"): "no attribute or recode 'X'",
-    ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it lies between 0 and 1",
-    ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it lies between 0 and 1",
+    (): "are missing; add --level, one of state, county, block, or --areas with a file of areas",
+    ("--level", "block", "--query", "RACE"): "unknown attribute or recode 'RACE'; choose from TOTAL",
+    ("--level", "block", "--query", "AGE", "--query", "X"): "unknown attribute or recode 'X'",
+    ("--level", "block", "--confidence", "90"): "90.0 is not allowed; it must be between 0 and 1",
+    ("--level", "block", "--confidence", "0"): "0.0 is not allowed; it must be between 0 and 1",
     ("--level", "block", "--method", "gls"): "choose from least-squares, replicates",
-    ("--level", "block", "--to", "x.xlsx"): "are written to a .csv or .parquet file",
-    ("--level", "block", "--to", "x"): "are written to a .csv or .parquet file",
-    ("--level", "block", "--to", "out/x.csv"): "is within the release out, whose files are listed",
-    ("--level", "block", "--to", "out/estimates/block.parquet"): "is within the release out",
+    ("--level", "block", "--to", "x.xlsx"): "name a .csv or .parquet file",
+    ("--level", "block", "--to", "x"): "name a .csv or .parquet file",
+    ("--level", "block", "--to", "out/x.csv"): "is inside the release out, which may only hold",
+    ("--level", "block", "--to", "out/estimates/block.parquet"): "is inside the release out",
     ("--level", "block", "--to", "nowhere/x.csv"): "its folder does not exist",
     ("--areas", "districts.csv", "--to", "districts.csv"): "is the file of areas; name another",
     ("--areas", "districts.csv", "--level", "county"): "it needs 'county' or 'geocode'",
     ("--areas", "districts.csv", "--level", "blok"): "unknown level 'blok'",
-    ("--level", "block", "--count", "50"): "count: is for --method replicates alone",
-    ("--level", "block", "--seed", "5"): "seed: is for --method replicates alone",
-    ("--level", "block", "--workers", "1"): "workers: is for --method replicates alone",
-    ("--level", "block", "--work", "w"): "work: is for --method replicates alone",
+    ("--level", "block", "--count", "50"): "count: only for --method replicates",
+    ("--level", "block", "--seed", "5"): "seed: only for --method replicates",
+    ("--level", "block", "--workers", "1"): "workers: only for --method replicates",
+    ("--level", "block", "--work", "w"): "work: only for --method replicates",
     ("--level", "block", "--method", "replicates", "--count", "5"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--count", "0"): "needs 20 replicates or more",
     ("--level", "block", "--method", "replicates", "--confidence", "2"): "between 0 and 1",
-    ("--level", "block", "--method", "replicates", "--work", "out/w"): "is within the release out",
+    ("--level", "block", "--method", "replicates", "--work", "out/w"): "is inside the release out",
 }  # fmt: skip
 
 
@@ -418,7 +418,7 @@ def test_what_cannot_be_asked_is_refused_and_nothing_is_written(ask, folder, giv
 def test_a_folder_that_is_no_release_and_a_table_beside_totals_are_refused(ask, tmp_path):
     status, _, err = ask("--level", "state", out=tmp_path)
     assert status == 2
-    assert "no finished release" in err
+    assert "not a finished release" in err
     (tmp_path / "places.csv").write_text(TINY_PLACES)
     write_people(tmp_path / "people.csv")
     (tmp_path / "plan.toml").write_text(
@@ -429,7 +429,7 @@ def test_a_folder_that_is_no_release_and_a_table_beside_totals_are_refused(ask, 
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "one", rng=Seeded(1))
     status, _, err = ask("--level", "region", out=tmp_path / "one")
     assert status == 2
-    assert "`countveil infer` for the rest" in err
+    assert "`countveil infer` for estimates" in err
 
 
 def test_a_failure_on_the_way_leaves_no_file(ask, monkeypatch, tmp_path):
@@ -465,7 +465,7 @@ def test_too_many_rows_for_one_document_are_refused(ask, monkeypatch):
     monkeypatch.setattr(intervals_command, "_MOST_PRINTED", 5)
     status, _, err = ask("--level", "block", "--json")
     assert status == 2
-    assert json.loads(err)["message"].endswith("name a file by --to")
+    assert json.loads(err)["message"].endswith("write them to a file with --to")
     monkeypatch.setattr(interval_tables, "_MOST_ROWS", 5)
     given = ("--level", "block", "--method", "replicates", "--count", "20", "--workers", "1", "-q")
     status, _, err = ask(*given)
@@ -500,4 +500,4 @@ def test_a_damaged_release_is_refused(ask, folder, tmp_path, method):
 def test_a_confidence_that_is_none_is_refused(ask, confidence):
     status, _, err = ask("--level", "state", "--confidence", confidence)
     assert status == 2
-    assert "is not allowed; it lies between 0 and 1" in err
+    assert "is not allowed; it must be between 0 and 1" in err

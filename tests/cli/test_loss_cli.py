@@ -62,7 +62,7 @@ def test_a_release_is_compared_with_its_records_when_asked(tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("none.csv",), "none.csv: expected a release folder or a plan file"),
+        (("none.csv",), "none.csv: not found; name a release folder or a plan file"),
         (("pairs.csv",), "no column 'exact'; name one of its columns"),
         (("pairs.csv", *COLUMNS, "--bandwidth", "nan"), "bandwidth: nan"),
         (("pairs.csv", *COLUMNS, "--by", "true"), "true: is named twice"),

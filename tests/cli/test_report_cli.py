@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.base import storage
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.cli.report_target import is_published
 from countveil.errors import CountveilError, FolderError
 from countveil.measure.run import internal_of
 from countveil.plan.plans import Plan
 from countveil.publish import additions
-from countveil.publish.additions import attach, refuse_damaged_but_reports
+from countveil.publish.additions import attach, verified_but_reports
 
 PLAN = TINY_PLAN + '[ledger]\ntotal = "5"\n[postprocess]\nmethod = "top-down"\n'
 
@@ -80,19 +80,22 @@ def listing():
 def test_a_ledger_that_is_not_there_or_lacks_the_charge_is_refused(place):
     assert report("out", "--ledger", "ledger.sqlite", "--to", "with.html") is None
     assert "rho = 3" in (place / "with.html").read_text()  # of 5, 2 are spent
-    refused("--ledger: absent.sqlite is no file", "out", "--ledger", "absent.sqlite")
-    refused("--ledger: . is no file", "out", "--ledger", ".")
+    refused("--ledger: absent.sqlite is not a file", "out", "--ledger", "absent.sqlite")
+    refused("--ledger: . is not a file", "out", "--ledger", ".")
     assert not (place / "absent.sqlite").exists()
     pipeline.release(
         Plan.load("plan.toml"), to="second", rng=Secure(), ledger=place / "other.sqlite"
     )
     refused(
-        "other.sqlite does not show its charge of rho = 2 once", "out", "--ledger", "other.sqlite"
+        "other.sqlite does not have exactly one charge of rho = 2",
+        "out",
+        "--ledger",
+        "other.sqlite",
     )
     (place / "text.sqlite").write_text("no database, but long enough to be taken for one" * 9)
     refused("text.sqlite: not usable as a ledger", "out", "--ledger", "text.sqlite")
     pipeline.release(Plan.load("plan.toml"), to="seeded", rng=Seeded(1))
-    refused("does not show its charge", "seeded", "--ledger", "ledger.sqlite")
+    refused("does not have exactly one charge", "seeded", "--ledger", "ledger.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_a_damaged_file_is_named(place, name):
     refused(f"out: {name} changed since it was released", "out")
     refused(name, "out", "--internal")
     (place / "out" / name).unlink()
-    refused(f"{name} is listed in the manifest and not there", "out", "--to", "x.html")
+    refused(f"{name} is listed in the manifest, but missing", "out", "--to", "x.html")
 
 
 def test_a_manifest_that_lacks_a_key_is_refused_key_by_key(place):
@@ -135,18 +138,18 @@ def test_an_internal_report_is_made_from_the_records_of_the_release_only(place):
     assert report("out", "--internal", "--to", "mine.html") is None
     assert stat.S_IMODE((place / "mine.html").stat().st_mode) == 0o600
     write_people(place / "people.csv", [*TINY_PEOPLE[:-1], ("A5", "young", "m")])  # one person
-    refused("its records are not those that out was released from", "out", "--internal")
+    refused("its records differ from those that out was made from", "out", "--internal")
     write_people(place / "people.csv", TINY_PEOPLE[::-1])  # another order is the same records
     assert report("out", "--internal") is None
     state = internal_of(place / "out") / "run.json"
     kept = json.loads(state.read_text())
     state.write_text(json.dumps(kept | {"release": "another"}))
-    refused("is of another release than out", "out", "--internal")
+    refused("belongs to another release than out", "out", "--internal")
     for text in ("{", "[]", json.dumps(kept | {"key": "zz"}), json.dumps({"key": "00"})):
         state.write_text(text)
         refused("run.json: not readable as a run", "out", "--internal")
     state.unlink()
-    refused("nobody can tell whether the records are still those of out", "out", "--internal")
+    refused("the records cannot be compared with those of out", "out", "--internal")
 
 
 def test_a_place_that_cannot_take_the_page_is_refused_before_any_work(place, monkeypatch):
@@ -162,11 +165,13 @@ def test_a_place_that_cannot_take_the_page_is_refused_before_any_work(place, mon
             refused("is in a release folder", "out", "--to", inner, *more)
     refused("--to: . is a folder; name a file in it, such as report.html", "out", "--to", ".")
     refused("--to: folder is a folder", "out", "--to", "folder")
-    refused("the page, which ends in .html: name x.html", "out", "--to", "x.pdf")
-    refused("--pdf writes the PDF beside it: name x.html", "out", "--to", "x.pdf", "--pdf")
-    refused("name notes.html", "out", "--to", "notes.txt")
-    refused("there is no folder absent", "out", "--to", "absent/x.html")
-    refused("page.pdf would be written, and is a folder", "out", "--to", "page.html", "--pdf")
+    refused("x.pdf does not end in .html; name the page x.html", "out", "--to", "x.pdf")
+    refused(
+        "name the page x.html; --pdf writes the PDF next to it", "out", "--to", "x.pdf", "--pdf"
+    )
+    refused("name the page notes.html", "out", "--to", "notes.txt")
+    refused("folder absent does not exist", "out", "--to", "absent/x.html")
+    refused("page.pdf would be written, but it is a folder", "out", "--to", "page.html", "--pdf")
 
 
 def test_a_link_into_a_release_does_not_carry_the_internal_report_there(place):
@@ -174,7 +179,13 @@ def test_a_link_into_a_release_does_not_carry_the_internal_report_there(place):
     (place / "page.html").symlink_to("out/report-x.html")
     (place / "deep").symlink_to("out/measurements")
     for inner in ("elsewhere/x.html", "page.html", "deep/x.html"):
-        refused("where nothing internal may be", "out", "--internal", "--to", inner)
+        refused(
+            "which may hold only the files of its manifest and nothing internal",
+            "out",
+            "--internal",
+            "--to",
+            inner,
+        )
     assert is_published(place / "out" / "x.html")
     (place / "manifest.json").write_text('{"name": "an app of some other kind"}')
     assert not is_published(place / "x.html")
@@ -190,7 +201,7 @@ def test_a_link_into_a_release_does_not_carry_the_internal_report_there(place):
         ('{"bbox": [-Infinity]}', "-Infinity is not a JSON number"),
         ('{"bbox": [1e999]}', "1e999 is too large"),
         ("[" * 100_000, "nested too deeply"),
-        ("[1, 2]", "it holds no object"),
+        ("[1, 2]", "not an object"),
         (b"\xff\xfe\x00", "cannot be read as GeoJSON"),
     ],
 )
@@ -203,14 +214,14 @@ def test_shapes_that_are_no_geojson_are_refused(place, text, said):
 def test_shapes_that_are_too_large_or_no_file_are_refused(place):
     with (place / "large.json").open("wb") as file:
         file.truncate(50_000_001)
-    refused("has 50,000,001 bytes, and 50,000,000 is the limit", "out", "--shapes", "large.json")
-    refused("absent.json is no file", "out", "--shapes", "absent.json")
-    refused(". is no file", "out", "--shapes", ".")
+    refused("has 50,000,001 bytes; the limit is 50,000,000", "out", "--shapes", "large.json")
+    refused("absent.json is not a file", "out", "--shapes", "absent.json")
+    refused(". is not a file", "out", "--shapes", ".")
     os.mkfifo(place / "pipe.json")  # would wait for a writer for good
     (place / "dangling.json").symlink_to("nowhere")
     for name in ("pipe.json", "dangling.json"):
         error = report("out", "--shapes", name)
-        assert "is no file" in str(error)
+        assert "is not a file" in str(error)
 
 
 def test_a_release_under_way_is_not_written_into(place):
@@ -228,7 +239,9 @@ def test_a_report_of_what_is_not_there_any_more_is_not_listed(place):
     release = Release.read("out")
     pipeline.make_estimates("out", Plan.parse(PLAN.replace("top-down", "none"), folder=place))
     before = listing()
-    with pytest.raises(FolderError, match="changed while the report was made; nothing was written"):
+    with pytest.raises(
+        FolderError, match="changed while the report was being made, so nothing was written"
+    ):
         attach(release, {"report.html": b"one"})
     assert listing() == before
     attach(Release.read("out"), {"report.html": b"two"})
@@ -273,4 +286,4 @@ def test_a_run_that_stopped_between_page_and_manifest_is_mended_by_another(place
     (place / "out" / "report.html").unlink()
     (place / "out" / "report.html").symlink_to(place / "plan.toml")
     with pytest.raises(CountveilError, match=r"report\.html is a link"):
-        refuse_damaged_but_reports(Release.read("out"))
+        verified_but_reports(Release.read("out"))

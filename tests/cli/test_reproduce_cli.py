@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from countveil.cli import reproduce_command
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.errors import InputError
 from countveil.papers import catalogue
 
@@ -57,8 +57,8 @@ def test_the_list_names_every_item():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("009",), "no paper '009'"),
-        (("002", "table-8"), "no item 'table-8' in paper 002"),
+        (("009",), "unknown paper '009'"),
+        (("002", "table-8"), "unknown item 'table-8' in paper 002"),
         (("002", "table-4", "--data", "nowhere"), "nowhere is not a folder"),
     ],
 )

@@ -10,6 +10,7 @@ from countveil import DiscreteGaussian, Seeded, pipeline
 from countveil.assess import Intruder
 from countveil.assess.intruder import attacks
 from countveil.assess.intruder.one_level import marginal_risk
+from countveil.base import words
 from countveil.plan.plans import Plan
 
 
@@ -24,9 +25,9 @@ def test_assess_says_what_a_release_discloses(out, tiny):
     ran = run("assess", "presence", out, "--prior", "0.1", "--prior", "0.5", "--quiet")
     assert ran.status == 0, ran.err
     worst = attacks.marginal_risk(Plan.load(tiny), attack="whole record", prior=0.1, level="area")
-    words = " ".join(ran.out.split())
-    assert f"{worst.value:.3f} times what he believed before" in words
-    assert "presence" in words
+    text = " ".join(ran.out.split())
+    assert f"on average: {words.multiple(worst.value)} times their prior." in text
+    assert "presence" in text
     assert not any((out.parent / "out-internal").glob("risk*"))
 
 
@@ -68,7 +69,9 @@ def test_the_plan_beside_a_release_is_found(out, tiny, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     ran = run("assess", "map", out, "--internal", "--quiet", cwd=elsewhere)
     assert ran.status == 2
-    assert "is that of the release; name it with --plan" in " ".join(ran.err.split())
+    assert "of this release next to it or here; name its plan with --plan" in " ".join(
+        ran.err.split()
+    )
 
 
 def test_the_public_summary_is_the_same_whatever_the_records(tiny):
@@ -84,7 +87,7 @@ def test_the_public_summary_is_the_same_whatever_the_records(tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--plan", "plan.toml"], "--plan: names the records that --internal reads"),
+        (["--plan", "plan.toml"], "--plan: has no effect without --internal"),
         (["--level", "town"], "unknown level 'town'; choose from region, area"),
         (["--places", "town"], "unknown level 'town'; choose from region, area"),
         (["--prior", "2"], "prior: 2.0 is not allowed; it must be between 0 and 1"),
@@ -102,7 +105,7 @@ def test_assess_refuses_records_of_another_plan(out, tiny):
     other.write_text(tiny.read_text().replace('rho = "2"', 'rho = "1"'))
     ran = run("assess", "map", out, "--internal", "--plan", other, "--quiet")
     assert ran.status == 2
-    assert "measures something else" in ran.err
+    assert "measures something other than" in ran.err
 
 
 def test_choose_for_one_count():
@@ -150,7 +153,7 @@ def test_choose_by_accuracy(tiny):
     ran = run("choose", "--accuracy", "area TOTAL ±1% at 95%", cwd=tiny.parent)
     assert ran.status == 0, ran.err
     words = " ".join(ran.out.split())
-    assert "is within ±100 (1 % of 10,000 people, 10,000 where none are named)" in words
+    assert "is within ±100 (1 % of 10,000 people, the default size)" in words
     ran = run("choose", tiny, "--accuracy", "area TOTAL ±5 at 90%", "--json")
     assert Fraction(ran.document()["rho"]) > 0
 
@@ -162,10 +165,13 @@ def test_choose_by_accuracy(tiny):
         (["--risk", "20", "--prior", "0.1"], "risk: 20 is not allowed with prior 0.1"),
         (
             ["--accuracy", "area TOTAL ±1 at 95%", "--risk", "1.5"],
-            "give --accuracy or a limit on risk",
+            "--accuracy and a limit on risk were given; give exactly one",
         ),
         (["--accuracy", "nonsense"], "is not understood; write it like"),
-        (["--accuracy", "area TOTAL ±1 at 95%"], "an accuracy is that of a plan; name one"),
+        (
+            ["--accuracy", "area TOTAL ±1 at 95%"],
+            "--accuracy needs a plan, and there is no plan.toml here; name a plan file",
+        ),
     ],
 )
 def test_choose_refuses_what_it_cannot_do(words, message, tmp_path):
@@ -222,9 +228,11 @@ def test_an_unknown_lens_names_those_there_are(out):
 
 def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
     text = tiny.read_text()
-    assert "tells such an intruder all" not in run("price", tiny).out
+    assert "reveal presence to such an intruder" not in run("price", tiny).out
     tiny.write_text(text + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n')
-    assert "tells such an intruder all at region" in " ".join(run("price", tiny).out.split())
+    assert "reveal presence to such an intruder at region" in " ".join(
+        run("price", tiny).out.split()
+    )
     found = {item["level"]: item for item in run("price", tiny, "--json").document()["levels"]}
     assert {risk["settled"] for risk in found["region"]["risk"]} == {True}
     assert {risk["settled"] for risk in found["area"]["risk"]} == {False}

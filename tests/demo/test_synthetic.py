@@ -97,9 +97,9 @@ def test_rows_are_exactly_the_people_asked_for(tmp_path: Path, people: int) -> N
 
 @pytest.mark.parametrize("people", [0, -4])
 def test_no_people_is_refused(tmp_path: Path, people: int) -> None:
-    with pytest.raises(InputError, match=f"population of {people} people; give at least 1"):
+    with pytest.raises(InputError, match=f"people: {people} is not allowed; give at least 1"):
         write_population(tmp_path, people=people, seed=1, shape=PopulationShape(1, 1, 1, 1, 1))
-    with pytest.raises(InputError, match=f"for {people} people; give at least 1"):
+    with pytest.raises(InputError, match=f"people: {people} is not allowed; give at least 1"):
         PopulationShape.for_people(people)
     assert list(tmp_path.iterdir()) == []
 

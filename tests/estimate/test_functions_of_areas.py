@@ -431,7 +431,7 @@ def test_what_cannot_be_compared_is_refused(found):
     for call, message in (
         (
             lambda: estimate.difference(found, "north", "west"),
-            "no area 'west'; choose from north, s",
+            "unknown area 'west'; choose from north, s",
         ),
         (lambda: estimate.difference(found, "north", "north"), "'north' is compared with itself"),
         (
@@ -440,9 +440,9 @@ def test_what_cannot_be_compared_is_refused(found):
         ),
         (
             lambda: estimate.ratio(found["north"], "old", "young"),
-            "no cell 'old'; write a tuple, one category per attribute; choose from a × young",
+            "unknown cell 'old'; write a tuple, one category per attribute; choose from a × young",
         ),
-        (lambda: estimate.share(found, "west"), "no area 'west'"),
+        (lambda: estimate.share(found, "west"), "unknown area 'west'"),
         (
             lambda: estimate.share(by_hand(), "d1"),
             "query 'TOTAL': has only one cell, so its share is 1",
@@ -464,7 +464,7 @@ def test_what_cannot_be_compared_is_refused(found):
         with pytest.raises(InputError, match=message):
             call()
     one = known_areas.areas([[5, 6]], np.eye(2))
-    with pytest.raises(InputError, match="no cell 'c7'; write a category; choose from c0, c1"):
+    with pytest.raises(InputError, match="unknown cell 'c7'; write a category; choose from c0, c1"):
         estimate.difference(one["d1"], "c0", "c7")
     taken = known_areas.areas(
         [[5, 6], [1, 2]], np.eye(4), asked=known_areas.query(("lower", ["x", "y"]))

@@ -213,16 +213,18 @@ def test_units_that_are_not_there_are_refused(estimates):
             estimates.area(codes, "TOTAL")
     with pytest.raises(InputError, match="areas: there are none"):
         estimates.areas({}, "TOTAL")
-    with pytest.raises(InputError, match="no area 'y'; choose from x"):
+    with pytest.raises(InputError, match="unknown area 'y'; choose from x"):
         estimates.areas({"x": ["u111"]}, "TOTAL")["y"]
 
 
 def test_queries_and_levels_that_are_not_there_are_refused(estimates):
-    with pytest.raises(PlanError, match="no attribute or recode 'SEX'"):
+    with pytest.raises(PlanError, match="unknown attribute or recode 'SEX'"):
         estimates.estimate("l0", "SEX")
     with pytest.raises(GeographyError, match="unknown level 'block'; choose from l0, l1, l2"):
         estimates.estimate("block", "TOTAL")
-    with pytest.raises(InputError, match=r"confidence: 90 is not allowed; it lies between 0 and 1"):
+    with pytest.raises(
+        InputError, match=r"confidence: 90 is not allowed; it must be between 0 and 1"
+    ):
         estimates.estimate("l0", "TOTAL", confidence=90)
 
 

@@ -168,7 +168,7 @@ def test_rankings_that_cannot_be_made_are_refused(months):
             lambda: estimate.ranking(found),
             "query 'KIND': has 2 cells; name the one to rank by, .*x",
         ),
-        (lambda: estimate.ranking(found, cell="z"), "no cell 'z'; write a category"),
+        (lambda: estimate.ranking(found, cell="z"), "unknown cell 'z'; write a category"),
         (
             lambda: estimate.ranking(found, cell="x", draws=10),
             "draws: 10 is too few; at this confidence use 1,000 or",

@@ -32,7 +32,7 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
         for path in (f"{plan}/numbers", f"{plan}/above", f"{plan}/save", "/open"):
             assert "is not JSON" in sent(inside, path, body).document(400)["refused"]
     large = inside.call("/open", {"name": "a.toml", "text": "#" * 3_000_000}).document(400)
-    assert "a plan is a small text file" in large["refused"]
+    assert "the request is too large; a plan may have 1,000,000 bytes" in large["refused"]
     for settings, said in (
         ([], "settings: settings: "),
         (None, "settings: settings: "),
@@ -43,19 +43,19 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
         (own | {"siblings": [1]}, "settings: siblings: "),
         (own | {"weights": "x"}, "settings: weights: "),
         (own | {"mechanism": "none"}, "settings: mechanism: "),
-        (own | {"attack": "unknown attribute"}, "settings: attribute: goes with"),
+        (own | {"attack": "unknown attribute"}, "settings: attribute: set it for"),
     ):
         for path, document in (
             (f"{plan}/numbers", settings),
             (f"{plan}/above", settings),
             (f"{plan}/levels", settings),
-            (f"{plan}/pictures/risk-by-level", settings),
+            (f"{plan}/charts/risk-by-level", settings),
             (f"{plan}/save", {"settings": settings, "name": "a.toml"}),
         ):
             found = inside.call(path, document).document(400)["refused"]
             assert found.startswith(said), (path, said)
     above = inside.call(f"{plan}/above", own | {"siblings": None}).document(400)
-    assert above["refused"] == "units beside his: say how many, for what the levels above add"
+    assert above["refused"] == "siblings is missing; say how many each place has"
     assert above["fields"] == ["siblings"]
     for document in (5, "x", [], {}, {"name": 5}, {"name": None}, {"name": "a.toml", "text": 1}):
         assert "refused" in inside.call("/open", document).document(400)
@@ -99,7 +99,7 @@ def test_a_wrong_path_a_wrong_method_and_a_fault_are_answered_behind_the_guard(i
     assert sealed(request(inside.port, "PUT", f"{base}/", body=b"", **secret)).status == 405
     lost = sealed(request(inside.port, "GET", f"{base}/?plan=zzz", **cookie))
     assert lost.status == 404
-    assert "<h1>No such plan</h1>" in lost.text
+    assert "<h1>Plan not open</h1>" in lost.text
     assert f'href="{base}/"' in lost.text
 
     def fault(*_):
@@ -107,5 +107,5 @@ def test_a_wrong_path_a_wrong_method_and_a_fault_are_answered_behind_the_guard(i
 
     monkeypatch.setattr("countveil.explorer.server.answered", fault)
     failed = sealed(inside.call(f"/plans/{inside.data['plan']}/numbers", inside.data["settings"]))
-    assert "a fault in the explorer" in failed.document(500)["refused"]
+    assert "internal error in the explorer" in failed.document(500)["refused"]
     assert "90173" not in failed.text + str(failed.headers)

@@ -57,7 +57,8 @@ def test_values_change_and_comments_stay_where_they_are():
     old, new = STARTER.splitlines(), text.splitlines()
     differ = {line for line in new if line not in old}
     assert differ == {
-        f'rho = "104/41"{" " * 19}# exact text, never a float; epsilon with delta is accepted too',
+        f'rho = "104/41"{" " * 19}# write numbers as text, so that they stay exact; '
+        "or epsilon and delta",
         'state = "1/10"',
         'tract = "3/10"',
         "priors = [0.5, 0.1, 0.02, 0.25]",
@@ -140,5 +141,5 @@ def test_any_document_is_read_back_as_it_was(document):
 
 
 def test_what_toml_has_and_a_plan_has_not_is_refused():
-    with pytest.raises(InputError, match="a plan holds no date"):
+    with pytest.raises(InputError, match="a plan cannot hold date values"):
         written(tomllib.loads("on = 2020-04-01"))

@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import Visitor, request, sealed, serving
 
-from countveil.explorer.answer import answer
+from countveil.base import words
+from countveil.explorer.answers import answer
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 
@@ -116,12 +117,15 @@ def test_answers_are_the_library_s_own_numbers(inside):
         ]
         assert shown["standard_error"] == item.error.standard_error
     assert list(found["numbers"]["correct_decision"].values()) == list(expected.decisions)
-    assert f"{expected.his.marginal_risk:,.4g}" in found["html"]
-    assert f"ends at {expected.his.posterior:.3g} on average" in found["sentence"]
+    assert f"{expected.selected.marginal_risk:,.4g}" in found["html"]
+    assert (
+        f"raise that to {words.brief_percent(expected.selected.posterior, other=0.07)} on average"
+        in found["sentence"]
+    )
     above = inside.ask("above", siblings=2)
-    assert f"{above['marginal_risk']:.3g} times his prior" in above["sentence"]
-    for name, key in found["pictures"].items():
-        drawn = inside.ask(f"pictures/{name}", amount="1/3", prior="0.07", level="region")
+    assert f"{words.multiple(above['marginal_risk'])} times their prior" in above["sentence"]
+    for name, key in found["charts"].items():
+        drawn = inside.ask(f"charts/{name}", amount="1/3", prior="0.07", level="region")
         assert drawn["svg"].startswith("<svg ")
         assert drawn["key"] == key
         assert drawn["table"].startswith("<table>")
@@ -134,12 +138,12 @@ def test_what_is_refused_says_why_in_the_plan_s_words(inside):
     assert "area is not measured" in str(
         inside.ask("numbers", weights=[["region", "1"], ["area", "0"]])
     )
-    assert "no picture 'secret'" in inside.ask("pictures/secret")["refused"]
+    assert "unknown chart 'secret'" in inside.ask("charts/secret")["refused"]
     assert (
         "Gaussian noise" in inside.ask("above", siblings=1, mechanism="discrete Laplace")["refused"]
     )
     nothing = inside.call("/plans/0000/numbers", inside.data["settings"]).document(404)
-    assert "not open any more" in nothing["refused"]
+    assert "no longer open" in nothing["refused"]
 
 
 def test_the_first_plan_is_there_even_after_many_others(inside):
@@ -178,9 +182,12 @@ def test_a_plan_is_saved_beside_the_one_that_was_opened_and_opened_again(inside,
     assert str(saved.cost) == "rho = 5"
     assert 0.3 in saved.intruder.priors
     assert saved.records == Plan.load(tiny).records
-    assert "is there already" in inside.save("new.toml")["refused"]
+    assert "already exists" in inside.save("new.toml")["refused"]
     assert "comments" in inside.save("new.toml", replace=True)
-    assert "a budget is above 0" in inside.save("bad.toml", amount="-5")["refused"]
+    assert (
+        "budget: -5 is not allowed; it must be above 0"
+        in inside.save("bad.toml", amount="-5")["refused"]
+    )
     assert not (tiny.parent / "bad.toml").exists()
     opened = inside.call("/open", {"name": "new.toml"}).document()["plan"]
     page = request(
@@ -200,11 +207,9 @@ def test_a_plan_is_saved_beside_the_one_that_was_opened_and_opened_again(inside,
 @pytest.mark.parametrize("name", ["../plan.toml", "/tmp/x.toml", "a/../b.toml", "..\\x.toml", "x"])
 def test_a_path_is_refused_on_save_and_on_open(inside, tiny, name):
     before = {path: path.read_bytes() for path in tiny.parent.parent.rglob("*") if path.is_file()}
-    assert "is not allowed as a file name" in inside.save(name, replace=True)["refused"]
+    assert "is not a valid file name" in inside.save(name, replace=True)["refused"]
     for document in ({"name": name}, {"name": name, "text": TINY_PLAN}):
-        assert (
-            "is not allowed as a file name" in inside.call("/open", document).document()["refused"]
-        )
+        assert "is not a valid file name" in inside.call("/open", document).document()["refused"]
     after = {path: path.read_bytes() for path in tiny.parent.parent.rglob("*") if path.is_file()}
     assert after == before
     path = f"{inside.data['base']}/..%2f..%2fplan.toml"
@@ -236,10 +241,10 @@ def test_no_response_of_a_session_holds_a_count_of_the_records(tiny):
     with serving(tiny) as address:
         inside = Visitor(address).enter()
         for changes in ({}, {"amount": "9"}, {"attack": "whole record"}, {"amount": "no"}):
-            names = inside.ask("numbers", **changes).get("pictures", {})
+            names = inside.ask("numbers", **changes).get("charts", {})
             inside.ask("levels", **changes)
             for name in names:
-                inside.ask(f"pictures/{name}", **changes)
+                inside.ask(f"charts/{name}", **changes)
         inside.ask("above", siblings=1)
         inside.save("saved.toml", amount="9")
         inside.call("/open", {"name": "saved.toml"})
@@ -250,7 +255,7 @@ def test_no_response_of_a_session_holds_a_count_of_the_records(tiny):
         told = reply.text.replace(",", "") + str(reply.headers)
         for count in (*planted, sum(planted)):
             assert str(count) not in told
-        assert "people.csv" not in reply.text or "not allowed as a file name" in reply.text
+        assert "people.csv" not in reply.text or "not a valid file name" in reply.text
 
 
 def test_records_that_are_not_there_are_not_missed(tiny):

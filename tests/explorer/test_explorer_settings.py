@@ -80,22 +80,26 @@ def test_the_intruder_is_added_to_those_of_the_plan(plan):
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        (STARTER, {"neighbors": "add-remove"}, 'choose neighbors = "change-one", or drop'),
+        (STARTER, {"neighbors": "add-remove"}, 'choose neighbors = "change-one", or remove'),
         (TINY_PLAN, {"amount": "1,5"}, r"plan.toml: budget.rho: '1,5' is not a number; write"),
         (TINY_PLAN, {"amount": ""}, "budget.rho: '' is not a number"),
-        (TINY_PLAN, {"amount": "-1"}, "budget: -1 is not allowed; a budget is above 0"),
-        (TINY_PLAN, {"amount": "20000"}, "above 10,000 it protects nobody"),
+        (TINY_PLAN, {"amount": "-1"}, "budget: -1 is not allowed; it must be above 0"),
+        (TINY_PLAN, {"amount": "20000"}, "above 10,000, which protects no one"),
         (TINY_PLAN, {"amount": "1e-300"}, "standard deviation above"),
-        (TINY_PLAN, {"prior": "1"}, "prior: 1 is not allowed; it is between 0 and 1"),
+        (TINY_PLAN, {"prior": "1"}, "prior: 1 is not allowed; enter a number between 0 and 1"),
         (TINY_PLAN, {"prior": "half"}, "prior: 'half' is not a number"),
         (TINY_PLAN, {"level": "street"}, "unknown level 'street'; choose from region, area"),
-        (TINY_PLAN, {"weights": (("region", "0"), ("area", "0"))}, "all levels have 0"),
-        (TINY_PLAN, {"weights": (("region", "-1"), ("area", "2"))}, "weight of region: -1 is not"),
-        (TINY_PLAN, {"weights": (("region", "1"),)}, "give one for each of region, area"),
+        (TINY_PLAN, {"weights": (("region", "0"), ("area", "0"))}, "weights: all are 0"),
+        (
+            TINY_PLAN,
+            {"weights": (("region", "-1"), ("area", "2"))},
+            "weight of region: -1 is negative",
+        ),
+        (TINY_PLAN, {"weights": (("region", "1"),)}, "enter one for each of region, area"),
         (
             TINY_PLAN,
             {"weights": (("region", "1"), ("area", "0"))},
-            "intruder.level: area is not measured; name a level with a budget",
+            "intruder.level: area is not measured; choose a level with a budget",
         ),
     ],
 )
@@ -112,9 +116,12 @@ def test_what_is_not_a_plan_is_refused_in_the_plan_s_own_words(text, changes, me
         ({"colour": "blue"}, "settings: colour"),
         ({"mechanism": "none"}, "settings: mechanism"),
         ({"amount": 1.5}, "settings: amount"),
-        ({"siblings": -1}, "units beside his: give a whole number from 0 to 1,000,000"),
-        ({"attribute": "AGE"}, "goes with the attack on an unknown attribute"),
-        ({"attack": "unknown attribute"}, "goes with the attack on an unknown attribute"),
+        ({"siblings": -1}, "siblings: enter a whole number from 0 to 1,000,000"),
+        ({"attribute": "AGE"}, "attribute: set it for an unknown attribute, and only then"),
+        (
+            {"attack": "unknown attribute"},
+            "attribute: set it for an unknown attribute, and only then",
+        ),
     ],
 )
 def test_what_no_page_sends_is_refused(plan, changes, message):

@@ -194,7 +194,7 @@ def test_the_browser_is_started_without_a_secret_on_its_command_line(tmp_path, t
         assert request(parts.port, "GET", f"/?{parts.query}").status == 303
         assert request(parts.port, "GET", f"/?{parts.query}").status == 403  # it was good once
         command.send_signal(signal.SIGINT)
-        assert command.communicate(timeout=HANG)[0].endswith("The explorer has ended.\n")
+        assert command.communicate(timeout=HANG)[0].endswith("The explorer has stopped.\n")
     assert list(places.iterdir()) == []  # the page is gone
 
 
@@ -202,7 +202,7 @@ def test_the_command_ends_when_asked_to(tmp_path):
     with start(cwd=tmp_path) as command:
         assert "The explorer is at http://127.0.0.1:" in command.stdout.readline()
         command.send_signal(signal.SIGTERM)
-        assert command.communicate(timeout=HANG)[0].endswith("The explorer has ended.\n")
+        assert command.communicate(timeout=HANG)[0].endswith("The explorer has stopped.\n")
         assert command.returncode == 0
 
 
@@ -212,11 +212,11 @@ def test_the_command_shows_an_address_answers_and_ends_by_control_c(tmp_path):
         address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", line)[0]
         inside = Visitor(address).enter()
         assert inside.ask("numbers")["numbers"]["cost"] == "rho = 1"
-        assert "<svg" in inside.ask("pictures/risk-by-rho")["svg"]
+        assert "<svg" in inside.ask("charts/risk-by-rho")["svg"]
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=HANG)
         assert command.returncode == 0, err
-    assert out.endswith("The explorer has ended.\n")
+    assert out.endswith("The explorer has stopped.\n")
     loaded = set(err.split())
     assert "countveil.explorer.server" in loaded
     for name in ("countveil.engines.local", "countveil.pipeline", "countveil.demo.starter"):
@@ -230,7 +230,7 @@ def test_what_cannot_be_served_is_said_at_once(tmp_path, tiny):
         assert command.returncode == 2
     with (
         running(tiny) as explorer,
-        pytest.raises(InputError, match="--port: .* cannot be used .*; name another, or 0"),
+        pytest.raises(InputError, match="--port: cannot use .*; choose another, or 0"),
     ):
         server.Explorer.start(tiny, port=explorer.bound[1])
 

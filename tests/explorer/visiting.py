@@ -110,7 +110,7 @@ class Inside(Visitor):
         return reply
 
     def ask(self, what: str, /, **changes: object) -> dict:
-        """Ask for numbers, a picture or what the levels above add, with some settings changed."""
+        """Ask for numbers, a chart or what the levels above add, with some settings changed."""
         settings = {**self.data["settings"], **changes}
         return self.call(f"/plans/{self.data['plan']}/{what}", settings).document()
 

@@ -356,7 +356,7 @@ def test_a_plan_may_list_placeholders_as_real_ids(engine, tiny):
             open_engine(engine).tabulate(write_ids(tiny, ["0", other], more))
     for listed in ("p1", " ", "nan"):
         with pytest.raises(
-            PlanError, match="records.real_ids: .* cannot be listed; only placeholders"
+            PlanError, match="records.real_ids: .* cannot be listed; list only real ids"
         ):
             write_ids(tiny, ["1"], f"\nreal_ids = [{listed!r}]")
 
@@ -651,7 +651,7 @@ def test_a_file_that_is_not_utf_8_is_told_as_such(engine, tiny):
     with pytest.raises(InputError, match="places.csv: is not UTF-8 text; save the file as UTF-8"):
         Plan.load(tiny).geography()
     (tiny.parent / "places.csv").write_bytes(b"")
-    with pytest.raises(InputError, match="line 1 is empty; it must hold the column names"):
+    with pytest.raises(InputError, match="line 1 is empty; write the column names there"):
         Plan.load(tiny).geography()
 
 

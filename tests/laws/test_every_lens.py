@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from countveil import Plan, Release, Seeded, cli, pipeline
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
 from countveil.explorer.explorer_page import lens_sections
 from countveil.explorer.settings import Settings
 from countveil.report import lenses
 from countveil.report.html_parts import section_body
 from countveil.report.lenses import LENSES, Lens, sections_of
 from countveil.report.report_page import public_report
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 from tests.conftest import TINY_PLAN, run
 
 every_plan_lens = pytest.mark.parametrize(
@@ -25,8 +25,10 @@ every_plan_lens = pytest.mark.parametrize(
 
 def toy(subject: Subject) -> Section:
     levels = len(subject.plan.levels)
-    listing = Listing("Toys", ("Level", "Toys"), tuple((name, 7) for name in subject.plan.levels))
-    return Section("toy", "A toy", (f"There are {levels} levels of toys.",), (listing,))
+    table = SectionTable(
+        "Toys", ("Level", "Toys"), tuple((name, 7) for name in subject.plan.levels)
+    )
+    return Section("toy", "A toy", (f"There are {levels} levels of toys.",), (table,))
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def out(tiny):
 
 def in_process(*words):
     assert cli.main is not None
-    return CliRunner().invoke(cli.application.app, [str(word) for word in words])
+    return CliRunner().invoke(cli.command_line.app, [str(word) for word in words])
 
 
 def test_a_lens_that_is_listed_is_shown_everywhere(listed, tiny, out):
@@ -67,8 +69,8 @@ def test_a_section_says_the_same_in_every_rendering(lens):
     html = section_body(section).unescape()
     for sentence in section.sentences:
         assert sentence in html
-    for picture in section.pictures:
-        assert picture.audience == section.audience
+    for chart in section.charts:
+        assert chart.audience == section.audience
 
 
 @every_plan_lens
@@ -95,12 +97,12 @@ def test_the_risk_of_someone_who_is_there_is_at_least_1_and_grows_with_the_budge
 
 def test_every_place_shows_the_one_verdict(tiny, out):
     """The same sentence on the command line, in JSON, in the report and in the explorer."""
-    from countveil.explorer.answer import answer
+    from countveil.explorer.answers import answer
     from countveil.explorer.explorer_page import numbers
 
     for more in ("", "[intruder]\nlimit = 1.5\n", "[intruder]\nlimit = 50.0\n"):
         plan = Plan.parse(TINY_PLAN + more, folder=tiny.parent)
-        expected = verdict(plan)
+        expected = judge(plan)
         tiny.write_text(TINY_PLAN + more)
         ran = run("price", tiny)
         assert expected.sentence in " ".join(ran.out.split())

@@ -19,7 +19,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, parts_of, write_people
 
 from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError
-from countveil.measure import door, drawing
+from countveil.measure import door, draw_tasks
 from countveil.plan.plans import Plan
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "AGE"\nreason = "known"\n'
@@ -136,18 +136,18 @@ def test_running_again_keeps_every_byte(tiny):
 def test_another_plan_other_records_or_other_randomness_are_refused(tiny):
     taken(tiny)
     write_people(tiny.parent / "people.csv", TINY_PEOPLE[1:])
-    with pytest.raises(FolderError, match="was begun with other records"):
+    with pytest.raises(FolderError, match="was started with other records"):
         taken(tiny)
     write_people(tiny.parent / "people.csv", TINY_PEOPLE[::-1])
     taken(tiny)  # the same people in another order are the same records
-    with pytest.raises(FolderError, match="was begun with other randomness"):
+    with pytest.raises(FolderError, match="was started with other randomness"):
         taken(tiny, rng=Seeded(1))
     tiny.write_text(TINY_PLAN.replace("Tiny", "Tinier"))
-    with pytest.raises(FolderError, match="was begun with another plan"):
+    with pytest.raises(FolderError, match="was started with another plan"):
         taken(tiny)
     tiny.write_text(TINY_PLAN)
     (tiny.parent / "places.csv").write_text("area,region\nA1,R1\nA2,R1\nA3,R2\nA4,R2\nA5,R2\n")
-    with pytest.raises(FolderError, match="was begun with another crosswalk"):
+    with pytest.raises(FolderError, match="was started with another crosswalk"):
         taken(tiny)
     assert len(Plan.load(tiny).ledger(tiny.parent / "ledger.sqlite").charges()) == 1
 
@@ -156,7 +156,7 @@ def test_folders_that_hold_something_else_are_refused(tiny):
     out = tiny.parent / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("mine")
-    with pytest.raises(FolderError, match="holds something else; name a new or empty folder"):
+    with pytest.raises(FolderError, match="has other files in it; name a new or empty folder"):
         taken(tiny)
     assert not (tiny.parent / "out-internal").exists()
     assert not (tiny.parent / "ledger.sqlite").exists()
@@ -174,7 +174,7 @@ def test_what_a_run_leaves_that_was_killed_before_it_had_an_identity_is_no_hindr
     other = tiny.parent / "other-internal"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")
-    with pytest.raises(FolderError, match="other-internal: holds something else"):
+    with pytest.raises(FolderError, match="other-internal: has other files in it"):
         taken(tiny, "other")
 
 
@@ -193,7 +193,7 @@ def test_a_refused_charge_writes_nothing(tiny):
 
 def test_a_release_needs_a_ledger_and_a_simulation_does_not(tiny):
     counts, plan = tabulated(tiny)
-    with pytest.raises(InputError, match="a release is charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.take(counts, plan, rng=Secure(), ledger=None, to=tiny.parent / "out")
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=tiny.parent / "out")
 
@@ -235,7 +235,9 @@ def test_a_full_disk_after_the_charge_is_resumable(tiny, monkeypatch):
         real(path)
 
     monkeypatch.setattr(storage, "sync", full)
-    with pytest.raises(Interrupted, match="No space left on device.*the same command resumes"):
+    with pytest.raises(
+        Interrupted, match="No space left on device.*run the same command again to resume"
+    ):
         taken(tiny)
     kept = {p.name for p in parts_of(tiny.parent / "out").glob("*.parquet")}
     assert kept, "the disk filled after the first parts"
@@ -285,7 +287,9 @@ def test_a_manifest_of_something_else_does_not_end_a_run(tiny, monkeypatch):
     kept = {path.name for path in parts_of(tiny.parent / "out").iterdir()}
     for text in ('{"release": "1.2", "name": "other"}', "torn", "[]", "[" * 10_000):
         manifest.write_text(text)
-        with pytest.raises(FolderError, match="is not of the release that was begun here"):
+        with pytest.raises(
+            FolderError, match="belongs to another release than the one started here"
+        ):
             taken(tiny)
     assert {path.name for path in parts_of(tiny.parent / "out").iterdir()} == kept
     manifest.unlink()
@@ -297,7 +301,7 @@ def test_a_finished_release_is_not_drawn_again_when_its_files_are_gone(tiny):
     taken(tiny)
     shutil.rmtree(tiny.parent / "out")
     with pytest.raises(
-        FolderError, match="would be a second draw: restore them, or name a new folder"
+        FolderError, match="would be a second draw; restore them, or name a new folder"
     ):
         taken(tiny)
     assert not (tiny.parent / "out").exists()
@@ -311,7 +315,7 @@ def test_another_order_of_queries_is_another_plan(tiny, monkeypatch):
     lines = 'TOTAL = "1/4"\n"AGE*SEX" = "3/4"\n'
     assert lines in TINY_PLAN
     tiny.write_text(TINY_PLAN.replace(lines, '"AGE*SEX" = "3/4"\nTOTAL = "1/4"\n'))
-    with pytest.raises(FolderError, match="was begun with another plan"):
+    with pytest.raises(FolderError, match="was started with another plan"):
         taken(tiny)
 
 
@@ -320,7 +324,7 @@ def test_files_whose_queries_are_in_another_order_are_not_read_by_position(tiny)
     path = tiny.parent / "out" / "measurements" / "area.parquet"
     table = pq.read_table(path)
     pq.write_table(table.take(list(range(9, -1, -1))), path)
-    with pytest.raises(InputError, match="not those of the plan, in its order"):
+    with pytest.raises(InputError, match="not those of the plan, in order"):
         list(measurements.stream("area"))
 
 
@@ -347,7 +351,7 @@ def test_parts_of_another_size_are_not_mixed(tiny, monkeypatch):
         taken(tiny)
     monkeypatch.undo()
     monkeypatch.setattr(door, "_VALUES", 14)
-    with pytest.raises(FolderError, match="was begun with another version of countveil"):
+    with pytest.raises(FolderError, match="was started with another version of countveil"):
         taken(tiny)
 
 
@@ -395,7 +399,7 @@ def test_folders_are_durable_in_their_parents(tiny, monkeypatch):
 def test_folders_that_cannot_be_made_are_refused_before_the_charge(tiny):
     (tiny.parent / "file").write_text("x")
     for name in ("file/out", "x" * 300):
-        with pytest.raises(FolderError, match="cannot be made"):
+        with pytest.raises(FolderError, match="cannot be created"):
             taken(tiny, name)
     assert not (tiny.parent / "ledger.sqlite").exists()
 
@@ -410,7 +414,7 @@ def test_a_folder_that_takes_no_files_is_refused_before_the_charge(tiny, monkeyp
 
     real = Path.touch
     monkeypatch.setattr(Path, "touch", refused)
-    with pytest.raises(FolderError, match="cannot be made or written to .Read-only file system"):
+    with pytest.raises(FolderError, match="cannot be created or written to .Read-only file system"):
         taken(tiny)
     assert not (tiny.parent / "ledger.sqlite").exists()
 
@@ -421,7 +425,7 @@ def test_a_file_system_without_hard_links_is_refused_before_the_charge(tiny, mon
 
     monkeypatch.setattr(os, "link", refused)
     before = sorted(tiny.parent.iterdir())
-    with pytest.raises(FolderError, match="hard links cannot be made there .Operation not"):
+    with pytest.raises(FolderError, match="does not support hard links .Operation not"):
         taken(tiny)
     assert sorted(tiny.parent.iterdir()) == before
 
@@ -464,12 +468,12 @@ def test_public_outputs_are_a_function_of_the_measurements(tiny, monkeypatch):
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
     tiny.write_text(TINY_PLAN)
     fixed = {}
-    real = drawing.noisy
+    real = draw_tasks.draw_measurements
 
-    def noisy(plan, task, rng):
+    def draw_measurements(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(drawing, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", draw_measurements)
     written = []
     for number, people in enumerate([TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40]):
         write_people(tiny.parent / "people.csv", people)

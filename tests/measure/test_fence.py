@@ -21,7 +21,7 @@ from tests.privacy.test_ledger import crash_inside_a_commit
 from countveil import Ledger, Secure, Seeded, measure, open_engine, open_release, pipeline
 from countveil.base import storage
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
-from countveil.measure import door, drawing
+from countveil.measure import door, draw_tasks
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
@@ -346,7 +346,9 @@ def test_a_ledger_that_was_set_back_is_recognised(plan, monkeypatch):
     killed(plan, monkeypatch, "sealed", before=True)
     latest = ledger.read_bytes()
     ledger.write_bytes(older)
-    with pytest.raises(Overtaken, match="is at attempt 1 .* this run at attempt 2, so the ledger"):
+    with pytest.raises(
+        Overtaken, match="is at attempt 1 .* this run is at attempt 2, so the ledger"
+    ):
         released(plan)
     ledger.write_bytes(latest)
     released(plan)
@@ -388,7 +390,7 @@ def test_a_release_from_before_attempts_still_verifies(plan):
     without_attempts(out.with_name("out-internal"))
     before = ledger.read_bytes()
     checks = open_release(out).verify(ledger).checks
-    assert "once, from before ledgers kept the SHA-256 of measurements" in checks[-1]
+    assert "for this release, from before ledgers stored the SHA-256 of measurements" in checks[-1]
     released(plan)
     assert ledger.read_bytes() == before, "nothing is charged, so nothing is written"
     released(plan, "next")
@@ -472,7 +474,7 @@ def test_a_ledger_in_the_folders_of_the_run_is_refused(plan):
     loaded = Plan.load(plan)
     out = plan.parent / "here" / "out"
     for ledger in (out.with_name("out-internal") / "l.sqlite", out / "l.sqlite"):
-        with pytest.raises(LedgerError, match="name a ledger outside it"):
+        with pytest.raises(LedgerError, match="name a ledger elsewhere"):
             pipeline.release(loaded, to=out, rng=Secure(), ledger=ledger)
         assert list((plan.parent / "here").iterdir()) == []
 
@@ -492,7 +494,7 @@ def test_verify_compares_what_was_drawn_with_the_ledger(tiny):
         forged[name] = honest[name]
     (folder / "forged" / "manifest.json").write_text(json.dumps(forged))
     open_release(folder / "forged").verify()
-    with pytest.raises(VerificationError, match="was charged rho = 2 for other measurements than"):
+    with pytest.raises(VerificationError, match="was charged rho = 2 for different measurements"):
         open_release(folder / "forged").verify(ledger)
 
 
@@ -540,7 +542,9 @@ def test_a_part_that_is_gone_is_not_published(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
     with monkeypatch.context() as patch:
         patch.setattr(door, "_draw", lambda *arguments: None)
-        with pytest.raises(Interrupted, match="a part that was drawn is gone.*the charge stands"):
+        with pytest.raises(
+            Interrupted, match="a part that was drawn is missing.*the charge stands"
+        ):
             released(tiny, "here")
     released(tiny, "here")
 
@@ -599,8 +603,8 @@ def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny):
     assert warning(folder / "runs" / "a") == "", "the plan's, one folder up"
     found = warning(folder / "b")
     assert found.startswith("warning: ")
-    assert "is in the folder that holds the release" in found
-    assert "move the ledger out and name its new place" in found
+    assert "is in the same folder as the release" in found
+    assert "move the ledger elsewhere and give its new path" in found
     assert warning(folder / "b") == "", "it is released already"
     (folder / "linked").symlink_to(folder)
     found = warning(folder / "c", "--ledger", folder / "linked" / "l.sqlite")
@@ -612,7 +616,7 @@ def test_with_json_the_warning_is_in_the_document(tiny):
     ran = run("release", tiny, "--to", tiny.parent / "out", "--json")
     assert ran.status == 0
     (warning,) = ran.document()["warnings"]
-    assert "is in the folder that holds the release" in warning
+    assert "is in the same folder as the release" in warning
 
 
 # The digest.
@@ -647,7 +651,7 @@ def test_a_digest_is_of_the_rows_however_a_file_packs_them():
 def test_a_part_without_a_digest_is_unpacked(plan, monkeypatch):
     """A run that an earlier version began has such parts."""
     with monkeypatch.context() as patch:
-        patch.setattr(drawing, "_DIGEST", b"something else")
+        patch.setattr(draw_tasks, "_DIGEST", b"something else")
         killed(plan, monkeypatch, "sealed", before=True)
     released(plan)
     assert verifies(plan, "here")

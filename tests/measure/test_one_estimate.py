@@ -100,7 +100,7 @@ def test_data_outside_the_bounds_charge_nothing(tmp_path):
 
 
 def test_a_real_release_needs_a_ledger_and_a_changed_one_is_refused(tmp_path):
-    with pytest.raises(InputError, match="charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.draw_estimate(
             MEAN, DATA, title="t", theta=THETA, coupling="c", rng=Secure(), ledger=None, to=tmp_path
         )
@@ -108,5 +108,5 @@ def test_a_real_release_needs_a_ledger_and_a_changed_one_is_refused(tmp_path):
     (tmp_path / "out" / "estimate.json").write_text("[0.5]\n")
     with pytest.raises(VerificationError, match="changed since"):
         measure.read_estimate(tmp_path / "out")
-    with pytest.raises(VerificationError, match="no finished estimate"):
+    with pytest.raises(VerificationError, match="not a finished estimate"):
         measure.read_estimate(tmp_path / "nothing")

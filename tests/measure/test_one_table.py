@@ -180,12 +180,12 @@ def test_the_release_verifies_and_a_changed_one_does_not(plan):
     drawn(plan)
     out = plan.parent / "out"
     checks = open_release(out).verify(plan.parent / "ledger.sqlite").checks
-    assert any("agree with what is public" in line for line in checks)
-    assert any("beside public information once" in line for line in checks)
+    assert any("agree with the public facts" in line for line in checks)
+    assert any("given public information for these" in line for line in checks)
     document = json.loads((out / "manifest.json").read_text())
     for key, value in (("guarantee", {**document["guarantee"], "epsilon": "1/2"}),):
         (out / "manifest.json").write_text(json.dumps({**document, key: value}))
-        with pytest.raises(VerificationError, match="guarantee is not stated"):
+        with pytest.raises(VerificationError, match="guarantee in the manifest differs"):
             open_release(out).verify()
     stated = {**document["table"], "total": 316}
     (out / "manifest.json").write_text(json.dumps({**document, "table": stated}))
@@ -206,7 +206,7 @@ def test_a_table_that_breaks_a_total_does_not_verify(plan):
         out, ["counts/county.parquet"]
     )["counts/county.parquet"]
     (out / "manifest.json").write_text(json.dumps(document))
-    with pytest.raises(VerificationError, match="breaks a public total"):
+    with pytest.raises(VerificationError, match="contradicts a public total"):
         open_release(out).verify()
 
 
@@ -251,7 +251,7 @@ def test_regions_whose_totals_are_public_keep_them(plan):
     release = open_release(plan.parent / "out")
     assert release.verify(plan.parent / "ledger.sqlite")
     assert len(release.mechanism.subtotals) == 2
-    assert "which county of his region" in release.guarantee.theta.secrets
+    assert "which county of their region" in release.guarantee.theta.secrets
     assert loaded.fixed == "region"
 
 
@@ -332,7 +332,7 @@ def test_only_the_columns_that_were_used_are_published(plan):
 def test_other_previous_counts_are_another_release(plan):
     drawn(plan)
     (plan.parent / "last.csv").write_text("county,count\nA,31\nB,9\nC,0\nD,20\nE,180\n")
-    with pytest.raises(FolderError, match="other files that it names"):
+    with pytest.raises(FolderError, match="other files named in it"):
         drawn(plan)
 
 
@@ -361,7 +361,7 @@ def test_the_secret_of_add_remove_is_whether_he_is_counted(plan):
         ('neighbors = "change-one"', 'neighbors = "add-remove"'),
         ('part = { OUTCOME = ["died"] }\n', ""),
     )
-    assert "whether he is counted there or nowhere" in one_table.theta_of(loaded).secrets
+    assert "whether they are counted there or nowhere" in one_table.theta_of(loaded).secrets
     drawn(plan)
     found = public_guarantee(open_release(plan.parent / "out"))
     assert any("rho = 1/2." in line for line in found.sentences)
@@ -385,10 +385,13 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
     [
         (
             [("[congenial]", '[ledger]\nperiod = "year"\nperiod_limit = "1"\n[congenial]')],
-            "no period",
+            "supports no period",
         ),
         ([("[congenial]", '[ledger]\ntotal = "-1"\n[congenial]')], "ledger.total: -1"),
-        ([("[congenial]", "[intruder]\nlimit = 1.5\n[congenial]")], "no limit on an intruder"),
+        (
+            [("[congenial]", "[intruder]\nlimit = 1.5\n[congenial]")],
+            "supports no period, currency or intruder.limit",
+        ),
         (
             [
                 (
@@ -396,19 +399,19 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
                     'loss = "squared L2"\nbase = "naive"',
                 )
             ],
-            "is unbounded where counts are",
+            "is unbounded with base",
         ),
         ([('epsilon = "1"', 'epsilon = "0"')], "budget.epsilon: 0 is not allowed"),
-        ([('epsilon = "1"', 'rho = "1"')], "spends epsilon alone"),
+        ([('epsilon = "1"', 'rho = "1"')], "spends only epsilon"),
         ([('epsilon = "1"', 'epsilon = "1"\nlevels = { county = "1" }')], "remove levels"),
-        ([('method = "congenial"', 'method = "none"')], "belongs to method"),
-        ([('level = "state"', 'level = "county"')], "so is every count of county"),
-        ([('query = "TOTAL"', 'query = "OUTCOME"')], "keeps TOTAL alone"),
-        ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "no category 'lost'"),
-        ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "no such attribute"),
-        ([('["died"] }', '["died", "alive"] }')], "names nobody, or everybody"),
+        ([('method = "congenial"', 'method = "none"')], "this section needs postprocess.method"),
+        ([('level = "state"', 'level = "county"')], "which fixes every count of county"),
+        ([('query = "TOTAL"', 'query = "OUTCOME"')], "supports only TOTAL"),
+        ([('OUTCOME = ["died"] }', 'OUTCOME = ["lost"] }')], "unknown category 'lost'"),
+        ([('OUTCOME = ["died"] }', 'RACE = ["died"] }')], "part.RACE: unknown attribute"),
+        ([('["died"] }', '["died", "alive"] }')], "selects no cells or all cells"),
         ([('pseudo_count = "1/2"', 'level = "village"')], "unknown level 'village'"),
-        ([('pseudo_count = "1/2"', 'base = "naive"')], "divide public totals"),
+        ([('pseudo_count = "1/2"', 'base = "naive"')], "need public totals to divide"),
         ([('pseudo_count = "1/2"', 'alpha = "0"')], "alpha must be above 0"),
         ([('pseudo_count = "1/2"', 'loss = "L3"')], "loss"),
         ([('neighbors = "change-one"', 'neighbors = "add-remove"')], "guarantee would be empty"),
@@ -419,7 +422,7 @@ def test_the_public_lens_tells_totals_of_one_unit(plan):
                     "",
                 )
             ],
-            "no level above county has one",
+            "no level above county has public totals to agree with",
         ),
     ],
 )
@@ -432,8 +435,8 @@ def test_bad_plans_are_refused(plan, edits, message):
 @pytest.mark.parametrize(
     ("previous", "message"),
     [
-        ("county,count\nA,30\n", "no count for 4 of 5 units of county, such as 'B'"),
-        ("county,cases\nA,30\n", "no column 'count'"),
+        ("county,count\nA,30\n", "count is missing for 4 of 5 units of county, such as 'B'"),
+        ("county,cases\nA,30\n", "column 'count' is missing"),
         ("county,count\nA,30\nA,1\nB,1\nC,1\nD,1\nE,1\n", "is listed twice"),
         ("county,count\nA,x\nB,1\nC,1\nD,1\nE,1\n", "cannot be read"),
         ("", "cannot be read"),
@@ -462,11 +465,11 @@ def test_zero_previous_counts_need_a_pseudo_count(plan):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        (TABLE[:4], "a table of (4, 2)"),
-        (TABLE[:, 0], "a table of (5,)"),
+        (TABLE[:4], "shape (4, 2)"),
+        (TABLE[:, 0], "shape (5,)"),
         (TABLE * 1.0, "float64"),
         (TABLE * -1, "have a negative count"),
-        (TABLE[:, ::-1], "is not the one that"),
+        (TABLE[:, ::-1], "is not that of"),
     ],
 )
 def test_bad_tables_draw_and_charge_nothing(plan, counts, message):
@@ -478,7 +481,7 @@ def test_bad_tables_draw_and_charge_nothing(plan, counts, message):
 
 def test_another_mechanism_than_the_plans_is_refused(plan):
     mechanism = congenial.Wasserstein(loss="L2", epsilon="1", total=315, deaths=True)
-    with pytest.raises(InputError, match="is not the one that"):
+    with pytest.raises(InputError, match="is not that of"):
         measure.draw(
             mechanism,
             TABLE,
@@ -500,16 +503,16 @@ def test_no_refusal_tells_the_sum_of_confidential_counts(plan, counts):
 def test_a_real_release_names_a_ledger(plan):
     loaded = Plan.load(plan)
     mechanism = measure.mechanism_of(loaded, np.array([315]), loaded.geography())
-    with pytest.raises(InputError, match="charged to a ledger"):
+    with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.draw(mechanism, TABLE, loaded, rng=Secure(), ledger=None, to=plan.parent / "out")
 
 
 def test_the_command_line_checks_releases_verifies_and_packages(plan):
     folder = plan.parent
-    assert "epsilon = 1 next to public information" in run("check", plan).out
+    assert "epsilon = 1 given public information" in run("check", plan).out
     ran = run("release", plan, "--to", folder / "out", "--quiet")
     assert ran.status == 0, ran.err
-    assert "released for epsilon = 1 next to public information" in ran.out
+    assert "released for epsilon = 1 given public information" in ran.out
     assert "has epsilon = 0 left" in ran.out
     again = run("release", plan, "--to", folder / "out", "--quiet", "--json").document()
     assert again["released_before"]
@@ -536,7 +539,10 @@ def test_the_public_lens_states_the_guarantee(plan):
     assert of_release["secrets"][0]["odds"] == pytest.approx(np.e)
     assert of_release["audience"] == "public"
     words = " ".join(run("assess", "public", folder / "out").out.split())
-    assert "not differential privacy, and its epsilon is not added to one" in words
+    assert "not differential privacy, and its epsilon cannot be added to that of" in words
+    # exp(-1) = 0.3679 and exp(1) = 2.718, tanh(1/4) = 0.2449, tanh(1/2) = 0.4621: rounded outwards.
+    assert "by a factor of 0.36 to 2.8, and the probability of either by at most 0.25." in words
+    assert "would differ by at most 0.47, in total variation." in words
     assert "the TOTAL of every state, exactly" in words
 
 
@@ -549,12 +555,12 @@ def test_the_pipeline_releases_the_same_as_the_door(plan):
 @pytest.mark.parametrize(
     ("epsilon", "more", "message"),
     [
-        ("1e-9", "", "standard deviation above 16,777,216 and drown any count"),
+        ("1e-9", "", "standard deviation above 16,777,216, more than any count"),
         ("1e-9", 'loss = "L2"\n', "standard deviation above 16,777,216"),
         (
             "1",
             "people = 10000000\n",
-            "people = 10,000,000 the noise would have a standard deviation",
+            "people = 10,000,000, the noise would have a standard deviation",
         ),
         ("1e-8", f"people = 1{'0' * 12}\n", "people: .*less than or equal to 10000000"),
         ("1", f"people = 1{'0' * 400}\n", "people: .*less than or equal to 10000000"),

@@ -17,8 +17,8 @@ from tests.conftest import HANG, TINY_PLAN, parts_of
 from countveil import Release, Secure, Seeded, measure, open_engine
 from countveil.base import storage
 from countveil.errors import FolderError, Interrupted
-from countveil.measure import door, drawing
-from countveil.measure.drawing import DrawJob
+from countveil.measure import door, draw_tasks
+from countveil.measure.draw_tasks import DrawJob
 from countveil.measure.parts import Parts
 from countveil.plan.plans import Plan
 
@@ -90,7 +90,7 @@ def test_a_link_whose_answer_was_lost_is_ours(tmp_path, monkeypatch):
     assert (tmp_path / "x").read_bytes() == b"ours"
 
 
-def job_and_task(path: Path, folder: Path, rng) -> tuple[DrawJob, drawing.DrawTask]:
+def job_and_task(path: Path, folder: Path, rng) -> tuple[DrawJob, draw_tasks.DrawTask]:
     plan = Plan.load(path)
     counts = open_engine("local").tabulate(plan)
     folder.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ def job_and_task(path: Path, folder: Path, rng) -> tuple[DrawJob, drawing.DrawTa
 def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_path, monkeypatch):
     job, task = job_and_task(tiny, tmp_path / "parts", Secure())
     copies = [pickle.loads(pickle.dumps(job)) for _ in range(2)]
-    drawn = [drawing.noisy(copy.plan, task, copy.rng) for copy in copies]
+    drawn = [draw_tasks.draw_measurements(copy.plan, task, copy.rng) for copy in copies]
     assert not drawn[0].equals(drawn[1]), "a copy must never repeat bits"
     copies[0].run(task)
     kept = job.parts.read("area", 0)
@@ -108,7 +108,7 @@ def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_p
     def never(*arguments):
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr(drawing, "noisy", never)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", never)
     copies[1].run(task)
     assert job.parts.read("area", 0) == kept
 
@@ -116,7 +116,7 @@ def test_copies_of_a_job_draw_different_noise_and_one_of_them_counts(tiny, tmp_p
 def test_an_attempt_that_ends_after_another_leaves_that_one(tiny, tmp_path, monkeypatch):
     """Speculative execution: both draw, the slower finds the part kept when it is done."""
     job, task = job_and_task(tiny, tmp_path / "parts", Secure())
-    real, tables = drawing.noisy, []
+    real, tables = draw_tasks.draw_measurements, []
 
     def overtaken(plan, task, rng):
         table = real(plan, task, rng)
@@ -125,7 +125,7 @@ def test_an_attempt_that_ends_after_another_leaves_that_one(tiny, tmp_path, monk
             job.run(task)  # it begins later and ends earlier
         return table
 
-    monkeypatch.setattr(drawing, "noisy", overtaken)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", overtaken)
     job.run(task)
     kept = pq.read_table(pa.BufferReader(job.parts.read("area", 0)))
     assert len(tables) == 2
@@ -239,7 +239,9 @@ def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
     def take(workers):
         return measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out, workers=workers)
 
-    with pytest.raises(Interrupted, match="a worker was killed.*the same command resumes"):
+    with pytest.raises(
+        Interrupted, match="a worker was killed.*run the same command again to resume"
+    ):
         take(Dying(2))
     parts = {p.name: p.read_bytes() for p in parts_of(tiny.parent / "out").iterdir()}
     assert len(parts) == 2

@@ -172,7 +172,7 @@ def test_before_the_charge_a_restart_costs_nothing(tiny, monkeypatch):
 def test_another_ledger_does_not_make_a_charged_run_free(tiny, monkeypatch):
     tiny.write_text(TINY_PLAN + ROOM)
     interrupted(tiny, monkeypatch)
-    with pytest.raises(FolderError, match="its noise is charged to the ledger"):
+    with pytest.raises(FolderError, match="its noise was already charged"):
         pipeline.release(
             Plan.load(tiny),
             to=tiny.parent / "out",
@@ -200,7 +200,7 @@ def test_a_finished_release_is_not_begun_anew(tiny):
     tiny.write_text(TINY_PLAN + ROOM)
     released(tiny)
     before = (tiny.parent / "out" / "manifest.json").read_bytes()
-    with pytest.raises(FolderError, match="a finished release is not begun anew"):
+    with pytest.raises(FolderError, match="is a finished release, which cannot be restarted"):
         released(tiny, restart=True, charge_again=True)
     assert (tiny.parent / "out" / "manifest.json").read_bytes() == before
     assert len(charges(tiny)) == 1
@@ -219,8 +219,8 @@ def test_where_nothing_was_begun_and_in_simulations_a_restart_is_a_start(tiny, m
 def test_the_command_line_says_what_goes_with_what(tiny):
     ran = run("release", tiny, "--to", tiny.parent / "out", "--charge-again")
     assert ran.status == 2
-    assert "--charge-again: goes with --restart" in ran.err
+    assert "--charge-again: needs --restart" in ran.err
     assert run("release", tiny, "--to", tiny.parent / "out", "--resume", "--quiet").status == 0
     ran = run("release", tiny, "--to", tiny.parent / "out", "--restart", "--quiet")
     assert ran.status == 2
-    assert "a finished release is not begun anew" in ran.err
+    assert "is a finished release, which cannot be restarted" in ran.err

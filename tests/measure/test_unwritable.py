@@ -51,7 +51,7 @@ def test_a_manifest_that_cannot_be_written_is_not_charged(tiny, monkeypatch):
         return {**real(*arguments, **options), "variance": float("inf")}
 
     monkeypatch.setattr(manifest, "describe", infinite)
-    with pytest.raises(InputError, match="too large or too small to be written"):
+    with pytest.raises(InputError, match="too large or too small for JSON"):
         measure.take(counts, plan, rng=Secure(), ledger=folder / "l.sqlite", to=folder / "out")
     assert not (folder / "l.sqlite").exists()
     assert not (folder / "out-internal").exists()

@@ -131,10 +131,13 @@ def test_every_series_is_drawn(reproduced):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: catalogue.items("005"), "no paper '005'; choose from 002, 000, 001, 003, 004"),
+        (
+            lambda: catalogue.items("005"),
+            "unknown paper '005'; choose from 002, 000, 001, 003, 004",
+        ),
         (
             lambda: catalogue.reproduce("002", "table-9"),
-            "no item 'table-9' in paper 002; choose from table-1",
+            "unknown item 'table-9' in paper 002; choose from table-1",
         ),
         (
             lambda: catalogue.reproduce("002", "table-4", data="nowhere"),

@@ -57,18 +57,22 @@ def test_parquet_with_dictionaries_is_read(tmp_path):
     [
         (
             "state,county\n1,2\n",
-            "no column 'block' for the level of that name; its columns are state, county",
+            "column 'block' is missing, and geography.levels names it; the file has the "
+            "columns state, county",
         ),
-        ("state,county,block\n", "no rows; list one row per lowest unit"),
-        ("state,county,block\n1,1,a\n1,,b\n1,1,\n", "row 2: no code in column 'county'"),
+        ("state,county,block\n", "has no rows; list one row per lowest unit"),
+        (
+            "state,county,block\n1,1,a\n1,,b\n1,1,\n",
+            "row 2: the code in column 'county' is missing",
+        ),
         ("state,county,block\n1,1,a\n1,2,b\n1,1,a\n", "rows 1, 3: block a is listed twice"),
         (
             "state,county,block\n1,1,a\n1,2,a\n",
-            "rows 1, 2: block a lies in county 1 and in county 2; a unit has one parent",
+            "rows 1, 2: block a is in county 1 and in county 2; a unit has one parent",
         ),
         (
             "state,county,block\n1,7,a\n2,7,b\n",
-            "rows 1, 2: county 7 lies in state 1 and in state 2",
+            "rows 1, 2: county 7 is in state 1 and in state 2",
         ),
         ("state,county,block\n1,1,a\n1,1\n", "cannot be read as a CSV file"),
         ("", "cannot be read as a CSV file"),
@@ -90,7 +94,7 @@ def test_other_files_are_refused(tmp_path):
         read_crosswalk(path, LEVELS)
     pq.write_table(pa.table({"state": [1], "county": [1], "block": [1]}), path)
     with pytest.raises(
-        GeographyError, match="holds int64, and codes are text so that leading zeros"
+        GeographyError, match="has type int64; store codes as text, to keep leading zeros"
     ):
         read_crosswalk(path, LEVELS)
 
@@ -137,10 +141,12 @@ def test_rows_are_counted_in_the_footer_before_they_are_read(tmp_path, monkeypat
         raise AssertionError("a column was read")
 
     monkeypatch.setattr(geography, "_ranked", never)
-    with pytest.raises(GeographyError, match="has 4 units of block, and the manifest 5"):
+    with pytest.raises(GeographyError, match="has 4 units of block, but the manifest has 5"):
         read_crosswalk(path, LEVELS, 5)
     monkeypatch.setattr(geography, "MOST_CODES", 11)
-    with pytest.raises(GeographyError, match="4 rows on 3 levels, 12 codes; the limit is 11"):
+    with pytest.raises(
+        GeographyError, match="4 rows and 3 levels, 12 codes in total; the limit is 11"
+    ):
         read_crosswalk(path, LEVELS)
 
 

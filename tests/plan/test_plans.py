@@ -125,21 +125,24 @@ def test_any_change_of_the_plan_changes_its_digest():
 BAD = [
     (
         ('rho = "2"', 'rho = "1e-16"'),
-        "budget.queries.region.TOTAL: its noise would have a standard deviation",
+        "budget.queries.region.TOTAL: the noise would have a standard deviation",
     ),
     (
         ('rho = "2"', 'epsilon = "1e-8"'),
-        "budget.queries.region.TOTAL: its noise would have a standard deviation",
+        "budget.queries.region.TOTAL: the noise would have a standard deviation",
     ),
-    (("one_row_per_person = true", "redacted = true"), "records.redacted: marks a published plan"),
-    (('rho = "2"', 'rho = "1e300"'), "above 10,000 it protects nobody"),
+    (
+        ("one_row_per_person = true", "redacted = true"),
+        "records.redacted: this key is for published plans",
+    ),
+    (('rho = "2"', 'rho = "1e300"'), "above 10,000, which protects no one"),
     (
         ('rho = "2"', 'rho = "1e-200"'),
-        "its noise would have a standard deviation above 16,777,216 and drown any count",
+        "the noise would have a standard deviation above 16,777,216, more than any count",
     ),
-    ("", "plan.toml: release: is needed and not there"),
+    ("", "plan.toml: [release] is missing. Add this section to the plan."),
     ("x = [", "not valid TOML"),
-    ("rho = 1", "no key 'rho' here; choose from release, records, geography, attributes"),
+    ("rho = 1", "unknown key 'rho'; choose from release, records, geography, attributes"),
     (("Tiny", ""), "release.title"),
     (
         ('unit = "person"', "unit = 3"),
@@ -147,38 +150,44 @@ BAD = [
     ),
     (
         ('"change-one"', '"both"'),
-        "release.neighbors: 'both' is not known; choose from 'change-one' or 'add-remove'",
+        "release.neighbors: 'both' is not allowed; choose from 'change-one' or 'add-remove'",
     ),
-    (('neighbors = "change-one"', ""), "release.neighbors: is needed and not there"),
+    (
+        ('neighbors = "change-one"', ""),
+        'release.neighbors is missing. Add it to [release], for example neighbors = "change-one".',
+    ),
     (
         ('neighbors = "change-one"', 'neighbors = "change-one"\npreset = "pl94"'),
         "unknown preset 'pl94'; choose from census-1940, pl94-2020, pl94-2020-housing",
     ),
     (
         ('rho = "2"', "rho = 2.0"),
-        "budget.rho: 2.0 is a float, and privacy costs are exact; write it as text",
+        "budget.rho: 2.0 is a float, but privacy costs are exact; write it as text",
     ),
     (('rho = "2"', 'rho = "two"'), "budget.rho: 'two' is not a number"),
-    (('rho = "2"', 'rho = "-2"'), "a budget is above 0"),
-    (('rho = "2"', ""), "budget: give either rho or epsilon"),
-    (('rho = "2"', 'rho = "2"\nepsilon = "1"'), "budget: give either rho or epsilon"),
+    (('rho = "2"', 'rho = "-2"'), "budget: -2 is not allowed; it must be above 0"),
+    (('rho = "2"', ""), "budget: give exactly one of rho and epsilon"),
+    (('rho = "2"', 'rho = "2"\nepsilon = "1"'), "budget: give exactly one of rho and epsilon"),
     (('rho = "2"', 'rho = "2"\ndelta = "1"'), "budget.delta: 1 is not allowed"),
-    (('area = "1/2"', 'area = "1/3"'), "budget.levels: the shares sum to 5/6, and must sum to 1"),
+    (('area = "1/2"', 'area = "1/3"'), "budget.levels: the shares sum to 5/6; they must sum to 1"),
     (
         ('area = "1/2"', 'aera = "1/2"'),
         "budget.levels.aera: unknown level 'aera'; choose from region, area",
     ),
     (('region = "1/2"\narea = "1/2"', 'area = "1"'), "no share for level 'region'"),
-    (('region = "1/2"\narea = "1/2"', 'region = "-1"\narea = "2"'), "a share is 0 or more"),
+    (('region = "1/2"\narea = "1/2"', 'region = "-1"\narea = "2"'), "a share must be 0 or more"),
     (('TOTAL = "1/4"', 'TOTAL = "1/5"'), "budget.queries.region: the shares sum to 19/20"),
-    (('"AGE*SEX"', '"AGE*SEKS"'), "no attribute or recode 'SEKS'; choose from TOTAL, AGE, SEX"),
+    (
+        ('"AGE*SEX"', '"AGE*SEKS"'),
+        "unknown attribute or recode 'SEKS'; choose from TOTAL, AGE, SEX",
+    ),
     (
         ('[budget.queries."*"]', "[budget.queries.blok]"),
         "unknown level 'blok'; choose from region, area",
     ),
     (
         ('[budget.queries."*"]', "[budget.queries.area]"),
-        "budget.queries.region: is needed and not there",
+        'budget.queries.region is missing. Add it, or [budget.queries."*"] for all levels',
     ),
     (('"region", "area"]', '"region", "region"]'), "'region' is listed 2 times"),
     (('"region", "area"]', '"region", "../x"]'), "geography.levels.1"),
@@ -199,10 +208,10 @@ BAD = [
         ("one_row_per_person = true", 'person_id = "id"\nmax_rows = 0'),
         "records.max_rows: 0 is not allowed",
     ),
-    (('path = "people.csv"\n', ""), "records: give either path or query"),
+    (('path = "people.csv"\n', ""), "records: give exactly one of path and query"),
     (
         ('path = "people.csv"\n', 'path = "a"\nquery = "SELECT 1"\n'),
-        "records: give either path or query",
+        "records: give exactly one of path and query",
     ),
     (
         ('path = "people.csv"\n', 'path = "a"\ndatabase = "b"\n'),
@@ -214,25 +223,28 @@ BAD = [
     ),
     (
         ("one_row_per_person = true", 'one_row_per_person = true\nmissing = { SEX = "q" }'),
-        "records.missing.SEX: no category 'q'; choose from f, m, x",
+        "records.missing.SEX: unknown category 'q'; choose from f, m, x",
     ),
     (
         ("one_row_per_person = true", 'one_row_per_person = true\nmissing = { S = "q" }'),
-        "records.missing.S: no such attribute; choose from AGE, SEX",
+        "records.missing.S: unknown attribute; choose from AGE, SEX",
     ),
     ('+[intruder]\nlevel = "x"', "intruder.level: unknown level 'x'; choose from region, area"),
     ("+[intruder]\npriors = [1.5]", "intruder.priors.0: 1.5 is not allowed"),
-    ('+[ledger]\nperiod = "year"', "period and period_limit belong together"),
+    ('+[ledger]\nperiod = "year"', "only one of period and period_limit is given"),
     (
         '+[postprocess]\nmethod = "magic"',
-        "postprocess.method: 'magic' is not known; choose from 'none'",
+        "postprocess.method: 'magic' is not allowed; choose from 'none'",
     ),
     (
         '+[[invariants]]\nlevel = "x"\nquery = "TOTAL"\nreason = "r"',
         "invariants.0.level: unknown level 'x'",
     ),
     ('+[[invariants]]\nlevel = "area"\nquery = "Q"\nreason = "r"', "invariants.0: query 'Q'"),
-    ('+[[invariants]]\nlevel = "area"\nquery = "TOTAL"', "invariants.0.reason: is needed"),
+    (
+        '+[[invariants]]\nlevel = "area"\nquery = "TOTAL"',
+        "invariants.0.reason is missing. Add it to [[invariants]]",
+    ),
 ]
 
 

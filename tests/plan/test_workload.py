@@ -73,12 +73,12 @@ def test_cells_follow_the_order_of_the_name():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("E", "no attribute or recode 'E'; choose from TOTAL, A, B, C, D"),
+        ("E", "unknown attribute or recode 'E'; choose from TOTAL, A, B, C, D"),
         ("A*A", "A and A are both views of A"),
         ("B*C", "C and B are both views of B"),
-        ("", "no attribute or recode ''"),
-        ("A**B", "no attribute or recode ''"),
-        ("TOTAL*A", "no attribute or recode 'TOTAL'"),
+        ("", "unknown attribute or recode ''"),
+        ("A**B", "unknown attribute or recode ''"),
+        ("TOTAL*A", "unknown attribute or recode 'TOTAL'"),
     ],
 )
 def test_queries_that_make_no_sense_are_named(name, message):
@@ -90,16 +90,22 @@ def test_queries_that_make_no_sense_are_named(name, message):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Schema(tuple(Attribute(f"A{i}", ("x",)) for i in range(40))), "more than 32"),
-        (lambda: Attribute("A B", ("x",)), "cannot be a name"),
-        (lambda: Attribute("TOTAL", ("x",)), "leave TOTAL to the query"),
-        (lambda: Attribute("A", ()), "no categories; list at least one"),
+        (
+            lambda: Schema(tuple(Attribute(f"A{i}", ("x",)) for i in range(40))),
+            "attributes: 40 are listed; the limit is 32",
+        ),
+        (lambda: Attribute("A B", ("x",)), "not allowed as a name"),
+        (lambda: Attribute("TOTAL", ("x",)), "and not TOTAL, which is the query"),
+        (lambda: Attribute("A", ()), "categories are missing; list at least one"),
         (lambda: Attribute("A", ("x", "x")), "'x' is listed 2 times"),
-        (lambda: Attribute("A", ("x", "")), "an empty label"),
-        (lambda: Schema((Attribute("A", ("x",)),), (Recode("A", "A", (("g", ("x",)),)),)), "taken"),
+        (lambda: Attribute("A", ("x", "")), "a label is empty"),
+        (
+            lambda: Schema((Attribute("A", ("x",)),), (Recode("A", "A", (("g", ("x",)),)),)),
+            "has the same name",
+        ),
         (
             lambda: Schema((Attribute("A", ("x",)),), (Recode("R", "Z", (("g", ("x",)),)),)),
-            "no attribute 'Z'",
+            "unknown attribute 'Z'",
         ),
         (
             lambda: Schema((Attribute("A", ("x", "y")),), (Recode("R", "A", (("g", ("x",)),)),)),
@@ -107,19 +113,19 @@ def test_queries_that_make_no_sense_are_named(name, message):
         ),
         (
             lambda: Schema((Attribute("A", ("x",)),), (Recode("R", "A", (("g", ("x", "q")),)),)),
-            "A has no category 'q'; choose from x",
+            "unknown category 'q' of A; choose from x",
         ),
         (
             lambda: Schema(
                 (Attribute("A", ("x",)),), (Recode("R", "A", (("g", ("x",)), ("h", ("x",)))),)
             ),
-            "grouped twice",
+            "category 'x' is listed twice",
         ),
         (
             lambda: Schema(
                 tuple(Attribute(f"A{i}", tuple(map(str, range(100)))) for i in range(5))
             ),
-            "10,000,000,000 cells, above the limit of 50,000,000",
+            "10,000,000,000 cells; the limit is 50,000,000",
         ),
     ],
 )

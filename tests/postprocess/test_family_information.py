@@ -107,5 +107,5 @@ def test_totals_that_leave_no_table_are_given_up(measured, tmp_path, people):
 
 
 def test_looking_below_needs_a_pass_over_totals(measured):
-    with pytest.raises(PlanError, match="postprocess.levels.tract.look_below: serves a pass over"):
+    with pytest.raises(PlanError, match="postprocess.levels.tract.look_below: needs a pass over"):
         measured(more="[postprocess.levels.tract]\nlook_below = true\n")

@@ -260,5 +260,5 @@ def test_rounding_that_breaks_a_sum_stops_the_descent(measured, monkeypatch):
 
 def test_histograms_beyond_the_limit_are_refused_when_the_plan_is_read(measured):
     races = ", ".join(f'"r{number}"' for number in range(700))
-    with pytest.raises(InputError, match="5,600 cells at once, and 5,000 is the limit"):
+    with pytest.raises(InputError, match="5,600 cells at once; the limit is 5,000"):
         measured(('RACE = ["a", "b", "c"]', f"RACE = [{races}]"))

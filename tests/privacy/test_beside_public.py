@@ -31,7 +31,7 @@ def test_they_add_up_along_one_coupling_and_no_other_is_taken(tmp_path):
 def test_they_leave_the_budget_of_differential_privacy_alone(tmp_path):
     public = book(tmp_path, total=None, beside_public=Fraction(2))
     public.charge("r1", BesidePublic(1, "a"))
-    with pytest.raises(LedgerError, match="has no budget of differential privacy"):
+    with pytest.raises(LedgerError, match="has no budget for differential privacy"):
         public.spent()
     private = book(tmp_path, total=ZCDP(1))
     assert private.charge("r2", ZCDP("1/2"))
@@ -51,7 +51,7 @@ def test_limits_are_set_once_in_either_currency(tmp_path):
         book(tmp_path, total=None, beside_public=Fraction(2)).charges()
     with pytest.raises(LedgerError, match="limits set once"):
         book(tmp_path, total=ZCDP(2)).charges()
-    with pytest.raises(LedgerError, match="has no limit beside public information"):
+    with pytest.raises(LedgerError, match="has no limit for costs given public information"):
         book(tmp_path, total=ZCDP(1)).charge("r3", BesidePublic("1/2", "a"))
 
 

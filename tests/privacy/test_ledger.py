@@ -49,7 +49,7 @@ def test_overspending_is_refused_with_what_is_left(tmp_path):
     ledger.charge("r1", ZCDP("0.75"))
     before = ledger.path.read_bytes()
     with pytest.raises(
-        LedgerError, match=r"costs rho = 1/2, and of the total \(rho = 1\) only rho = 1/4 is left"
+        LedgerError, match=r"costs rho = 1/2, but of the total \(rho = 1\) only rho = 1/4 is left"
     ):
         ledger.charge("r2", ZCDP("0.5"))
     with pytest.raises(LedgerError, match="is left"):

@@ -26,7 +26,7 @@ from countveil.plan.plans import Plan
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.estimates import Estimates
 from countveil.publish import Release, microdata, table_files
-from countveil.publish.estimate_files import publish, read_estimates
+from countveil.publish.estimate_files import read_estimates, write_estimate_files
 
 LEVELS = ("nation", "state", "county", "tract", "block_group", "block")
 CENSUS = """
@@ -96,7 +96,7 @@ def census(tmp_path_factory) -> tuple[Estimates, Path, list[str]]:
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=folder / "out")
     measurements = Release.read(folder / "out").measurements
     estimates = postprocess.top_down(measurements, plan)
-    return estimates, folder / "out", publish(estimates, folder / "out")
+    return estimates, folder / "out", write_estimate_files(estimates, folder / "out")
 
 
 def small(folder: Path, entries: list[tuple[int, int, int]], more: str = "") -> Estimates:
@@ -113,7 +113,7 @@ def small(folder: Path, entries: list[tuple[int, int, int]], more: str = "") -> 
 
 
 def written(estimates: Estimates, folder: Path) -> Path:
-    publish(estimates, folder)
+    write_estimate_files(estimates, folder)
     return folder
 
 
@@ -255,7 +255,7 @@ def test_small_batches_write_the_same(census, tmp_path, monkeypatch):
     monkeypatch.setattr(Histograms, "batches", lambda self, most=0: whole(self, 50))
     monkeypatch.setattr(table_files, "_VALUES", 1_000)
     monkeypatch.setattr(microdata, "GROUP", 70)
-    assert publish(estimates, tmp_path) == names
+    assert write_estimate_files(estimates, tmp_path) == names
     assert pq.ParquetFile(tmp_path / "microdata.parquet").num_row_groups >= 3_000 / 70
     assert pq.ParquetFile(tmp_path / "estimates" / "block.parquet").num_row_groups > 5
     for name in names:
@@ -270,7 +270,7 @@ def test_small_batches_write_the_same(census, tmp_path, monkeypatch):
 def test_row_groups_may_share_a_dictionary(census, tmp_path):
     """As they do where a writer cuts more rows than it likes, a million and some, into two groups."""
     estimates, folder, _ = census
-    publish(estimates, tmp_path)
+    write_estimate_files(estimates, tmp_path)
     path = tmp_path / "estimates" / "block.parquet"
     options = {"read_dictionary": pq.read_schema(path).names[:-1]}
     pq.write_table(
@@ -299,7 +299,7 @@ def test_a_level_of_more_rows_than_a_writer_likes_has_row_groups_of_its_own(tmp_
 
 def test_the_same_estimates_give_the_same_bytes(census, tmp_path):
     estimates, folder, names = census
-    publish(estimates, tmp_path)
+    write_estimate_files(estimates, tmp_path)
     assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in names)
 
 
@@ -369,7 +369,10 @@ def test_levels_below_the_lowest_measured_are_not_published(tmp_path):
     )
     both = small(tmp_path, ENTRIES)
     upper = replace(both, plan=plan, levels={"region": both.levels["region"]})
-    assert publish(upper, tmp_path / "out") == ["estimates/region.parquet", "microdata.parquet"]
+    assert write_estimate_files(upper, tmp_path / "out") == [
+        "estimates/region.parquet",
+        "microdata.parquet",
+    ]
     assert same(read_estimates(tmp_path / "out", plan, both.geography, ()), upper)
     assert pq.read_schema(tmp_path / "out" / "microdata.parquet").names == ["region", "AGE", "SEX"]
 
@@ -394,7 +397,7 @@ def test_publishing_again_leaves_nothing_of_before(tmp_path):
     (folder / "manifest.json").write_text("{}")
     for name in ("", "estimates/", "tables/"):
         (folder / f"{name}.countveil-temporary-1-x").write_text("left by a killed run")
-    names = publish(small(tmp_path, ENTRIES), folder)
+    names = write_estimate_files(small(tmp_path, ENTRIES), folder)
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert there == {"manifest.json", *names}
     assert names == ["estimates/region.parquet", "estimates/area.parquet"]
@@ -407,7 +410,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     more = '[postprocess]\nmethod = "top-down"\ntables = ["AGE"]\n'
     monkeypatch.setattr(table_files, "rows_of", stopped)
     with pytest.raises(KeyboardInterrupt):
-        publish(small(tmp_path, ENTRIES, more), tmp_path / "out")
+        write_estimate_files(small(tmp_path, ENTRIES, more), tmp_path / "out")
     assert list((tmp_path / "out" / "tables").iterdir()) == []
 
 
@@ -442,8 +445,8 @@ def changed(column: str, values: Callable[[list], list]) -> Callable[[pa.Table],
     return change
 
 
-ORDER = "rows must go by unit and then by cell, each once and above zero; restore"
-OTHER_COLUMNS = "has other columns than the plan; they must be geocode, AGE, SEX as text in dict"
+ORDER = "rows are not sorted by unit and cell, each once and above 0; restore"
+OTHER_COLUMNS = r"its columns are not those of the plan, which are geocode, AGE, SEX \(text in dict"
 
 
 @pytest.mark.parametrize(
@@ -451,9 +454,9 @@ OTHER_COLUMNS = "has other columns than the plan; they must be geocode, AGE, SEX
     [
         (
             changed("AGE", lambda v: ["ancient", *v[1:]]),
-            "AGE holds 'ancient'; its cat.* young, old",
+            "AGE has 'ancient', but its cat.* young, old",
         ),
-        (changed("geocode", lambda v: ["A9", *v[1:]]), "A9 is no area of the crosswalk"),
+        (changed("geocode", lambda v: ["A9", *v[1:]]), "A9 is not an area of the crosswalk"),
         (changed("geocode", lambda v: ["A5", *v[1:]]), ORDER),
         (changed("SEX", lambda v: ["m", "m", *v[2:]]), None),
         (changed("estimate", lambda v: [0, *v[1:]]), ORDER),
@@ -500,7 +503,7 @@ def test_rows_out_of_order_across_row_groups_are_refused(tmp_path):
     with pytest.raises(VerificationError, match=ORDER):
         read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
     write([rows[-1], rows[0]])
-    with pytest.raises(VerificationError, match="A1 is no area of the crosswalk, or not in its"):
+    with pytest.raises(VerificationError, match="A1 is not an area of the crosswalk, or is out of"):
         read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
 
 
@@ -510,6 +513,6 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     for spoil in (lambda: path.write_bytes(b"no Parquet"), path.unlink):
         spoil()
         with pytest.raises(
-            VerificationError, match=r"area.parquet: cannot be read \(.*; restore it"
+            VerificationError, match=r"area.parquet: cannot be read \(.*; restore the original file"
         ):
             read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())

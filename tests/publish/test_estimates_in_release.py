@@ -70,9 +70,9 @@ def test_a_release_holds_its_estimates_and_verifies(out, plan):
     ]
     checks = Release.read(out).verify(plan.parent / "ledger.sqlite").checks
     assert checks[4].startswith(
-        "the estimates of 2 levels are whole numbers that add up and agree with what is public"
+        "the estimates of 2 levels are whole numbers, add up and agree with the public facts"
     )
-    assert checks[5] == "7 files of tables and microdata match the estimates, made again from them"
+    assert checks[5] == "7 files of tables and microdata match the estimates"
 
 
 def test_the_manifest_holds_the_certificate(out):
@@ -177,7 +177,7 @@ def test_a_certificate_that_does_not_hold_fails_verification(out):
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["estimates"]["certificate"][0]["kkt_residual"] = 1e-3
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(VerificationError, match="certificate of the estimates is not complete"):
+    with pytest.raises(VerificationError, match="certificate of the estimates is incomplete"):
         Release.read(out).verify()
 
 
@@ -185,7 +185,7 @@ def test_a_stated_gap_beyond_the_limit_fails_verification(out):
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["estimates"]["certificate"][0]["consistency_gap"] = 5.0
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(VerificationError, match="certificate of the estimates is not complete"):
+    with pytest.raises(VerificationError, match="certificate of the estimates is incomplete"):
         Release.read(out).verify()
 
 
@@ -196,7 +196,7 @@ def test_a_stop_while_estimating_keeps_the_measurements(plan, monkeypatch):
     out = plan.parent / "out"
     with monkeypatch.context() as patch:
         patch.setattr(topdown.DescentJob, "run", stopped)
-        with pytest.raises(Interrupted, match="the measurements of .* are kept"):
+        with pytest.raises(Interrupted, match="the measurements are safe"):
             pipeline.release(Plan.load(plan), to=out, rng=Secure())
     measured = {k: v for k, v in tree(out).items() if k.startswith("measure")}
     with pytest.raises(VerificationError, match="the estimates are missing"):
@@ -259,8 +259,8 @@ def test_a_stop_while_publishing_leaves_the_facts(plan, monkeypatch):
     pipeline.release(Plan.load(plan), to=out, rng=Secure())
     (plan.parent / "facts.csv").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("countveil.publish.additions.publish", full)
-        with pytest.raises(Interrupted, match="`countveil postprocess .*` goes on"):
+        patch.setattr("countveil.publish.additions.write_estimate_files", full)
+        with pytest.raises(Interrupted, match="continue with `countveil postprocess .*`"):
             pipeline.make_estimates(out)
     pipeline.make_estimates(out)  # it does
     Release.read(out).verify(plan.parent / "ledger.sqlite")
@@ -318,7 +318,7 @@ def test_a_manifest_without_its_parts_is_refused(out, key):
     (out / "manifest.json").write_text(json.dumps(manifest))
     ran = run("postprocess", out, "--quiet")
     assert ran.status == 2, ran.err
-    assert f"manifest.json lacks or garbles '{key}'" in ran.err
+    assert f"'{key}' is missing or invalid in manifest.json" in ran.err
 
 
 def test_estimates_that_cannot_be_replaced_keep_their_error_report(out, plan):
@@ -376,7 +376,7 @@ def test_wrong_facts_are_named_after_the_charge_and_can_be_corrected(plan):
     ran = run("postprocess", "out", "--plan", plan, "--quiet", cwd=plan.parent)
     assert ran.status == 3  # charged, and nothing is lost
     assert "needs at least 50 people in AGE = young" in ran.err
-    assert "the measurements of out are kept; `countveil postprocess out` goes on" in ran.err
+    assert "the measurements are safe; continue with `countveil postprocess out`" in ran.err
     plan.write_text(before)
     ran = run("postprocess", "out", "--plan", plan, "--quiet", cwd=plan.parent)
     assert ran.status == 0, ran.err
@@ -391,7 +391,9 @@ def test_a_release_that_cannot_be_estimated_is_finished_without_estimates(plan):
     loaded, out = Plan.load(plan), plan.parent / "out"
     counts = open_engine("local").tabulate(loaded)
     measure.take(counts, loaded, rng=Secure(), ledger=loaded.ledger_path, to=out)
-    with pytest.raises(Interrupted, match='or without estimates by method = "none"'):
+    with pytest.raises(
+        Interrupted, match='and a --plan with other constraints, or with method = "none"'
+    ):
         pipeline.release(loaded, to=out, rng=Secure())
     with pytest.raises(Interrupted, match="needs at least 50 people"):
         pipeline.make_estimates(out)  # from the folder alone: the files of facts are there
@@ -417,7 +419,7 @@ def test_a_missing_file_of_facts_stops_before_the_charge(plan):
     plan.write_text(plan.read_text() + CONSTRAINT)
     loaded = Plan.load(plan)
     counts = open_engine("local").tabulate(loaded)
-    with pytest.raises(InputError, match="facts.csv: no such file; a constraint of the plan"):
+    with pytest.raises(InputError, match="facts.csv: no such file, but a constraint of the plan"):
         measure.take(
             counts, loaded, rng=Secure(), ledger=loaded.ledger_path, to=plan.parent / "out"
         )
@@ -432,11 +434,11 @@ def test_the_error_report_is_of_the_estimates_that_are_there(out, plan):
     assert report.exists()
 
 
-def test_releasing_says_that_tables_were_made_anew(out, plan):
-    assert "was released already; nothing" in run("release", plan, "--to", out, "--quiet").out
+def test_releasing_says_that_tables_were_made_again(out, plan):
+    assert "already released; nothing" in run("release", plan, "--to", out, "--quiet").out
     plan.write_text(plan.read_text() + '[postprocess.levels."*"]\nrounding = "cells"\n')
     ran = run("release", plan, "--to", out, "--quiet")
-    assert "was measured already; its tables were made anew, nothing was charged" in ran.out
+    assert "already measured; its tables were made again, nothing was charged" in ran.out
 
 
 def test_the_command_shows_how_well_it_was_solved(out):

@@ -27,13 +27,13 @@ def out(tiny: Path) -> Path:
 
 def test_a_release_verifies_and_says_what_was_checked(out):
     checks = Release.read(out).verify(out.parent / "ledger.sqlite").checks
-    assert checks[0] == "4 files have the hashes of the manifest, and no other file is there"
+    assert checks[0] == "4 files match their hashes in the manifest, and there are no others"
     assert checks[1] == "the noise of 4 queries costs rho = 2, as stated"
     assert checks[2] == (
-        "49 measurements of the crosswalk's units lie in the noisy-measurement layout"
+        "49 measurements cover the crosswalk's units in the noisy-measurement layout"
     )
-    assert checks[3] == "2 invariant counts cover the crosswalk's units and add up"
-    assert checks[4].endswith("shows its charge of rho = 2 once, for these measurements")
+    assert checks[3] == "2 invariant counts cover the units of the crosswalk and add up"
+    assert checks[4].endswith("has one charge of rho = 2 for these measurements")
 
 
 def test_measurements_are_read_back_with_their_law(out):
@@ -61,11 +61,11 @@ TAMPERING = {
     ),
     "a link": (
         lambda out: (out / "link").symlink_to("/etc/hostname"),
-        "link is a link; a release holds plain files only",
+        "link is a link, but a release has plain files only",
     ),
     "a missing file": (
         lambda out: (out / "measurements" / "area.parquet").unlink(),
-        "measurements/area.parquet is listed in the manifest and not there",
+        "measurements/area.parquet is listed in the manifest, but missing",
     ),
     "a changed file": (
         lambda out: (out / "measurements" / "area.parquet").write_bytes(b"PAR1"),
@@ -73,27 +73,27 @@ TAMPERING = {
     ),
     "a cheaper cost": (
         lambda out: edit(out, lambda d: d["cost"].update(rho="1")),
-        "cost is not stated as the plan gives it",
+        "cost in the manifest differs from what the plan gives",
     ),
     "a smaller variance": (
         lambda out: edit(out, lambda d: d["measurements"][1].update(variance=0.1)),
-        "measurements is not stated as the plan gives it",
+        "measurements in the manifest differs from what the plan gives",
     ),
     "another unit": (
         lambda out: edit(out, lambda d: d.update(unit="household")),
-        "unit is not stated as the plan gives it",
+        "unit in the manifest differs from what the plan gives",
     ),
     "no invariants": (
         lambda out: edit(out, lambda d: d.update(invariants=[])),
-        "invariants is not stated as the plan gives it",
+        "invariants in the manifest differs from what the plan gives",
     ),
     "other randomness": (
         lambda out: edit(out, lambda d: d.update(randomness="seeded: 7")),
-        "randomness is stated as 'seeded: 7'",
+        "randomness 'seeded: 7' is not from countveil",
     ),
     "a plan that is a list": (
         lambda out: edit(out, lambda d: d.update(plan=[])),
-        "its plan does not check out",
+        "its plan is not valid",
     ),
     "deep JSON": (
         lambda out: (out / "manifest.json").write_text("[" * 100_000),
@@ -101,32 +101,32 @@ TAMPERING = {
     ),
     "another plan": (
         lambda out: edit(out, lambda d: d["plan"]["release"].update(title="x")),
-        "the plan in the manifest is not the one that was released",
+        "the plan in the manifest changed since it was released",
     ),
     "another noise": (
         lambda out: edit(out, lambda d: d["measurements"][0]["mechanism"].update(sigma2="999")),
-        "measurements is not stated as the plan gives it",
+        "measurements in the manifest differs from what the plan gives",
     ),
     "a file outside": (
         lambda out: edit(
             out, lambda d: d["files"].update({"../plan.toml": {"sha256": "0", "bytes": 1}})
         ),
-        "../plan.toml is listed in the manifest and not there",
+        "../plan.toml is listed in the manifest, but missing",
     ),
-    "no costs": (lambda out: edit(out, lambda d: d.pop("cost")), "lacks or garbles 'cost'"),
+    "no costs": (lambda out: edit(out, lambda d: d.pop("cost")), "'cost' is missing or invalid"),
     "a broken plan": (
         lambda out: edit(out, lambda d: d["plan"].pop("budget")),
-        "its plan does not check out",
+        "its plan is not valid",
     ),
     "another format": (
         lambda out: edit(out, lambda d: d.update(format="x")),
         "not a manifest of format",
     ),
     "no JSON": (lambda out: (out / "manifest.json").write_text("{"), "not readable as JSON"),
-    "no manifest": (lambda out: (out / "manifest.json").unlink(), "no finished release"),
+    "no manifest": (lambda out: (out / "manifest.json").unlink(), "not a finished release"),
     "other units": (
         lambda out: edit(out, lambda d: d["levels"][1].update(units=4)),
-        "the crosswalk has 5 units of area, and the manifest 4",
+        "has 5 units of area, but the manifest has 4",
     ),
 }
 
@@ -147,17 +147,17 @@ def test_other_columns_are_found_even_with_a_matching_hash(out):
     path = out / "measurements" / "area.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["variance"]), path)
     restate(out, "measurements/area.parquet")
-    with pytest.raises(VerificationError, match="other columns than the measurement layout"):
+    with pytest.raises(VerificationError, match="are not the measurement layout"):
         Release.read(out).verify()
 
 
 def test_packages_are_zip_files_by_name(out):
-    with pytest.raises(InputError, match="a name that ends in .zip"):
+    with pytest.raises(InputError, match="name one that ends in .zip"):
         Release.read(out).package(out.parent / "ledger.sqlite")
 
 
 def test_a_ledger_without_the_charge_is_found(out):
-    with pytest.raises(VerificationError, match="does not show its charge of rho = 2 once"):
+    with pytest.raises(VerificationError, match="does not have exactly one charge of rho = 2"):
         Release.read(out).verify(out.parent / "other.sqlite")
     (out.parent / "bad.sqlite").write_bytes(b"x" * 4096)
     with pytest.raises(LedgerError):

@@ -44,7 +44,9 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
         else:
             seen.append((stage, level, done, standing_of(out)))
 
-    with pytest.raises(InputError, match="no release was begun there; while records are counted"):
+    with pytest.raises(
+        InputError, match="no release was started there; if one is counting its records"
+    ):
         standing_of(out)
     released(tiny, progress=look)
     assert [(stage, level, done) for stage, level, done, _ in seen][:3] == [
@@ -79,9 +81,9 @@ def test_a_stopped_run_says_why_and_that_it_resumes(tiny, monkeypatch):
     assert (found.state, found.stopped_by, found.charged) == ("publishing", "OSError", True)
     ran = run("status", tiny.parent / "out")
     assert ran.status == 0
-    assert "out: measured; the measurements are being published\n" in ran.out
+    assert "out: measured; publishing the measurements\n" in ran.out
     assert "(the last attempt was stopped by OSError)" in ran.out
-    assert "the same command resumes, without charging again" in ran.out
+    assert "run the same command again to resume, without charging again" in ran.out
 
     def killed(*arguments, **options):
         raise MemoryError
@@ -107,7 +109,7 @@ def test_looking_does_not_disturb_and_sees_who_is_at_it(tiny):
     out = tiny.parent / "out"
     with storage.held(tiny.parent / "out-internal" / "lock"):
         assert standing_of(out).process == os.getpid()
-        assert f"process {os.getpid()} is at it" in run("status", out).out
+        assert f"running as process {os.getpid()}" in run("status", out).out
     assert standing_of(out).process is None
     before = {path: path.read_bytes() for path in tiny.parent.rglob("*") if path.is_file()}
     run("status", out)
@@ -187,10 +189,10 @@ def test_a_release_whose_manifest_is_gone_is_not_said_to_resume(tiny, capsys):
     (out / "manifest.json").unlink()
     assert standing_of(out).state == "manifest gone"
     text = shown(out, capsys)
-    assert "out: was finished, and its manifest.json is gone\n" in text
-    assert "the same command refuses to go on; restore the folder from a backup" in text
-    assert "resumes" not in text
-    with pytest.raises(FolderError, match="was finished, and its files are gone"):  # as it says
+    assert "out: finished, but its manifest.json is missing\n" in text
+    assert "the same command cannot resume; restore the folder from a backup" in text
+    assert "to resume" not in text
+    with pytest.raises(FolderError, match="was finished, but its files are missing"):  # as it says
         released(tiny)
 
 
@@ -210,13 +212,11 @@ def test_a_manifest_that_is_none_of_ours_is_not_taken_for_one(tiny, text, capsys
     (out / "manifest.json").write_bytes(text.encode("latin-1"))
     assert standing_of(out).state == "manifest unreadable"
     told = shown(out, capsys)
-    assert "out: its manifest.json is not readable as one of countveil\n" in told
-    assert "refuses to go on; restore" in told
-    assert "resumes" not in told
+    assert "out: its manifest.json is not a readable countveil manifest\n" in told
+    assert "cannot resume; restore" in told
+    assert "to resume" not in told
     (tiny.parent / "out-internal").rename(tiny.parent / "elsewhere")
-    with pytest.raises(
-        InputError, match="its manifest.json is none of countveil's, and no release"
-    ):
+    with pytest.raises(InputError, match="its manifest.json is not from countveil, and no release"):
         standing_of(out)
 
 
@@ -228,7 +228,7 @@ def test_a_run_whose_state_is_damaged_is_refused_with_a_message(tiny):
             standing_of(out)
     ran = run("status", out)
     assert (ran.status, "not readable as a run" in ran.err) == (2, True)
-    with pytest.raises(InputError, match="/: is no release folder"):
+    with pytest.raises(InputError, match="/: not a release folder"):
         standing_of("/")
 
 
@@ -272,7 +272,7 @@ def test_lines_of_the_log_that_no_run_wrote_are_left_out(tiny, capsys):
     assert (found.level, found.done, found.units, found.per_second) == (None, None, None, None)
     assert (found.seconds_left, found.engine, found.memory) == (None, None, None)
     assert (found.worker_memory, found.retries) == (None, None)
-    assert "out: measuring\n  attempt 2\n  no process of this machine is at it; the same" in shown(
+    assert "out: measuring\n  attempt 2\n  not running on this machine; run the same" in shown(
         out, capsys
     )
 
@@ -309,10 +309,9 @@ def test_speed_time_left_memory_and_retries_are_told(tiny, capsys):
     log_line(out, **facts, retries=3, per_second=41.7, seconds_left=89.4)
     assert shown(out, capsys).splitlines() == [
         f"{out}: measuring area: 1,250 of 5,000 units (25%)",
-        "  42 units a second, about 89 s left of this stage, memory 1,300 MB, the largest worker "
-        "250 MB",
-        "  attempt 2 on the spark engine, 3 tasks done again",
-        "  no process of this machine is at it; the same command resumes, without charging again",
+        "  42 units per second, about 89 s left in this stage, memory 1,300 MB, largest worker 250 MB",
+        "  attempt 2 on the spark engine, 3 tasks retried",
+        "  not running on this machine; run the same command again to resume, without charging again",
     ]
     document = run("status", out, "--json").document()
     assert (document["retries"], document["per_second"], document["seconds_left"]) == (
@@ -321,10 +320,10 @@ def test_speed_time_left_memory_and_retries_are_told(tiny, capsys):
         89.4,
     )
     log_line(out, **facts, retries=0, per_second=41.7, seconds_left=600)
-    assert "about 10 min left of this stage" in shown(out, capsys)
-    assert "done again" not in shown(out, capsys)
+    assert "about 10 min left in this stage" in shown(out, capsys)
+    assert "retried" not in shown(out, capsys)
     log_line(out, **facts, seconds_left=9000.0)
-    assert "  about 2.5 h left of this stage, memory" in shown(out, capsys)
+    assert "  about 2.5 h left in this stage, memory" in shown(out, capsys)
 
 
 @pytest.mark.parametrize(
@@ -356,9 +355,9 @@ def test_a_run_under_way_is_told_as_such(tiny, monkeypatch):
     assert ran.status == 0
     lines = ran.out.splitlines()
     assert lines[0] == f"{tiny.parent / 'out'}: measuring area: 2 of 5 units (40%)"
-    assert "units a second" not in lines[0]
-    assert " left of this stage, memory " in lines[1]
-    assert lines[2:] == ["  attempt 1 on the local engine", f"  process {os.getpid()} is at it"]
+    assert "units per second" not in lines[0]
+    assert " left in this stage, memory " in lines[1]
+    assert lines[2:] == ["  attempt 1 on the local engine", f"  running as process {os.getpid()}"]
 
 
 def test_a_run_that_needs_mending_is_not_said_to_resume(tiny, capsys):
@@ -368,8 +367,8 @@ def test_a_run_that_needs_mending_is_not_said_to_resume(tiny, capsys):
     with pytest.raises(Interrupted, match="changed since it was drawn"):
         released(tiny)
     text = shown(out, capsys)
-    assert "stopped by FolderError); the same command says what is to be mended" in text
-    assert "resumes" not in text
+    assert "stopped by FolderError); run the same command again to see what to fix" in text
+    assert "to resume" not in text
 
 
 def test_who_holds_the_lock_is_told_from_others_with_the_same_inode(tiny, monkeypatch):
@@ -419,4 +418,4 @@ def test_help_has_examples_of_what_is_asked_for():
     release = help_of("release")
     assert "countveil release plan.toml --to out --engine spark" in release
     assert "countveil release plan.toml --to out --restart --charge-again" in release
-    assert "Processes of the local engine; one per core if not given." in release
+    assert "Local processes; default: one per core." in release

@@ -1,4 +1,4 @@
-"""One result of every kind, and its picture: what tests of pictures draw."""
+"""One result of every kind, and its chart: what tests of charts draw."""
 
 from fractions import Fraction
 from functools import cache
@@ -19,9 +19,9 @@ from countveil import (
 from countveil.assess import Level, homogeneity
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residual_values import gathered
+from countveil.assess.homogeneity.group_risk import homogeneity_by_size
 from countveil.assess.intruder import hierarchy
 from countveil.assess.intruder.plan_risk import risk_by_level
-from countveil.assess.plan_lenses import homogeneity_by_size
 from countveil.assess.risk_maps import RiskMap
 from countveil.estimate import AreaEstimates
 from countveil.estimate.errors_by_level import LevelError
@@ -191,7 +191,7 @@ def covered(**more):
     return pa.table(rows | more)
 
 
-PICTURES = {
+CHARTS = {
     "posterior": lambda: charts.posterior(SEEN, disclosed()),
     "risk by rho": lambda: charts.risk_by_rho(
         RHOS, marginal(), chosen="2.56", delta="1e-10", limit=5
@@ -212,7 +212,7 @@ PICTURES = {
         EXACT, EXACT + RESIDUALS[:60], audience="internal"
     ),
     "residuals": lambda: charts.residuals(gathered(RESIDUALS)),
-    "empirical loss": lambda: charts.empirical_loss(
+    "empirical loss": lambda: charts.loss_of_residuals(
         {"county": kde(RESIDUALS), "tract": kde(RESIDUALS[:1500])}, epsilon=1.0
     ),
     "homogeneity": lambda: charts.homogeneity_by_epsilon(EPSILONS, homogeneity_curve()),
@@ -249,8 +249,8 @@ PICTURES = {
     "one place": lambda: charts.risk_map(places(number=1)),
     "one release": lambda: charts.replicates(["A1"], {"x": np.array([[0]])}, audience="public"),
     "no error": lambda: charts.error_by_size(accuracy([("area", "TOTAL", "0", 0.0)])),
-    "long names": lambda: charts.empirical_loss(
-        {"a level with a name that is longer than any picture is wide " * 3: kde(RESIDUALS)}
+    "long names": lambda: charts.loss_of_residuals(
+        {"a level with a name that is longer than any chart is wide " * 3: kde(RESIDUALS)}
     ),
     "uniform groups": lambda: charts.uniform_groups(homogeneity_by_size(plan())),
     "one epsilon": lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(1, 1)),
@@ -270,11 +270,11 @@ INTERNAL = {
 
 @cache
 def drawn(name):
-    """Return a picture, made once."""
-    return PICTURES[name]()
+    """Return a chart, made once."""
+    return CHARTS[name]()
 
 
 @cache
 def svg_of(name):
-    """Return a picture as SVG, drawn once."""
+    """Return a chart as SVG, drawn once."""
     return drawn(name).svg()

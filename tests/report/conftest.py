@@ -6,7 +6,7 @@ from tests.report import hand_plan
 from countveil import Release, Seeded, open_engine, pipeline
 from countveil.assess.realised_disclosure import realised
 from countveil.plan.plans import Plan
-from countveil.report.other_budgets import what_if
+from countveil.report.budget_steps import other_budgets
 from countveil.report.report_page import internal_report, public_report
 
 
@@ -28,7 +28,7 @@ def hand_found(hand):
 @pytest.fixture(scope="session")
 def hand_others(hand):
     """What other budgets would give it."""
-    return what_if(hand.plan)
+    return other_budgets(hand.plan)
 
 
 @pytest.fixture(scope="session")

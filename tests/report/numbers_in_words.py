@@ -2,6 +2,7 @@
 
 import re
 
+BOUND = re.compile(r"(fewer|more) than ([\d,]+) in ([\d,]+)")
 NUMBER = re.compile(r"(?<![\w.])(-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?)( %)?")
 
 
@@ -16,3 +17,16 @@ def rounds_to(shown, percent, value, upwards):
     apart = float(plain) - value * (100 if percent else 1)
     slack = 1e-9 * abs(value)
     return -slack <= apart < unit + slack if upwards else abs(apart) <= unit / 2 + slack
+
+
+def without_true_bounds(sentence, columns):
+    """Drop each "fewer than 1 in 1,000" that a number of the table is within; leave wrong ones."""
+
+    def kept(found):
+        few, many = (int(text.replace(",", "")) for text in found.groups()[1:])
+        shares = [share for values in columns.values() for share in values if 0 < share < 1]
+        fewer = found[1] == "fewer"
+        holds = any(share < few / many if fewer else share > few / many for share in shares)
+        return "" if holds else found[0]
+
+    return BOUND.sub(kept, sentence)

@@ -35,13 +35,13 @@ class Page(HTMLParser):
             self.text.append(data)
 
 
-def listing(section, start):
-    """Return the listing of a section whose caption starts so, each row by its columns."""
-    (found,) = [item for item in section.listings if item.caption.startswith(start)]
+def table_rows(section, start):
+    """Return the rows of the table whose caption starts so, as dictionaries."""
+    (found,) = [item for item in section.tables if item.caption.startswith(start)]
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
-def table(section, name):
-    """Return the numbers of a picture of a section."""
-    (found,) = [picture for picture in section.pictures if picture.name == name]
+def chart_rows(section, name):
+    """Return the numbers of a chart of a section."""
+    (found,) = [chart for chart in section.charts if chart.name == name]
     return found.table.to_pylist()

@@ -1,6 +1,6 @@
 """Sections of a release or a plan, as the tests ask for them one by one."""
 
-from countveil.report.section import Subject
+from countveil.report.section_data import Subject
 from countveil.report.sections import (
     error_section,
     homogeneity_section,

@@ -1,4 +1,4 @@
-"""The numbers of pictures are those of the library."""
+"""The numbers of charts are those of the library."""
 
 import numpy as np
 import pytest
@@ -40,31 +40,31 @@ from countveil.report import charts
 from countveil.report.charts import theme
 
 
-def column(picture, name, **where):
+def column(chart, name, **where):
     return [
         row[name]
-        for row in picture.table.to_pylist()
+        for row in chart.table.to_pylist()
         if all(row[key] == value for key, value in where.items())
     ]
 
 
 def test_tables_hold_what_the_library_found():
-    picture = drawn("posterior")
+    chart = drawn("posterior")
     for who, risk in disclosed().items():
-        assert column(picture, "risk", prior=who.prior) == list(risk.value)
-        assert column(picture, "posterior", prior=who.prior) == list(risk.posterior)
-        after = np.array(column(picture, "posterior", prior=who.prior))
+        assert column(chart, "risk", prior=who.prior) == list(risk.value)
+        assert column(chart, "posterior", prior=who.prior) == list(risk.posterior)
+        after = np.array(column(chart, "posterior", prior=who.prior))
         np.testing.assert_allclose(after / who.prior, risk.value, rtol=1e-12)
-    picture = drawn("risk by rho")
+    chart = drawn("risk by rho")
     for who, risks in marginal().items():
-        assert column(picture, "marginal_risk", prior=who.prior) == [r.value for r in risks]
-    assert column(picture, "epsilon", prior=0.5) == [ZCDP(rho).epsilon("1e-10") for rho in RHOS]
-    picture = drawn("decision by rho")
+        assert column(chart, "marginal_risk", prior=who.prior) == [r.value for r in risks]
+    assert column(chart, "epsilon", prior=0.5) == [ZCDP(rho).epsilon("1e-10") for rho in RHOS]
+    chart = drawn("decision by rho")
     for who, risks in decided().items():
-        assert column(picture, "probability", prior=who.prior) == [r.value for r in risks]
-    picture = drawn("levels known")
+        assert column(chart, "probability", prior=who.prior) == [r.value for r in risks]
+    chart = drawn("levels known")
     for who, risks in levels_known().items():
-        assert column(picture, "marginal_risk", prior=who.prior) == [r.value for r in risks]
+        assert column(chart, "marginal_risk", prior=who.prior) == [r.value for r in risks]
     found = drawn("risk by level").table
     assert found["marginal_risk"].to_pylist() == [r.marginal_risk for r in risk_by_level(plan())]
     found = drawn("expected error").table
@@ -94,12 +94,10 @@ def test_rhos_and_errors_stay_together_in_any_order():
     errors = [law.variance**0.5 for law in LAWS]
     mixed = [3, 0, 5, 1, 4, 2]
     risks = {w: [items[i] for i in mixed] for w, items in marginal().items()}
-    picture = charts.risk_and_error([RHOS[i] for i in mixed], risks, [errors[i] for i in mixed])
-    assert column(picture, "rho", prior=0.5) == [float(rho) for rho in RHOS]
-    assert column(picture, "error", prior=0.5) == errors
-    assert column(picture, "marginal_risk", prior=0.02) == [
-        r.value for r in marginal()[INTRUDERS[2]]
-    ]
+    chart = charts.risk_and_error([RHOS[i] for i in mixed], risks, [errors[i] for i in mixed])
+    assert column(chart, "rho", prior=0.5) == [float(rho) for rho in RHOS]
+    assert column(chart, "error", prior=0.5) == errors
+    assert column(chart, "marginal_risk", prior=0.02) == [r.value for r in marginal()[INTRUDERS[2]]]
 
 
 def test_a_budget_is_shared_as_the_plan_says():
@@ -175,13 +173,13 @@ def test_a_release_can_be_drawn_from_end_to_end(tiny):
     public = public_map(release.measurements, counts.geography, prior=0.1)
     inside = internal_map(release.measurements, counts, prior=0.1)
     for found, audience in ((public, "public"), (inside, "internal")):
-        picture = charts.risk_map(found)
-        assert picture.audience == audience
+        chart = charts.risk_map(found)
+        assert chart.audience == audience
         groups = [row for row in found.groups.to_pylist() if row["by"] == "place"]
-        assert {(row["place"], row["mean_risk"]) for row in picture.table.to_pylist()} == {
+        assert {(row["place"], row["mean_risk"]) for row in chart.table.to_pylist()} == {
             (row["group"], row["mean_risk"]) for row in groups
         }
-    with pytest.raises(InputError, match="Counts came; give RiskMap"):
+    with pytest.raises(InputError, match="found: got Counts; pass RiskMap"):
         charts.risk_map(counts)
-    with pytest.raises(InputError, match="exact: Counts came; give a list of numbers"):
+    with pytest.raises(InputError, match="exact: got Counts; pass a list of numbers"):
         charts.exact_and_released(counts, counts, audience="internal")

@@ -1,4 +1,4 @@
-"""What pictures refuse, and how: results of the wrong kind, too many of them, confidential counts."""
+"""What charts refuse, and how: results of the wrong kind, too many of them, confidential counts."""
 
 import inspect
 
@@ -32,45 +32,45 @@ from countveil.report import charts
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.posterior([], {}), "observed: none came"),
-        (lambda: charts.posterior(SEEN, {}), "risks: none came"),
-        (lambda: charts.posterior(SEEN[:3], disclosed()), "11 values came for 3"),
+        (lambda: charts.posterior([], {}), "observed: got none"),
+        (lambda: charts.posterior(SEEN, {}), "risks: got none"),
+        (lambda: charts.posterior(SEEN[:3], disclosed()), "got 11 values for 3"),
         (lambda: charts.posterior(SEEN, believed()), "assess.disclosure_risk"),
-        (lambda: charts.posterior(SEEN, {0.5: 1}), "give Intruder"),
-        (lambda: charts.risk_by_rho([], marginal()), "rhos: none came"),
+        (lambda: charts.posterior(SEEN, {0.5: 1}), "got float; pass Intruder"),
+        (lambda: charts.risk_by_rho([], marginal()), "rhos: got none"),
         (lambda: charts.risk_by_rho(["0"], {}), "above 0"),
-        (lambda: charts.risk_by_rho(RHOS, {}), "risks: none came"),
-        (lambda: charts.risk_by_rho(RHOS[:2], marginal()), "6 came for 2 points"),
-        (lambda: charts.risk_by_rho(RHOS, decided()), "give what measures 'marginal risk'"),
+        (lambda: charts.risk_by_rho(RHOS, {}), "risks: got none"),
+        (lambda: charts.risk_by_rho(RHOS[:2], marginal()), "got 6 for 2 points"),
+        (lambda: charts.risk_by_rho(RHOS, decided()), "pass 'marginal risk'"),
         (lambda: charts.risk_by_rho(RHOS, marginal(), chosen=3), "add it to `rhos`"),
-        (lambda: charts.risk_and_error(RHOS, marginal(), [1.0]), "1 came for 6 rhos"),
-        (lambda: charts.decision_map(SEEN, {}), "posteriors: none came"),
-        (lambda: charts.decision_map_two_levels(SEEN, {}), "posteriors: none came"),
-        (lambda: charts.risk_by_levels_known([], {}), "levels: none came"),
-        (lambda: charts.risk_by_levels_known(["a", "a"], levels_known()), "name each once"),
-        (lambda: charts.risk_by_level([]), "risks: none came"),
-        (lambda: charts.expected_error([]), "errors: none came"),
-        (lambda: charts.budget_allocation("plan.toml"), "str came; give Plan"),
+        (lambda: charts.risk_and_error(RHOS, marginal(), [1.0]), "got 1 for 6 rhos"),
+        (lambda: charts.decision_map(SEEN, {}), "posteriors: got none"),
+        (lambda: charts.decision_map_two_levels(SEEN, {}), "posteriors: got none"),
+        (lambda: charts.risk_by_levels_known([], {}), "levels: got none"),
+        (lambda: charts.risk_by_levels_known(["a", "a"], levels_known()), "pass each once"),
+        (lambda: charts.risk_by_level([]), "risks: got none"),
+        (lambda: charts.expected_error([]), "errors: got none"),
+        (lambda: charts.budget_allocation("plan.toml"), "got str; pass Plan"),
         (lambda: charts.error_by_size(accuracy([])), "no errors of 'TOTAL'"),
         (lambda: charts.error_by_size(accuracy(), query="AGE"), "choose from TOTAL"),
-        (lambda: charts.exact_and_released([], [], audience="internal"), "exact: none came"),
-        (lambda: charts.exact_and_released([1], [1], audience="public"), "'internal' alone"),
-        (lambda: charts.residuals([1, 2]), "give Residuals"),
-        (lambda: charts.empirical_loss({}), "losses: none came"),
-        (lambda: charts.homogeneity_by_epsilon([], homogeneity_curve()), "epsilons: none came"),
+        (lambda: charts.exact_and_released([], [], audience="internal"), "exact: got none"),
+        (lambda: charts.exact_and_released([1], [1], audience="public"), "drawn for 'internal'"),
+        (lambda: charts.residuals([1, 2]), "got list; pass Residuals"),
+        (lambda: charts.loss_of_residuals({}), "losses: got none"),
+        (lambda: charts.homogeneity_by_epsilon([], homogeneity_curve()), "epsilons: got none"),
         (lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve().slice(0, 0)), "no rows"),
-        (lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve()), "3 rows came for 1"),
+        (lambda: charts.homogeneity_by_epsilon([1.0], homogeneity_curve()), "got 3 rows for 1"),
         (lambda: charts.frontier(homogeneity_frontier().slice(0, 0)), "no rows"),
-        (lambda: charts.frontier(homogeneity_frontier(), risk="x"), "no column 'x'"),
-        (lambda: charts.replicates([], {}, audience="public"), "places: none came"),
-        (lambda: charts.replicates(["a"], {}, audience="public"), "released: none came"),
+        (lambda: charts.frontier(homogeneity_frontier(), risk="x"), "column 'x' is missing"),
+        (lambda: charts.replicates([], {}, audience="public"), "places: got none"),
+        (lambda: charts.replicates(["a"], {}, audience="public"), "released: got none"),
         (lambda: charts.replicates(["a"], {"x": [[1]]}, audience="all"), "choose 'public'"),
         (lambda: charts.risk_map(places(), by="AGE"), "choose from all, place"),
         (lambda: charts.risk_map(places(number=0)), "choose from all"),
         (lambda: charts.risk_map(places(), shapes={"type": "Point"}), "FeatureCollection"),
-        (lambda: charts.risk_map(places(), shapes=SHAPES, key="x"), "name the right one"),
+        (lambda: charts.risk_map(places(), shapes=SHAPES, key="x"), "name another property"),
         (lambda: charts.two_hundred_intruders(INTRUDERS[0], Risk("posterior", 0.5)), "_decision"),
-        (lambda: charts.empirical_loss({"a": kde(RESIDUALS)}, audience="all"), "choose 'public'"),
+        (lambda: charts.loss_of_residuals({"a": kde(RESIDUALS)}, audience="all"), "choose 'public'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused_with_a_reason(draw, message):
@@ -80,7 +80,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_reason(draw, message):
 
 def test_more_series_than_can_be_told_apart_are_refused():
     many = {Intruder(prior=(i + 1) / 20): [Risk("marginal risk", 1.5)] for i in range(9)}
-    with pytest.raises(InputError, match="9 came, and at most 8"):
+    with pytest.raises(InputError, match="got 9, and readers can tell at most 8 apart"):
         charts.risk_by_rho(["1"], many)
 
 
@@ -95,7 +95,7 @@ DRAW = sorted(name for name in charts.__all__ if inspect.isfunction(getattr(char
 
 
 @pytest.mark.parametrize("name", DRAW)
-def test_no_picture_accepts_confidential_counts(name):
+def test_no_chart_accepts_confidential_counts(name):
     draw = getattr(charts, name)
     confidential = Counts()
     arguments = {
@@ -117,13 +117,13 @@ def test_no_picture_accepts_confidential_counts(name):
     options = {"audience": "internal"} if name in ("exact_and_released", "replicates") else {}
     if name == "coverage":
         options = {"audience": "internal", "confidence": 0.9}
-    with pytest.raises(InputError, match="came"):
+    with pytest.raises(InputError, match=": got "):
         draw(*arguments, **options)
 
 
-def test_an_internal_risk_makes_an_internal_picture():
+def test_an_internal_risk_makes_an_internal_chart():
     risk = Risk("marginal risk", 1.5, audience="internal")
-    picture = charts.risk_by_rho(["1"], {INTRUDERS[0]: [risk]})
-    assert picture.audience == "internal"
-    assert picture.caption.startswith("INTERNAL")
-    assert "INTERNAL" in picture.svg()
+    chart = charts.risk_by_rho(["1"], {INTRUDERS[0]: [risk]})
+    assert chart.audience == "internal"
+    assert chart.caption.startswith("INTERNAL")
+    assert "INTERNAL" in chart.svg()

@@ -1,4 +1,4 @@
-"""How pictures look and speak: colours and labels that are told apart, numbers in words."""
+"""How charts look and speak: colours and labels that are told apart, numbers in words."""
 
 from itertools import combinations
 

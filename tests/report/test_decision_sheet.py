@@ -10,10 +10,11 @@ from tests.report.reading import Page
 
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.assess.intruder.plan_risk import risk_by_level
-from countveil.assess.verdict import verdict
+from countveil.assess.verdict import judge
+from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 from countveil.report.report_page import public_report
 
 
@@ -43,27 +44,29 @@ def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
 
 
 def test_its_table_shows_them_in_their_columns(sheet, hand_page):
-    words = Page(hand_page).words
+    text = Page(hand_page).words
     for row in sheet.risks:
         after = hand_plan.posterior(*hand_plan.presence("area"), row.prior)
         says = hand_plan.right(*hand_plan.presence("area"), row.prior)
         assert (
-            f"{row.prior} 1up to 1 {after:.4g}{after / row.prior:.4g} {100 * says:.4g} %" in words
+            f"{row.prior} 1up to 1 {after:.4g}{after / row.prior:.4g} {words.brief_percent(says)}"
+            in text
         )
     totals = "".join(
         f"{level} {hand_plan.spread(level, 'TOTAL'):.4g}"
         f"{hand_plan.standard_error(level, 'TOTAL'):.4g} "
         for level in ("region", "area")
     )
-    assert f"After least squares {totals.strip()}" in words
+    assert f"After least squares {totals.strip()}" in text
 
 
 def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):
     after = hand_plan.posterior(*hand_plan.presence("area"), 0.02)
     assert sheet.sentence == (
-        f"An intruder who knows everyone else in an area, and believes that a person is counted there "
-        f"with probability 0.02, ends at {after:.3g} on average if that is so: {after / 0.02:.3g} "
-        f"times his prior. The exact table would have taken him to certainty."
+        f"Someone who knows everyone else in an area and gives a probability of 2 % that you are "
+        f"counted there would, if you are, raise that to {words.brief_percent(after)} on average "
+        f"after seeing this release: {words.multiple(after / 0.02)} times their prior. The exact "
+        f"table would have made them certain."
     )
 
 
@@ -73,10 +76,10 @@ def test_it_says_which_attack_gains_most(sheet, hand_page):
     after = hand_plan.posterior(*evidence, 0.02)
     # An unknown AGE, or both, move the same cells; the first that is listed is named.
     assert sheet.worst_attack == (
-        f"Of all attacks, an intruder who knows everyone in an area but his target, and sees all its "
-        f"queries, gains most by 'unknown attribute: AGE': where he is right, he comes from a "
-        f"probability of 2 % to {100 * after:.4g} % on average, {after / 0.02:.3f} times what he "
-        f"believed before."
+        f"The attack that gains most is 'unknown attribute: AGE'. Someone who knows everyone else "
+        f"in an area and sees all its queries would, if what they suspect is true, raise its "
+        f"probability from 2 % to {words.brief_percent(after)} on average: "
+        f"{words.multiple(after / 0.02)} times their prior."
     )
     assert sheet.worst_attack in Page(hand_page).words
 
@@ -84,10 +87,10 @@ def test_it_says_which_attack_gains_most(sheet, hand_page):
 def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
     largest = (
-        f"the largest risk is {worst:.4g} times the prior, for someone who knows everyone else in an "
-        f"area, with a prior of 0.02."
+        f"the largest risk is {worst:.2g} times the prior, for someone who knows everyone else in an "
+        f"area and has a prior of 0.02."
     )
-    judged = verdict(hand.plan)
+    judged = judge(hand.plan)
     assert judged.sentence == f"Within the plan's limit of 3 times the prior: {largest}"
     assert sheet.verdict == judged.sentence
     assert judged.sentence in Page(hand_page).words
@@ -98,6 +101,9 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     just_under = float(f"{worst:.4g}")
     if just_under > worst:
         just_under -= 0.001
+    just_over = just_under + 0.001
+    sentence = replace(judged, limit=just_over).sentence
+    assert float(NUMBER.findall(sentence)[1][0]) <= just_over, "what is within reads within"
     sentence = replace(judged, limit=just_under).sentence
     assert float(NUMBER.findall(sentence)[1][0]) > just_under, "what is above reads above"
     without = replace(judged, limit=None)
@@ -117,18 +123,21 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
             hand_plan.posterior(*hand_plan.presence("area"), row.prior)
         )
     assert {item.level: item.settled for item in sheet.levels} == {"region": True, "area": True}
-    assert "settles whether a person is in an area" in sheet.sentence
-    assert f"from 0.02 to {noisy:.3g} on average: {noisy / 0.02:.3g} times" in sheet.sentence
+    assert "Counts published exactly reveal whether you are in an area to anyone" in sheet.sentence
+    assert (
+        f"from 2 % to {words.brief_percent(noisy)} on average: {words.multiple(noisy / 0.02)} times"
+        in sheet.sentence
+    )
     assert sheet.verdict == (
         f"Above the plan's limit of 3 times the prior: the largest risk is 50 times the prior, for "
-        f"someone who knows everyone else in an area, with a prior of 0.02. No noise changes that, "
-        f"because exactly published counts reveal who is there; from noisy counts alone it would be "
-        f"{noisy / 0.02:.4g}, within the limit."
+        f"someone who knows everyone else in an area and has a prior of 0.02. No amount of noise "
+        f"changes that, because exactly published counts reveal who is there. From noisy counts "
+        f"alone, the risk would be {noisy / 0.02:.2g} times the prior, within the limit."
     )
-    words = Page(public_report(settled)).words
-    assert words.count("1: settled by what is public") == len(hand_plan.PRIORS)
-    assert f"0.02 1up to 1 1: settled by what is public{50} 100 %" in words
-    assert "the risk stays, as it is settled by what is public" in words
+    text = Page(public_report(settled)).words
+    assert text.count("1: revealed by public counts") == len(hand_plan.PRIORS)
+    assert f"0.02 1up to 1 1: revealed by public counts{50} 100 %" in text
+    assert "the risk does not change, because public counts reveal presence" in text
 
 
 def test_an_invariant_above_settles_only_above(tiny):
@@ -142,11 +151,11 @@ def test_an_invariant_above_settles_only_above(tiny):
 
 def test_suppression_protects_less_where_people_have_several_rows(sheet):
     # A person of three rows leaves 1 to 4 from any count but 1.
-    assert "only in cells that hold just 1 other," in sheet.suppression
+    assert "only in cells with exactly 1 other," in sheet.suppression
     one = replace(sheet, rows=1).suppression
     assert [number for number, _ in NUMBER.findall(one)] == ["1", "4", "1", "3"]
     four = replace(sheet, rows=4).suppression
-    assert "he would be certain everywhere" in four
+    assert "they would be certain everywhere" in four
     assert [number for number, _ in NUMBER.findall(four)] == ["1", "4", "4"]
 
 
@@ -160,8 +169,8 @@ def test_its_parameters_are_those_of_the_plan(sheet, hand):
         "Neighbours": "change-one",
         "Budget": "rho = 9/10",
         "Epsilon": f"{shown} at delta 1e-10",
-        "Rows a person may have": "3",
-        "Limit of risk": "3 times the prior",
+        "Rows per person, at most": "3",
+        "Risk limit": "3 times the prior",
         "Chosen by": "not stated in the plan (budget.chosen_by)",
     }
     assert sheet.purpose == "to test"
@@ -170,7 +179,7 @@ def test_its_parameters_are_those_of_the_plan(sheet, hand):
 def test_a_budget_chosen_from_records_is_said_to_be(tmp_path):
     text = hand_plan.PLAN.replace("[budget]", '[budget]\nchosen_from = "records"', 1)
     found = dict(decision_sheet(released(tmp_path, text)).parameters)
-    assert found["Chosen from"] == "records, by looking at them: no guarantee covers the choice"
+    assert found["Chosen from"] == "the records; the guarantee does not cover this choice"
 
 
 def test_only_a_release_with_secret_noise_is_headed_public(hand_page, tmp_path):
@@ -182,10 +191,10 @@ def test_only_a_release_with_secret_noise_is_headed_public(hand_page, tmp_path):
     assert "drawn from a seed" in page.words
     assert '<body class="simulation">' in hand_page
     published = public_report(released(tmp_path, hand_plan.PLAN, Secure()))
-    words = Page(published).words
-    assert "PUBLIC Hand" in words.replace("PUBLICHand", "PUBLIC Hand")
-    assert "SIMULATION" not in words
-    assert "the ledger was charged before" in words
+    text = Page(published).words
+    assert "PUBLIC Hand" in text.replace("PUBLICHand", "PUBLIC Hand")
+    assert "SIMULATION" not in text
+    assert "the ledger was charged first" in text
     assert "<body>" in published
 
 
@@ -201,7 +210,7 @@ def test_what_is_spent_and_left_are_told_apart(hand, tmp_path):
 def test_every_number_of_its_sentence_is_in_its_table(sheet):
     worst = max(sheet.risks, key=lambda row: row.marginal_risk)
     shown = NUMBER.findall(sheet.sentence)
-    for (number, _), value in zip(
+    for (number, percent), value in zip(
         shown, (worst.prior, worst.released, worst.marginal_risk), strict=True
     ):
-        assert rounds_to(number, False, value, False)
+        assert rounds_to(number, bool(percent), value, False)

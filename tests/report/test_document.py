@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pypdf import PdfReader
 from tests.conftest import TINY_PEOPLE, TINY_PLACES, TINY_PLAN, write_people
-from tests.report.numbers_in_words import NUMBER, rounds_to
+from tests.report.numbers_in_words import NUMBER, rounds_to, without_true_bounds
 from tests.report.reading import Page
 from typer.testing import CliRunner
 from weasyprint.urls import FatalURLFetchingError
@@ -23,16 +23,16 @@ from weasyprint.urls import FatalURLFetchingError
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
-from countveil.cli.application import app
+from countveil.cli.command_line import app
 from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
-from countveil.measure import drawing
+from countveil.measure import draw_tasks
 from countveil.plan.plans import Plan
 from countveil.publish.additions import attach
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 from countveil.report.lenses import sections_of
 from countveil.report.report_page import as_pdf, internal_report, public_report
-from countveil.report.section import Subject
+from countveil.report.section_data import Subject
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known <already>"\n'
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'
@@ -96,18 +96,18 @@ def test_its_numbers_are_those_of_the_plan(made, html):
     assert sheet.verdict in words
     assert "known <already>" in words
     assert made.manifest["plan_sha256"] in words
-    assert "regionpublished as counted: no error" in words.replace(" published", "published")
+    assert "regionpublished exactly: no error" in words.replace(" published", "published")
 
 
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
-    fixed, real = {}, drawing.noisy
+    fixed, real = {}, draw_tasks.draw_measurements
 
-    def noisy(plan, task, rng):
+    def draw_measurements(plan, task, rng):
         return fixed.setdefault((task.level, task.number), real(plan, task, rng))
 
-    monkeypatch.setattr(drawing, "noisy", noisy)
+    monkeypatch.setattr(draw_tasks, "draw_measurements", draw_measurements)
     pages = []
     for number, people in enumerate((TINY_PEOPLE, TINY_PEOPLE[:1], TINY_PEOPLE * 40)):
         write_people(tiny.parent / "people.csv", people)
@@ -179,7 +179,7 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="countveil assess public"):
         public_report(Release.read(tmp_path / "out"))
-    with pytest.raises(InputError, match="not measurements"):
+    with pytest.raises(InputError, match="and has no measurements"):
         counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
 
 
@@ -196,13 +196,13 @@ def sections(release, found):
 def known(section):
     """Return the numbers that a section lists and draws, and the names it uses."""
     texts, numbers = [], []
-    for listing in section.listings:
-        texts += [listing.caption, *listing.columns]
-        for row in listing.rows:
+    for table in section.tables:
+        texts += [table.caption, *table.columns]
+        for row in table.rows:
             texts += [cell for cell in row if isinstance(cell, str)]
             numbers += [float(cell) for cell in row if isinstance(cell, int | float)]
-    for picture in section.pictures:
-        for column in picture.table.columns:
+    for chart in section.charts:
+        for column in chart.table.columns:
             if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
                 numbers += [float(value) for value in column.to_pylist() if value is not None]
     for text in texts:
@@ -215,7 +215,7 @@ def untold(section, sentence):
     numbers = known(section)
     return [
         shown
-        for shown, percent in NUMBER.findall(sentence)
+        for shown, percent in NUMBER.findall(without_true_bounds(sentence, {"all": numbers}))
         if not any(rounds_to(shown, bool(percent), value, False) for value in numbers)
     ]
 
@@ -254,7 +254,7 @@ def test_the_internal_report_is_marked_private_and_nowhere_public(made, released
     assert (internal / "report-internal.html").read_text() == page
     status, told = ran("report", out, "--internal", "--to", out / "x.html", "--quiet")
     assert status == 2
-    assert "nothing internal may be" in told
+    assert "which may hold only the files of its manifest and nothing internal" in told
     assert not (out / "x.html").exists()
     assert ran("report", out, "--plan", "plan.toml", "--quiet")[0] == 2
 

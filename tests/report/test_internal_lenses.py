@@ -8,11 +8,12 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report import sections_of_hand as made
-from tests.report.reading import Page, listing, table
+from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Plan, Release, Seeded, open_engine, pipeline
 from countveil.assess.empirical_loss import kde, tail_ratio
 from countveil.assess.realised_disclosure import realised
+from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.report_page import internal_report
 
@@ -51,29 +52,30 @@ def test_the_counts_of_the_records_are_as_the_test_takes_them(hand):
 
 def test_error_as_it_came_out(hand, sections):
     section = sections["realised-error"]
-    rows = {row["Level"]: row for row in listing(section, "Estimated totals less exact ones")}
+    rows = {row["Level"]: row for row in table_rows(section, "Estimated minus exact totals")}
     for number, level in enumerate(("region", "area")):
         off = estimated(hand, level).sum(axis=1) - exact(level).sum(axis=1)
         row = rows[level]
-        assert row["Units"] == len(off)
+        assert row["Places"] == len(off)
         assert row["Mean absolute"] == pytest.approx(np.abs(off).mean())
         assert row["Bias"] == pytest.approx(off.mean())
         assert row["Root mean square"] == pytest.approx(math.sqrt((off**2).mean()))
         ordered = sorted(off)
-        for share, name in ((0.05, "5 % up to"), (0.95, "95 % up to")):
+        for share, name in ((0.05, "5th percentile"), (0.95, "95th percentile")):
             assert row[name] == ordered[math.ceil(share * len(off)) - 1]
         assert section.sentences[number] == (
-            f"Totals of the {len(off)} units of level {level} are off by "
-            f"{np.abs(off).mean():.4g} on average; their mean error, the bias, is {off.mean():.4g}."
+            f"The totals of the {len(off)} places at level {level} are off by "
+            f"{words.brief(np.abs(off).mean())} on average; their mean error, the bias, is "
+            f"{words.brief(off.mean())}."
         )
 
 
-def test_its_pictures_show_exact_and_released_totals_of_the_lowest_level(hand, sections):
-    off = table(sections["realised-error"], "exact-and-released")
+def test_its_charts_show_exact_and_released_totals_of_the_lowest_level(hand, sections):
+    off = chart_rows(sections["realised-error"], "exact-and-released")
     pairs = sorted(zip(exact("area").sum(axis=1), estimated(hand, "area").sum(axis=1), strict=True))
     drawn = [(row["exact"], row["released"]) for row in off for _ in range(row["times"])]
     assert drawn == [(float(a), float(b)) for a, b in pairs]
-    sizes = table(sections["realised-error"], "error-by-size")
+    sizes = chart_rows(sections["realised-error"], "error-by-size")
     assert {row["level"] for row in sizes} == {"region", "area"}
 
 
@@ -98,7 +100,7 @@ def risks(release):
 
 def test_the_risk_of_everyone_counted(hand, sections):
     rows = {
-        row["People in the cell"]: row for row in listing(sections["everyone"], "Realised risk")
+        row["People in the cell"]: row for row in table_rows(sections["everyone"], "Realised risk")
     }
     found = risks(hand)
     sizes = {name for name, (low, high) in SIZES.items() if any(low <= n <= high for n, _ in found)}
@@ -115,13 +117,17 @@ def test_the_risk_of_everyone_counted(hand, sections):
     (size,) = [name for name, (low, high) in SIZES.items() if low <= n <= high]
     told = "1 person" if size == "1" else f"{size} people"
     assert sections["everyone"].sentences[1] == (
-        f"The largest is {largest:.4g}, in a cell with {told}."
+        f"The largest is {words.multiple(largest)}, in a cell with {told}."
     )
-    assert "in an area and began with 0.02 believes" in sections["everyone"].sentences[0]
+    assert sections["everyone"].sentences[0] == (
+        "The realised risk of a person is the probability that someone who knows everyone else in "
+        "an area gives to their presence after seeing all noisy counts, divided by a prior of "
+        "0.02."
+    )
 
 
 def test_the_map_of_everyone_is_by_region(hand, sections):
-    rows = {row["place"]: row for row in table(sections["everyone"], "risk-map")}
+    rows = {row["place"]: row for row in chart_rows(sections["everyone"], "risk-map")}
     found = risks(hand)
     assert set(rows) == {"R1", "R2"}
     assert max(row["largest_risk"] for row in rows.values()) == pytest.approx(
@@ -131,7 +137,7 @@ def test_the_map_of_everyone_is_by_region(hand, sections):
 
 
 def test_losses_are_of_what_the_estimates_miss(hand, sections):
-    rows = listing(sections["realised-loss"], "Privacy loss from residuals")
+    rows = table_rows(sections["realised-loss"], "Privacy loss from residuals")
     assert [(row["Level"], row["Query"]) for row in rows] == [
         *(("region", query) for query in ("TOTAL", "AGE*SEX")),
         *(("area", query) for query in ("TOTAL", "AGE", "AGE*SEX")),
@@ -142,7 +148,7 @@ def test_losses_are_of_what_the_estimates_miss(hand, sections):
         size = np.abs(off.ravel())
         assert row["Residuals"] == size.size
         alone = tail_ratio(off.ravel())
-        assert (row["from"], row["to"]) == alone.interval
+        assert (row["Lower"], row["Upper"]) == alone.interval
         assert row["At least"] == alone.lower_bound
         if row["Empirical loss"] is not None:
             assert row["Empirical loss"] == kde(off.ravel()).value
@@ -154,7 +160,7 @@ def test_losses_are_of_what_the_estimates_miss(hand, sections):
 
 def test_the_homogeneity_attack_on_what_was_released(hand, sections):
     section = sections["realised-attack"]
-    rows = {row["Attribute"]: row for row in listing(section, "The homogeneity attack")}
+    rows = {row["Attribute"]: row for row in table_rows(section, "The homogeneity attack")}
     true = exact("area").reshape(6, 2, 3)
     shown = estimated(hand, "area").reshape(6, 2, 3)
     shares = {}
@@ -175,13 +181,13 @@ def test_the_homogeneity_attack_on_what_was_released(hand, sections):
                 misled += own.sum() - own[value]
         shares[name] = (told / people, misled / people, before / people)
         row = rows[name]
-        assert row["Told rightly"] == pytest.approx(told / people)
-        assert row["Told wrongly"] == pytest.approx(misled / people)
-        assert row["Told by the exact table"] == pytest.approx(before / people)
+        assert row["Inferred correctly"] == pytest.approx(told / people)
+        assert row["Wrongly"] == pytest.approx(misled / people)
+        assert row["Revealed by the exact table"] == pytest.approx(before / people)
         assert row["Cells"] == cells
     assert len({share for triple in shares.values() for share in triple}) > 3, "columns differ"
     worst = max(shares, key=lambda name: shares[name][0])
-    assert f"all attributes but {worst} is told it rightly of" in section.sentences[0]
+    assert f"every attribute except {worst} infers it correctly for" in section.sentences[0]
 
 
 def test_counts_of_another_plan_are_refused(hand, tmp_path):
@@ -225,7 +231,7 @@ def test_totals_that_are_public_are_not_drawn(tmp_path):
     release, found = reported(tmp_path, text + hand_plan.ESTIMATED)
     assert found.totals is None
     sections = {section.name: section for section in made.internal(release.plan, found)}
-    assert sections["everyone"].sentences[-1].startswith("What is published as counted settles")
+    assert sections["everyone"].sentences[-1].startswith("Counts published exactly reveal presence")
 
 
 def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
@@ -239,8 +245,8 @@ def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
         tmp_path, text, places=",".join(levels) + "\n" + places, people="l9,AGE,SEX\n" + people
     )
     (error, *_) = made.internal(release.plan, found)
-    assert [row["Level"] for row in listing(error, "Estimated totals")] == levels
-    assert list(dict.fromkeys(r["level"] for r in table(error, "error-by-size"))) == levels[2:]
+    assert [row["Level"] for row in table_rows(error, "Estimated minus exact totals")] == levels
+    assert list(dict.fromkeys(r["level"] for r in chart_rows(error, "error-by-size"))) == levels[2:]
     assert "lowest 8 of 10 levels" in error.sentences[-1]
 
 
@@ -249,8 +255,8 @@ def test_a_release_that_is_almost_all_noise_is_reported_in_bounded_work(tmp_path
     text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "1/1000000000000"')
     release, found = reported(tmp_path, text)
     sections = {section.name: section for section in made.internal(release.plan, found)}
-    rows = listing(sections["realised-loss"], "Privacy loss from residuals")
+    rows = table_rows(sections["realised-loss"], "Privacy loss from residuals")
     assert {row["Empirical loss"] for row in rows} == {None}
     assert all(row["Residuals"] > 0 for row in rows)
     assert sections["realised-loss"].sentences[-1].startswith("It is not estimated where")
-    assert [picture.name for picture in sections["realised-loss"].pictures] == ["residuals"]
+    assert [chart.name for chart in sections["realised-loss"].charts] == ["residuals"]

@@ -1,4 +1,4 @@
-"""Pictures and words of how sure counts are: the library's numbers, for plans of every kind."""
+"""Charts and words of how sure counts are: the library's numbers, for plans of every kind."""
 
 import pyarrow as pa
 import pytest
@@ -37,7 +37,7 @@ def test_errors_are_drawn_as_they_are(release):
     assert [row["largest_standard_error"] for row in rows] == [item.largest for item in found]
     assert [row["own_noise"] for row in rows] == [item.noise for item in found]
     drawn = charts.error_by_level(errors_of.level_errors(estimates(release)))
-    assert "At level region all are exact." in drawn.alt
+    assert "At level region, all counts are exact." in drawn.alt
     assert ">exact</text>" in drawn.svg()
 
 
@@ -50,41 +50,41 @@ def test_a_wide_range_of_errors_is_drawn_on_a_logarithmic_axis():
 def test_areas_are_drawn_with_the_librarys_intervals_largest_first(release):
     areas = {"one": ["A1"], "all": ["A1", "A2", "A3", "A4", "A5"], "two": ["A2", "A5"]}
     found = estimates(release).areas(areas, "AGE", confidence=0.8)
-    picture = charts.areas_with_intervals(found, cell="old")
-    rows = {row["area"]: row for row in picture.table.to_pylist()}
+    chart = charts.areas_with_intervals(found, cell="old")
+    rows = {row["area"]: row for row in chart.table.to_pylist()}
     for number, name in enumerate(found.names):
         assert rows[name]["estimate"] == found.value[number, 1]
         assert (rows[name]["lower"], rows[name]["upper"]) == (
             found.lower[number, 1],
             found.upper[number, 1],
         )
-    values = [row["estimate"] for row in picture.table.to_pylist()]
+    values = [row["estimate"] for row in chart.table.to_pylist()]
     assert values == sorted(values, reverse=True)
-    assert "80 % interval" in picture.alt
+    assert "80 % interval" in chart.alt
 
 
 def test_exact_areas_and_those_not_determined_say_so():
-    picture = charts.areas_with_intervals(area_estimates())
-    rows = picture.table.to_pylist()
+    chart = charts.areas_with_intervals(area_estimates())
+    rows = chart.table.to_pylist()
     assert (rows[-1]["area"], rows[-1]["estimate"]) == ("district 2", None)
-    assert "does not determine the count" in picture.caption
+    assert "Areas whose count the release does not determine are not drawn." in chart.caption
     exact = next(row for row in rows if row["area"] == "district 1")
     assert exact["lower"] == exact["upper"] == exact["estimate"]
-    assert "district 1: 137.5, exact." in picture.alt
+    assert "district 1: 137.5, exact." in chart.alt
     many = charts.areas_with_intervals(area_estimates(120), most=30)
     assert many.table.num_rows == 120
-    assert "Those not drawn are in the table." in many.caption
+    assert "The table also lists those not drawn." in many.caption
     assert many.svg().count("district") < 60
 
 
 def test_coverage_is_drawn_with_its_own_error():
-    picture = charts.coverage(covered(), confidence=0.9, audience="public")
-    rows = picture.table.to_pylist()
+    chart = charts.coverage(covered(), confidence=0.9, audience="public")
+    rows = chart.table.to_pylist()
     assert [row["of"] for row in rows] == ["county, 10,000+", "tract, 100-999", "tract, 0"]
     assert [row["covered"] for row in rows] == covered()["covered"].to_pylist()
     assert {row["nominal"] for row in rows} == {0.9}
-    assert "should be 90 %" in picture.svg()
-    drawn = next(rows for rows in picture.spec()["datasets"].values() if "high" in rows[0])
+    assert "should be 90 %" in chart.svg()
+    drawn = next(rows for rows in chart.spec()["datasets"].values() if "high" in rows[0])
     assert drawn[0]["low"] == pytest.approx(0.905 - 2 * 0.0125)
     assert drawn[2]["high"] <= 1
     methods = covered(method=["percentile", "percentile", "bias-corrected"])
@@ -95,33 +95,33 @@ def test_coverage_is_drawn_with_its_own_error():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.error_by_level([]), "errors: none came"),
-        (lambda: charts.error_by_level([0.5]), "float came; give LevelError"),
+        (lambda: charts.error_by_level([]), "errors: got none"),
+        (lambda: charts.error_by_level([0.5]), "got float; pass LevelError"),
         (lambda: charts.error_by_level(level_errors()[:1]), "exact or not determined"),
         (
             lambda: charts.error_by_level([*level_errors(), errors("AGE")]),
-            "one picture is of one query",
+            "pass the errors of one query",
         ),
-        (lambda: charts.areas_with_intervals(pa.table({})), "Table came; give AreaEstimates"),
+        (lambda: charts.areas_with_intervals(pa.table({})), "got Table; pass AreaEstimates"),
         (lambda: charts.areas_with_intervals(area_estimates(query="AGE")), "AGE has 2 cells"),
         (
             lambda: charts.areas_with_intervals(area_estimates(query="AGE"), cell="x"),
             "choose from young, old",
         ),
-        (lambda: charts.areas_with_intervals(area_estimates(), most=0), "most: 0"),
+        (lambda: charts.areas_with_intervals(area_estimates(), most=0), "most: got 0"),
         (
             lambda: charts.areas_with_intervals(area_estimates(1, error=float("inf"))),
-            "determined in none of these areas",
+            "determines TOTAL in none of these areas",
         ),
-        (lambda: coverage(pa.table({"level": ["a"]})), "no column 'intervals'"),
-        (lambda: coverage(covered().slice(0, 0)), "0 rows came"),
-        (lambda: coverage(covered(covered=[90.5, 88.0, 99.0])), "give shares, not percent"),
+        (lambda: coverage(pa.table({"level": ["a"]})), "column 'intervals' is missing"),
+        (lambda: coverage(covered().slice(0, 0)), "got 0 rows"),
+        (lambda: coverage(covered(covered=[90.5, 88.0, 99.0])), "pass shares, not percent"),
         (
             lambda: coverage(covered(covered=[0.9, None, 0.9])),
-            "covered: list came; give a list of numbers",
+            "covered: got list; pass a list of numbers",
         ),
         (lambda: coverage(covered(intervals=[0, 1, 2])), "all must be above 0"),
-        (lambda: coverage(covered(size_class=["0", "0", "0"])), "give each once"),
+        (lambda: coverage(covered(size_class=["0", "0", "0"])), "pass each once"),
         (lambda: charts.coverage(covered(), confidence=90, audience="public"), "between 0 and 1"),
         (lambda: charts.coverage(covered(), confidence=0.9, audience="all"), "choose 'public'"),
     ],
@@ -142,17 +142,17 @@ def errors(query):
 def test_the_section_lists_what_the_library_says(release):
     section = made.margin(release)
     found = estimates(release)
-    for listing, query in zip(section.listings, ("TOTAL", "AGE*SEX"), strict=True):
-        assert query == "TOTAL" or query in listing.caption
-        for row, item in zip(listing.rows, errors_of.level_errors(found, query), strict=True):
+    for table, query in zip(section.tables, ("TOTAL", "AGE*SEX"), strict=True):
+        assert query == "TOTAL" or query in table.caption
+        for row, item in zip(table.rows, errors_of.level_errors(found, query), strict=True):
             expected = (item.smallest, item.median, item.largest)
             assert row[:4] == (item.level, item.units, item.counts, item.exact)
             assert row[4:7] == (expected if item.median is not None else (0.0, 0.0, 0.0))
             assert row[7] == item.noise
-    assert "Totals of level region are exact: they are public, or follow" in section.sentences[1]
+    assert "Totals at level region are exact: they are public, or follow" in section.sentences[1]
     assert "1.645 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
-    assert len(section.pictures) == 1
+    assert len(section.charts) == 1
     assert "Margin of error" in public_report(release)
 
 
@@ -174,12 +174,12 @@ AWKWARD = {
     "totals known from cells": plan_text({"AGE": ["a", "b"]}, {"l0": {"AGE": 1}, "l1": {"AGE": 1}}),
 }
 TOLD = {
-    "nothing but totals": "The total of a l0 has a standard error of",
-    "all totals public": "Totals of level l0 and l1 are exact",
-    "the top is not measured": "The total of a l0 has a standard error of",
+    "nothing but totals": "The total of a l0 has a median standard error of",
+    "all totals public": "Totals at level l0 and l1 are exact",
+    "the top is not measured": "The total of a l0 has a median standard error of",
     "some exact": ", where it is not known exactly.",
     "the lowest is not measured": "The total of a l1 has a standard error of",
-    "totals known from cells": "The total of a l1 has a standard error of",
+    "totals known from cells": "The total of a l1 has a median standard error of",
 }
 
 
@@ -190,8 +190,8 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
     for sentence in section.sentences:
         assert untold(section, sentence) == [], sentence
     assert TOLD[case] in " ".join(section.sentences)
-    assert bool(section.pictures) is (case != "all totals public")
-    cells = {row[0]: row for row in section.listings[1].rows}
+    assert bool(section.charts) is (case != "all totals public")
+    cells = {row[0]: row for row in section.tables[1].rows}
     if case == "nothing but totals":
         assert cells["l1"][4:7] == ("not determined",) * 3
     if case == "the lowest is not measured":
@@ -203,14 +203,14 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
 def test_what_least_squares_cannot_do_is_said_with_its_reason(release, monkeypatch):
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 5)
     section = made.margin(release)
-    assert len(section.pictures) == 1  # of totals, which are few enough
-    assert section.listings[1].columns == ("Query", "Because")
-    assert "5 is the limit" in section.listings[1].rows[0][1]
+    assert len(section.charts) == 1  # of totals, which are few enough
+    assert section.tables[1].columns == ("Query", "Reason")
+    assert "5 is the limit" in section.tables[1].rows[0][1]
     monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 0)
     section = made.margin(release)
-    assert [listing.columns for listing in section.listings] == [("Query", "Because")] * 2
-    assert section.sentences == ("Least squares cannot estimate totals of this release.",)
-    assert section.pictures == ()
+    assert [table.columns for table in section.tables] == [("Query", "Reason")] * 2
+    assert section.sentences == ("Least squares cannot estimate the totals of this release.",)
+    assert section.charts == ()
     assert public_report(release)
 
 
@@ -218,4 +218,4 @@ def test_a_plan_without_attributes_has_totals_alone(tmp_path):
     release = tree(
         tmp_path, plan_text({}, {"l0": {"TOTAL": 1}, "l1": {"TOTAL": 1}}), "l0,l1\na,a1\na,a2\n"
     )
-    assert len(made.margin(release).listings) == 1
+    assert len(made.margin(release).tables) == 1

@@ -1,4 +1,4 @@
-"""The intruder's part of a report: listings and pictures by hand, and what shapes choose."""
+"""The intruder's part of a report: tables and charts by hand, and what shapes choose."""
 
 import math
 
@@ -7,10 +7,11 @@ import pytest
 from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report import sections_of_hand as made
-from tests.report.reading import Page, listing, table
+from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Release, Seeded, pipeline
 from countveil.assess.intruder.summary import AttackRisk, summarise
+from countveil.base import words
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.report.report_page import public_report
@@ -35,7 +36,7 @@ def section(hand, hand_others):
 
 
 def test_every_attack_ends_where_its_law_says(section):
-    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     assert set(rows) == set(CELLS)
     for attack, cells in CELLS.items():
         evidence = hand_plan.losses("area", cells)
@@ -85,7 +86,7 @@ def information(attack, *, exact=None):
 
 
 def test_levels_above_add_what_a_regression_says(section):
-    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     for attack in CELLS:
         own = rows[attack]["Evidence (rho)"]
         more = (information(attack) - own) / own
@@ -95,8 +96,8 @@ def test_levels_above_add_what_a_regression_says(section):
         "Evidence (rho)"
     ]
     (told,) = [line for line in section.sentences if "levels above add" in line]
-    assert f"add {100 * more:.1f} % to his evidence about presence" in told
-    assert "as counted adds 0.0 % more" in told
+    assert f"add {100 * more:.1f} % to the evidence about presence" in told
+    assert "counts published exactly add another 0.0 %" in told
 
 
 def above_and_counted():
@@ -117,7 +118,7 @@ def test_public_counts_above_add_what_a_regression_says(tmp_path):
     assert added(first) == pytest.approx((more, public), rel=1e-3)
     told = " ".join(summary_sentences(found))
     assert f"levels above add {100 * more:.1f} %" in told
-    assert f"as counted adds {100 * public:.1f} % more" in told
+    assert f"counts published exactly add another {100 * public:.1f} %" in told
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +128,12 @@ def settled_section(settled):
 
 def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_section):
     section = settled_section
-    rows = {row["Attack"]: row for row in listing(section, "Where someone who knows")}
+    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     assert rows["presence"]["Prior 0.02"] == f"1, ×\u00a050.000, {SETTLED}"
     assert rows["presence"]["Public counts add"] == SETTLED
     assert SETTLED not in str(rows["unknown attribute: AGE"])
     assert not any("e+" in str(cell) for row in rows.values() for cell in row.values())
-    assert any("settles 'presence'" in line for line in section.sentences)
+    assert any("reveal 'presence' to anyone" in line for line in section.sentences)
 
 
 def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
@@ -146,12 +147,12 @@ def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
     assert not found.attacks[0].settled
     assert added(found.attacks[0])[1] == math.inf
     told = " ".join(summary_sentences(found))
-    assert "what is published as counted settles it" in told
+    assert "counts published exactly reveal it" in told
 
 
 def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
     """R' = 1 / (p + (1 - p) exp(-loss)), of the noise of AGE*SEX alone."""
-    rows = {row["Prior"]: row for row in listing(section, "Share of the people counted")}
+    rows = {row["Prior"]: row for row in table_rows(section, "Share of the people counted")}
     sigma2 = hand_plan.variance("area", "AGE*SEX")
     k, chance = hand_plan.law(sigma2)
     loss = hand_plan.ROWS * (2 * k + hand_plan.ROWS) / (2 * sigma2)
@@ -166,8 +167,8 @@ def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
                 assert shown == f"{100 * share:.4g} %"
 
 
-def test_the_picture_of_levels_shows_each_level_and_prior(section):
-    rows = table(section, "risk-by-level")
+def test_the_chart_of_levels_shows_each_level_and_prior(section):
+    rows = chart_rows(section, "risk-by-level")
     assert [(row["level"], row["prior"]) for row in rows] == [
         (level, prior) for level in ("region", "area") for prior in hand_plan.PRIORS
     ]
@@ -185,14 +186,20 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
     pipeline.release(Plan.load(path), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
     section = made.intruder(release)
-    rows = table(section, "risk-by-level")
+    rows = chart_rows(section, "risk-by-level")
     assert [row["settled"] for row in rows] == [True] * 3 + [False] * 3
     assert [row["marginal_risk"] for row in rows[:3]] == pytest.approx([2.5, 10, 50])
-    picture = section.pictures[0]
+    chart = section.charts[0]
     worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
-    assert f"The largest from noisy counts is {worst:.4g}, of area with prior 0.02" in picture.alt
-    assert "What is public settles it at region: there it is one over the prior." in picture.alt
-    assert ">settled<" in picture.svg()
+    assert (
+        f"The largest risk from noisy counts is {words.multiple(worst)}, at level area with prior "
+        f"0.02" in chart.alt
+    )
+    assert (
+        "Counts published exactly reveal presence at level region: the risk there is one over the "
+        "prior." in chart.alt
+    )
+    assert ">revealed<" in chart.svg()
 
 
 def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
@@ -200,11 +207,11 @@ def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
         ("risk-by-rho", "marginal_risk", "risks"),
         ("decision-by-rho", "probability", "decisions"),
     ):
-        rows = table(section, name)
+        rows = chart_rows(section, name)
         for number, prior in enumerate(hand_plan.PRIORS):
             own = [row[column] for row in rows if row["prior"] == prior]
             assert own == [getattr(step, of)[number] for step in hand_others.steps]
-    assert {row["limit"] for row in table(section, "risk-by-rho")} == {3.0}
+    assert {row["limit"] for row in chart_rows(section, "risk-by-rho")} == {3.0}
 
 
 def test_each_released_value_leads_to_the_belief_of_bayes(section):
@@ -212,7 +219,7 @@ def test_each_released_value_leads_to_the_belief_of_bayes(section):
     sigma2 = hand_plan.variance("area", "AGE*SEX")
     k, chance = hand_plan.law(sigma2)
     reach = next(h for h in range(100) if chance[np.abs(k) <= h].sum() >= 0.999)
-    rows = table(section, "posterior")
+    rows = chart_rows(section, "posterior")
     seen = sorted({row["released_value"] for row in rows})
     assert seen == list(range(-reach, reach + hand_plan.ROWS + 1))
     for row in rows:
@@ -230,7 +237,7 @@ def test_of_two_hundred_intruders_those_are_shown_who_gain_most(section):
         says, denies = (hand_plan.right(*evidence, p) for p in (prior, 1 - prior))
         gains[prior] = prior * says + (1 - prior) * denies - max(prior, 1 - prior)
     best = max(gains, key=gains.get)
-    before, after = table(section, "intruders")
+    before, after = chart_rows(section, "intruders")
     assert before["prior"] == after["prior"] == best == 0.4
     assert before["probability_of_a_right_decision"] == pytest.approx(0.6)
     assert after["probability_of_a_right_decision"] == pytest.approx(0.6 + gains[best], abs=1e-9)
@@ -239,11 +246,11 @@ def test_of_two_hundred_intruders_those_are_shown_who_gain_most(section):
 
 def test_all_of_two_hundred_are_right_where_what_is_public_settles_it(settled_section):
     section = settled_section
-    before, after = table(section, "intruders")
+    before, after = chart_rows(section, "intruders")
     assert (after["decide_rightly"], after["decide_wrongly"]) == (200, 0)
     assert before["decide_rightly"] < 200
-    assert {row["probability"] for row in table(section, "decision-by-rho")} == {1.0}
-    for row in table(section, "risk-by-rho"):
+    assert {row["probability"] for row in chart_rows(section, "decision-by-rho")} == {1.0}
+    for row in chart_rows(section, "risk-by-rho"):
         assert row["marginal_risk"] == pytest.approx(1 / row["prior"])
 
 
@@ -257,7 +264,7 @@ def test_the_map_of_places_is_made_of_published_values(section, hand):
         for value in row[row >= 1].astype(float):
             loss = hand_plan.ROWS * (2 * (value - hand_plan.ROWS) + hand_plan.ROWS) / (2 * sigma2)
             risks.setdefault(code, []).append(1 / (prior + (1 - prior) * math.exp(-loss)))
-    rows = {row["place"]: row for row in table(section, "risk-map")}
+    rows = {row["place"]: row for row in chart_rows(section, "risk-map")}
     assert set(rows) == set(risks)
     for place, own in risks.items():
         assert rows[place]["mean_risk"] == pytest.approx(np.mean(own))
@@ -280,13 +287,13 @@ def test_shapes_are_of_the_level_that_most_of_them_name(hand, hand_others):
         "features": [square(code, n) for n, code in enumerate(("R1", "A1", "A2", "A3"))],
     }
     section = made.intruder(hand, shapes)
-    assert {row["place"] for row in table(section, "risk-map")} <= set(hand_plan.AREAS)
+    assert {row["place"] for row in chart_rows(section, "risk-map")} <= set(hand_plan.AREAS)
     regions = {**shapes, "features": [square("R1", 0), square("R2", 1), square("A1", 2)]}
     section = made.intruder(hand, regions)
-    assert {row["place"] for row in table(section, "risk-map")} == {"R1", "R2"}
+    assert {row["place"] for row in chart_rows(section, "risk-map")} == {"R1", "R2"}
     nowhere = {**shapes, "features": [square("nowhere", 0)]}
-    with pytest.raises(InputError, match="region and area; give shapes of one of these levels"):
-        _ = made.intruder(hand, nowhere).pictures
+    with pytest.raises(InputError, match="give shapes of one of the levels region and area"):
+        _ = made.intruder(hand, nowhere).charts
 
 
 def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
@@ -295,10 +302,12 @@ def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
     section = made.intruder(release)
-    (row, *_) = listing(section, "Where someone who knows")
+    (row, *_) = table_rows(section, "Probability that someone who knows")
     assert [name for name in row if name.startswith("Prior")] == [f"Prior {p}" for p in priors]
     for name in ("risk-by-level", "risk-by-rho", "decision-by-rho", "posterior"):
-        assert list(dict.fromkeys(item["prior"] for item in table(section, name))) == priors[:8]
+        assert (
+            list(dict.fromkeys(item["prior"] for item in chart_rows(section, name))) == priors[:8]
+        )
     assert any("first 8 of 9 priors" in line for line in section.sentences)
 
 
@@ -312,9 +321,9 @@ def test_priors_that_nearly_agree_are_told_apart(tmp_path):
     release = Release.read(tmp_path / "out")
     section = made.intruder(release)
     for name in ("risk-by-level", "risk-by-rho", "posterior"):
-        series = {row["series"]: row["prior"] for row in table(section, name)}
+        series = {row["series"]: row["prior"] for row in chart_rows(section, name)}
         assert series == {"prior 0.1": 0.1, "prior 0.1000000001": 0.1000000001}
-    assert "Prior 0.1000000001" in section.listings[0].columns
+    assert "Prior 0.1000000001" in section.tables[0].columns
     assert "0.1000000001" in Page(public_report(release)).words.split("Not covered")[0]
 
 

@@ -1,4 +1,4 @@
-"""What pages share: numbers as they are shown, sealed policies, pictures that are one image."""
+"""What pages share: numbers as they are shown, sealed policies, charts that are one image."""
 
 import base64
 import hashlib
@@ -8,7 +8,7 @@ import pytest
 
 from countveil.assess.intruder.plan_risk import LevelRisk
 from countveil.report import charts
-from countveil.report.html_parts import drawing, environment, figure, part, percent, policy, shown
+from countveil.report.html_parts import environment, figure, part, percent, policy, shown, svg_image
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_policy_allows_what_is_sealed_and_what_is_named():
     }
 
 
-def test_a_picture_is_one_image_to_who_cannot_see_it():
-    picture = charts.risk_by_level([LevelRisk("area", 0.1, 1.5, 0.15, 0.2)])
-    found = drawing(picture)
+def test_a_chart_is_one_image_to_who_cannot_see_it():
+    chart = charts.risk_by_level([LevelRisk("area", 0.1, 1.5, 0.15, 0.2)])
+    found = svg_image(chart)
     assert found.startswith('<svg role="img" aria-labelledby="')
     assert re.findall(r'\b(?:role|aria-[a-z]+)="', found) == ['role="', 'aria-labelledby="']
-    assert picture.alt in found.replace("&#x27;", "'")
-    assert found in figure(picture)
+    assert chart.alt in found.replace("&#x27;", "'")
+    assert found in figure(chart)
 
 
 def test_templates_escape_and_refuse_what_they_lack():

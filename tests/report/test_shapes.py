@@ -9,8 +9,8 @@ from tests.report import sections_of_hand as made
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.errors import InputError
 from countveil.report import charts, report_page
+from countveil.report.budget_steps import other_budgets
 from countveil.report.charts.risk_by_place import features_of
-from countveil.report.other_budgets import what_if
 
 RING = [[0, 0], [1, 0], [1, 1], [0, 0]]
 
@@ -73,14 +73,14 @@ for _ in range(100_000):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([1, 2], "shapes: list came"),
-        (collection(), "no GeoJSON FeatureCollection with features"),
-        ({"type": "FeatureCollection", "features": "abc"}, "no GeoJSON FeatureCollection"),
-        (collection("A1", 5, None), "feature 1: it is no GeoJSON Feature"),
-        (collection(feature(), None), "feature 2: it is no GeoJSON Feature"),
-        (collection({"type": "Polygon"}), "feature 1: it is no GeoJSON Feature"),
+        ([1, 2], "shapes: got list"),
+        (collection(), "not a GeoJSON FeatureCollection with features"),
+        ({"type": "FeatureCollection", "features": "abc"}, "not a GeoJSON FeatureCollection"),
+        (collection("A1", 5, None), "feature 1: not a GeoJSON Feature"),
+        (collection(feature(), None), "feature 2: not a GeoJSON Feature"),
+        (collection({"type": "Polygon"}), "feature 1: not a GeoJSON Feature"),
         (collection({**feature(), "properties": ["A1"]}), "its properties are list"),
-        (collection(feature({"a": 1})), "its code is dict; it is text or a number"),
+        (collection(feature({"a": 1})), "its geocode is dict; it must be text or a number"),
         (collection(feature(geometry="x")), "its geometry is str; choose from Point"),
         (collection(feature(geometry={"type": "Nope"})), "its geometry is 'Nope'; choose from"),
         (collection(feature(geometry={"type": []})), "its geometry is dict; choose from"),
@@ -105,7 +105,7 @@ for _ in range(100_000):
         (collection(feature(geometry=polygon(["0", "1"]))), "not two finite numbers"),
         (
             collection(feature(geometry=polygon(*([[0, 0]] * 100_001)))),
-            "more than 100,000 points came, too many for a page; simplify them",
+            "more than 100,000 points, too many for a page; simplify the shapes",
         ),
     ],
 )
@@ -124,15 +124,15 @@ def test_a_page_that_shapes_would_make_too_large_is_refused(hand, monkeypatch, g
     if given is None:
         assert report_page.public_report(hand) == page, "nobody can make it smaller"
         return
-    told = "has 1,500,001 bytes, and may have 1,500,000; give shapes of fewer points"
+    told = "has 1,500,001 bytes; at most 1,500,000 are allowed; simplify the shapes"
     with pytest.raises(InputError, match=told):
         report_page.public_report(hand, shapes=given)
 
 
 def drawn(release, others, *features):
     section = made.intruder(release, collection(*features))
-    (picture,) = [item for item in section.pictures if item.name == "risk-map"]
-    return picture.svg().count("mark-shape")
+    (chart,) = [item for item in section.charts if item.name == "risk-map"]
+    return chart.svg().count("mark-shape")
 
 
 def test_shapes_are_drawn_and_those_without_a_value_are_white(hand, hand_others):
@@ -156,6 +156,6 @@ def test_shapes_of_places_that_read_nothing_leave_the_bars(tmp_path):
     text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "900"').replace("limit = 3.0\n", "")
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
-    others = what_if(release.plan)
+    others = other_budgets(release.plan)
     assert drawn(release, others, feature("A6")) == 0
     assert drawn(release, others, feature("A1")) == 1

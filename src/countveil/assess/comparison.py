@@ -1,10 +1,10 @@
-"""Two plans, or the plans of two releases, side by side: what differs, and in cost, risk and error."""
+"""Two plans, or the plans of two releases, side by side: settings, cost, risk and error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
 from countveil.estimate.plan_error import ExpectedError, expected_error
@@ -12,14 +12,14 @@ from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
 
-_LEFT_OUT = ("records", "ledger")  # where things are, not what they do
+_LEFT_OUT = ("records", "ledger")  # these say where files are, not what the plan does
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlan:
-    """One of the two: its cost, the risks its limit applies to, and the error of every query.
+    """One of the two plans: its cost, the risks its limit applies to, and the error of every query.
 
-    Risks are with all that is published as counted.
+    The risks count in what is published exactly.
     """
 
     name: str
@@ -33,40 +33,71 @@ class ComparedPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A setting that the two plans have otherwise; None where one has it not."""
+    """A setting that differs between the plans; None if one plan lacks it."""
 
     key: str
     first: str | None
     second: str | None
 
 
+class ComparedRisk(NamedTuple):
+    """The risk of each plan at one prior; None if a plan does not have that prior."""
+
+    prior: float
+    first: LevelRisk | None
+    second: LevelRisk | None
+
+
+class ComparedError(NamedTuple):
+    """The expected error of one query in each plan; None if a plan does not measure it."""
+
+    level: str
+    query: str
+    first: ExpectedError | None
+    second: ExpectedError | None
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sides, and the settings in which their plans differ."""
+    """Two plans, and the settings in which they differ."""
 
     first: ComparedPlan
     second: ComparedPlan
     changes: tuple[SettingChange, ...]
 
     @property
-    def risks(self) -> list[tuple[float, LevelRisk | None, LevelRisk | None]]:
-        """Every prior of either side, with its risk at the level each is judged at."""
-        found = [{item.prior: item for item in side.risks} for side in (self.first, self.second)]
-        priors = dict.fromkeys([*found[0], *found[1]])
-        return [(prior, found[0].get(prior), found[1].get(prior)) for prior in priors]
+    def risks(self) -> list[ComparedRisk]:
+        """The risk of both plans at every prior, each at the level at which the plan is judged."""
+        first, second = (
+            {item.prior: item for item in side.risks} for side in (self.first, self.second)
+        )
+        priors = dict.fromkeys([*first, *second])
+        return [ComparedRisk(prior, first.get(prior), second.get(prior)) for prior in priors]
 
     @property
-    def errors(self) -> list[tuple[str, str, ExpectedError | None, ExpectedError | None]]:
-        """Every level and query of either side, with its error in each."""
+    def errors(self) -> list[ComparedError]:
+        """The error of both plans for every level and query that either of them measures."""
         first, second = (
             {(item.level, item.query): item for item in side.errors}
             for side in (self.first, self.second)
         )
-        return [(*key, first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
+        keys = dict.fromkeys([*first, *second])
+        return [ComparedError(*key, first.get(key), second.get(key)) for key in keys]
 
 
 def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
-    """Compare two plans, or what two releases were made by; no record is read."""
+    """Compare two plans, or the plans of two releases; read no record.
+
+    Parameters
+    ----------
+    first, second : Plan or Release
+        What to compare; a plan may be compared with a release.
+
+    Returns
+    -------
+    Comparison
+        Both sides, with the settings, risks and errors in which they differ.
+    """
     plans = [item.plan if isinstance(item, Release) else item for item in (first, second)]
     names = [
         str(item.folder) if isinstance(item, Release) else item.name for item in (first, second)
@@ -94,8 +125,8 @@ def _side(plan: Plan, name: str) -> ComparedPlan:
     )
 
 
-def _settings(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting of a plan by the path of its key."""
+def _settings(document: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every setting of a plan as text, with the path of its key."""
     for key, value in document.items():
         if not above and key in _LEFT_OUT:
             continue

@@ -16,7 +16,7 @@ import pyarrow as pa
 from countveil.base.delimited import read_header
 from countveil.base.spill_folder import private_folder
 from countveil.errors import InputError, RecordsError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 
 Records: TypeAlias = str | os.PathLike[str] | Any
 """The path of a CSV or Parquet file, or a pandas, Polars or Arrow table."""
@@ -74,7 +74,7 @@ def as_arrow(frame: Any, columns: Sequence[str] | None = None) -> pa.Table:
     names = getattr(frame, "column_names", getattr(frame, "columns", None))
     if names is None or not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
-            f"records: a {type(frame).__name__} came; give the path of a CSV or Parquet file, or a "
+            f"records: got a {type(frame).__name__}; give the path of a CSV or Parquet file, or a "
             f"pandas, Polars or pyarrow table"
         )
     named = {str(name): name for name in names}  # pandas may name columns by numbers
@@ -100,7 +100,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 @contextmanager
 def _connected(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    config: dict[str, Any] = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "temp_directory": str(spill),
         "autoinstall_known_extensions": False,
@@ -141,7 +141,7 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, columns: Sequence[s
 def _refuse_absent(
     label: str, names: Sequence[str], columns: Sequence[str], *, shown: bool = True
 ) -> None:
-    has = f"; its columns are {listed(names, 20)}" if shown else ""
+    has = f"; its columns are {choices(names, 20)}" if shown else ""
     for name in columns:
         if name not in names:
             raise RecordsError(f"{label}: no column {name!r}{has}; name one of its columns")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
-from countveil.assess.verdict import Verdict, verdict
+from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.noise.law import Mechanism
 from countveil.plan.budget import Allocation
@@ -15,16 +16,24 @@ from countveil.privacy.costs import ZCDP, Cost
 from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 
 
+class QueryNoise(NamedTuple):
+    """The budget of one query, and the noise that it buys."""
+
+    allocation: Allocation
+    mechanism: Mechanism
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a plan costs, how noisy it is, what it lets an intruder learn; no record was read.
+    """What a plan costs, how noisy it is, and what it lets an intruder learn; no record was read.
 
-    `risks` are those of noisy counts alone; the verdict counts in what is published exactly.
+    `risks` are those of noisy counts alone; `verdict` counts in what is published exactly.
+    `tight_epsilon` is None for plans in epsilon.
     """
 
     plan: Plan
     cost: Cost
-    noises: tuple[tuple[Allocation, Mechanism], ...]
+    noises: tuple[QueryNoise, ...]
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
     tight_epsilon: float | None
@@ -32,8 +41,19 @@ class Price:
 
 
 def price(plan: Plan) -> Price:
-    """Price a plan."""
-    noises = tuple((item, item.mechanism) for item in plan.allocations)
+    """Return what a plan costs, how noisy it is and what it risks; read no record.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan to price.
+
+    Returns
+    -------
+    Price
+        Cost, noise, risks, expected errors and the verdict.
+    """
+    noises = tuple(QueryNoise(item, item.mechanism) for item in plan.allocations)
     tight = None
     if isinstance(plan.cost, ZCDP):
         tight = tight_epsilon(
@@ -41,12 +61,12 @@ def price(plan: Plan) -> Price:
         )
     risks = tuple(risk_by_level(plan))
     errors = expected_error(plan)
-    return Price(plan, plan.cost, noises, risks, errors, tight, verdict(plan))
+    return Price(plan, plan.cost, noises, risks, errors, tight, judge(plan))
 
 
 def _loss_of(item: Allocation, plan: Plan) -> LossyQuery:
-    """Return the privacy loss of a query, once per cell that a person moves."""
-    # add-remove moves one cell by the rows of a person; change-one moves a second one as far.
+    """Return the privacy loss of a query, once for each cell that one person changes."""
+    # Adding or removing a person changes one cell by their rows; changing one changes a second too.
     rows, cells = plan.rows_per_person, 2 if plan.neighbors == "change-one" else 1
     delta = partial(item.mechanism.hockey_stick, shift=rows)
     return LossyQuery(delta, float(item.cost.rho) / cells, cells)

@@ -1,4 +1,4 @@
-"""INTERNAL: what a release turned out to disclose and to get wrong, from the counts it was made of."""
+"""INTERNAL: what a release actually disclosed and how wrong it was, from the confidential counts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from countveil.estimate.release_error import Accuracy, accuracy
 from countveil.plan.workload import TOTAL
 from countveil.publish.release_folder import Release
 
-_MOST_PLACES = 2_500  # that a picture can hold
+_MOST_PLACES = 2_500  # more points make a chart unreadable
 
-Progress = Callable[[int, int], None]  # units mapped, units
+Progress = Callable[[int, int], None]  # called with the units mapped so far and all units
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Totals:
-    """Totals of one level: exact ones beside released ones."""
+    """The exact and the released totals of one level, in the order of its units."""
 
     level: str
     exact: IntArray
@@ -32,10 +32,11 @@ class Totals:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Realised:
-    """What came out: the risk of everyone counted, residuals, and with estimates error and attacks.
+    """What one release disclosed, and how far off it is; internal.
 
-    `attacks` has, for each attribute, what the homogeneity attack after it tells of this release, place
-    and all other attributes being known.
+    `everyone` has the risk of every person counted and `residuals` the differences from the exact
+    counts. A release with estimates also has `accuracy`, `totals` and `attacks`: for each attribute,
+    what a homogeneity attack reveals to someone who knows a person's place and all other attributes.
     """
 
     everyone: RiskMap
@@ -46,15 +47,32 @@ class Realised:
     audience: ClassVar[Literal["internal"]] = "internal"
 
     def __repr__(self) -> str:
-        return "<internal: what a release turned out to disclose>"
+        return "<internal: what a release disclosed>"
 
 
 def realised(
     release: Release, counts: Counts, *, progress: Progress = lambda done, units: None
 ) -> Realised:
-    """Compare a release with its counts, through every lens; the result is internal.
+    """Compare a release with the confidential counts it was made from.
 
-    Counts of another plan are refused by the first of them.
+    Parameters
+    ----------
+    release : Release
+        The release.
+    counts : Counts
+        The confidential counts, tabulated for the same plan.
+    progress : callable
+        Called with the units mapped so far and all units.
+
+    Returns
+    -------
+    Realised
+        Risks, residuals, errors and attacks; internal.
+
+    Raises
+    ------
+    InputError
+        If the counts were tabulated for another plan.
     """
     plan = release.plan
     everyone = internal_map(
@@ -73,23 +91,23 @@ def realised(
 
 
 def _attacks(release: Release, counts: Counts) -> dict[str, ReleasedAttack]:
-    plan, found = release.plan, {}
+    plan, attacks = release.plan, dict[str, ReleasedAttack]()
     names = [item.name for item in plan.schema.attributes]
     for item in plan.schema.attributes:
         if len(item.categories) > 1:
-            found[item.name] = attack(
+            attacks[item.name] = attack(
                 release.estimates,
                 counts,
                 level=plan.judged_level,
                 sensitive=item.name,
                 identifiers=[name for name in names if name != item.name],
             )
-    return found
+    return attacks
 
 
 def _totals(release: Release, counts: Counts) -> Totals | None:
-    """Return the totals of the lowest level that a picture can hold; none if all have more units."""
-    level, query = _drawn_level(release), release.plan.schema.query(TOTAL)
+    """Return the totals of the lowest level that fits in a chart; None if every level is too large."""
+    level, query = _charted_level(release), release.plan.schema.query(TOTAL)
     if level is None:
         return None
     units = release.geography.units(level)
@@ -97,8 +115,8 @@ def _totals(release: Release, counts: Counts) -> Totals | None:
     return Totals(level, exact, release.estimates.counts(level, query).ravel())
 
 
-def _drawn_level(release: Release) -> str | None:
-    """Return the lowest level with estimates, noisy totals and few enough units to be drawn."""
+def _charted_level(release: Release) -> str | None:
+    """Return the lowest level with estimates, noisy totals and few enough units for a chart."""
     plan, geography = release.plan, release.geography
     total = plan.schema.query(TOTAL)
     fitting = [

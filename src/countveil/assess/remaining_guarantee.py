@@ -1,11 +1,11 @@
-"""What guarantee remains next to public facts: for which secrets, and at what cost.
+"""What guarantee remains given public facts: for which secrets, and at what cost.
 
 Everyone knows the totals that a plan publishes exactly, so a guarantee can only compare databases that
 agree on them. A change of one record that leaves every invariant the same is protected as the plan
-says. Any other change needs a second person who compensates for it. Then two records differ, and the
-plan's noise guarantees twice the epsilon, or four times the rho (group privacy), if people are
-exchangeable and independent given what is public. Nothing protects what an invariant reveals by itself,
-such as that a place is empty.
+says. For any other change, other people must compensate, one for each row that the person may have. If
+k records differ, the plan's noise guarantees k times the epsilon, or k² times the rho (group privacy),
+if people are exchangeable and independent given what is public. Nothing protects what an invariant
+reveals by itself, such as that a place is empty.
 """
 
 from __future__ import annotations
@@ -45,7 +45,21 @@ class ProtectedSecret:
 
 @dataclass(frozen=True, slots=True)
 class PublicGuarantee:
-    """The guarantee of a plan or a release, given what is public."""
+    """The guarantee of a plan or a release, given what is public.
+
+    Attributes
+    ----------
+    title : str
+        The title of the plan.
+    public : tuple of str
+        What is public, one sentence per fact.
+    currency : str
+        What the guarantee is stated in.
+    secrets : tuple of ProtectedSecret
+        The kinds of secrets, each with its guarantee.
+    sentences : tuple of str
+        What the guarantee means, for readers.
+    """
 
     title: str
     public: tuple[str, ...]
@@ -55,7 +69,7 @@ class PublicGuarantee:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The numbers behind the sentences, as JSON holds them."""
+        """The numbers behind the sentences, as JSON."""
         return {
             "plan": self.title,
             "public": list(self.public),
@@ -104,10 +118,10 @@ def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
         sentences += _settled(of)
     if any(item.records > 1 for item in secrets):
         sentences.append(
-            "Where someone else must compensate, the guarantee is for an intruder to whom people "
-            "are exchangeable and independent, given what is public, so that two of them can trade "
-            "places. Someone who knows all other records learns such a secret from the exact "
-            "counts alone."
+            "Where someone else must compensate, the guarantee applies to an intruder who considers "
+            "people exchangeable and independent, given what is public, so that two of them can "
+            "trade places. Someone who knows all other records learns such a secret from the "
+            "exact counts alone."
         )
     return PublicGuarantee(
         plan.title,
@@ -123,7 +137,7 @@ def _units(release: Release) -> dict[str, int]:
 
 
 def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
-    """Return the kinds of secrets, from what the invariants tie down; `units` per level if known."""
+    """Return the kinds of secrets, by what the invariants fix; `units` has those of known levels."""
     someone = words.article(plan.unit)
     if plan.neighbors == "add-remove":
         return [_secret(plan, f"whether {someone} is counted at all", 1, "no count is exact")]
@@ -199,14 +213,15 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     rho = epsilon**2 / (2 if table.base == "naive" else 8)
     sentences = [
         f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
-        f"{low:.4g} to {high:.4g}, and the probability of either by at most "
-        f"{largest_shift(epsilon):.3f}.",
-        f"A release from a database with {table.people} other record"
-        f"{'' if table.people == 1 else 's'} would lead to beliefs that differ by at most "
-        f"{posterior_to_posterior(epsilon):.3f}, in total variation.",
-        f"Between the two secrets it is also zCDP with rho = {rho}.",
-        "This is not differential privacy, and its epsilon is not added to one. Releases that "
-        "agree with public information add up along one coupling, and the ledger accepts no others.",
+        f"{words.rounded_down(low)} to {words.rounded_up(high)}, and the probability of either by at "
+        f"most {words.rounded_up(largest_shift(epsilon))}.",
+        f"If {table.people} record{'' if table.people == 1 else 's'} of the database were "
+        f"different, what people believe after the release would differ by at most "
+        f"{words.rounded_up(posterior_to_posterior(epsilon))}, in total variation.",
+        f"Between the two secrets, the release is also zCDP with rho = {rho}.",
+        "This is not differential privacy, and its epsilon cannot be added to that of a "
+        "differentially private release. Releases that agree with public information add up along "
+        "one coupling, and the ledger accepts no others.",
     ]
     if table.loss != "squared L2":
         compared = compare_sensitivity(

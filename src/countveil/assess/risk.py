@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.base.numerics import FloatArray
@@ -12,6 +12,13 @@ from countveil.noise.law import Law
 
 THRESHOLDS = (1.5, 2.0, 5.0)
 """Multiples of the prior for which readers learn how often a posterior exceeds them."""
+
+
+class ConfidenceInterval(NamedTuple):
+    """The ends of a confidence interval."""
+
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,8 +1,8 @@
 """What a release reveals about each person, cell by cell: an INTERNAL map and a public one.
 
 The internal map takes every non-empty cell of the confidential counts, an intruder who knows everyone
-else in the unit, and all published measurements of the level: R' as the noise came out. The public map
-uses published values alone.
+else in the unit, and all published measurements of the level, and computes R' for the noise that was
+actually drawn. The public map uses published values alone.
 """
 
 from __future__ import annotations
@@ -47,9 +47,21 @@ _TABLE = 4_096  # losses of noise other than Gaussian are constant or never seen
 class RiskMap:
     """R' of many cells, summarised by group.
 
-    `groups` has a row per place, size and category: the number of cells and people, the mean and
-    largest R' over people, and how many people are above each threshold. `worst` has the cells with the
-    largest R'. `level`, `prior` and `thresholds` are what the map was computed for.
+    Attributes
+    ----------
+    level : str
+        The level of the unit in which the intruder knows everyone else.
+    prior : float
+        The intruder's prior.
+    thresholds : tuple of float
+        The values of R' for which people above are counted.
+    groups : pyarrow.Table
+        A row per place, size and category: the number of cells and people, the mean and the largest
+        R' over people, and how many people are above each threshold.
+    worst : pyarrow.Table
+        The cells with the largest R'.
+    audience : {"public", "internal"}
+        "internal" if the map was computed from confidential counts.
     """
 
     level: str
@@ -64,7 +76,7 @@ class RiskMap:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The map as JSON holds it."""
+        """The map as JSON."""
         return {
             "audience": self.audience,
             "level": self.level,
@@ -95,7 +107,7 @@ def internal_map(
     workers: int | Workers = 1,
     progress: Progress = lambda done, units: None,
 ) -> RiskMap:
-    """Return the risk of everyone who was counted, as the noise came out; it is internal.
+    """Return the risk of everyone who was counted, for the noise that was drawn; it is internal.
 
     The intruder knows everyone else in the unit. They see all queries of the level. The number is R',
     their posterior over their prior, of a person in each non-empty cell.

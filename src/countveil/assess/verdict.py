@@ -1,4 +1,7 @@
-"""The verdict: whether a plan keeps its own limit on an intruder's risk. It exists once."""
+"""The verdict: whether a plan keeps its own limit on an intruder's risk.
+
+It is computed here only, so that no two pages can contradict each other.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Verdict:
         """The verdict in words."""
         worst = self.worst
         who = (
-            f"for someone who knows everyone else in {words.article(self.level)}, with a prior of "
+            f"for someone who knows everyone else in {words.article(self.level)} and has a prior of "
             f"{words.prior(worst.prior)}"
         )
         largest = f"the largest risk is {self._shown(worst.marginal_risk)} times the prior"
@@ -64,8 +67,9 @@ class Verdict:
         if worst.settled:
             side = "within" if self.noisy <= self.limit else "above"
             sentence += (
-                f" No noise changes that, because exactly published counts reveal who is there; from "
-                f"noisy counts alone it would be {self._shown(self.noisy)}, {side} the limit."
+                f" No amount of noise changes that, because exactly published counts reveal who is "
+                f"there. From noisy counts alone, the risk would be {self._shown(self.noisy)} times "
+                f"the prior, {side} the limit."
             )
         return sentence
 
@@ -73,30 +77,39 @@ class Verdict:
     def remedy(self) -> str:
         """What to change if the risk is above the limit."""
         if self.worst.settled:
-            return "measure with noise what is published exactly (no budget changes what is public)"
+            return (
+                "add noise to what is published exactly, because no budget protects what is public"
+            )
         return f"lower the budget of level {self.level}"
 
     def _shown(self, risk: float) -> str:
-        """Return a risk with as many digits as it takes to read on the right side of the limit."""
-        if self.limit is None or risk <= self.limit:
-            return words.number(risk)
-        digits = (f"{risk:.{count}g}" for count in range(4, 18))
-        return next((text for text in digits if float(text) > self.limit), f"{risk!r}")
+        """Return a risk with two digits, or as many as keep it on its side of the limit."""
+        fewest = max(2, len(str(int(risk))))
+        texts = (f"{risk:#.{count}g}".rstrip(".") for count in range(fewest, 18))
+        if float(risk).is_integer():
+            return f"{risk:.0f}"
+        limit = self.limit
+        if limit is None:
+            return next(texts)
+        return next(
+            (text for text in texts if (float(text) > limit) == (risk > limit)), f"{risk!r}"
+        )
 
 
 @lru_cache(maxsize=64)
-def verdict(plan: Plan) -> Verdict:
+def judge(plan: Plan) -> Verdict:
     """Compare the risk of a plan with its own limit; read no record.
 
     Parameters
     ----------
-    plan
+    plan : Plan
         A plan of counts. Its `[intruder]` section states priors, level and limit.
 
     Returns
     -------
     Verdict
-        Status, the worst case, and both in words. A plan is judged, never a realised release.
+        The status, the worst case, and both in words. It is about the plan, not about how the noise
+        of one release turned out.
 
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))

@@ -28,12 +28,12 @@ def as_probability(value: FloatArray) -> FloatArray: ...
 def as_probability(value: float | FloatArray) -> float | FloatArray:
     """Return a sum of probabilities, clipped to [0, 1].
 
-    Raises ArithmeticError if it is further outside than rounding explains: then the sum is wrong.
+    Raises ArithmeticError if it is further outside than rounding can explain.
     """
     values = np.asarray(value, np.float64)
     if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
         raise ArithmeticError(
-            f"a probability of {value} is outside 0 to 1 by more than rounding; please report this"
+            f"a probability of {value} is outside 0 to 1, by more than rounding; please report this bug"
         )
     inside = np.clip(values, 0.0, 1.0)
     return inside if isinstance(value, np.ndarray) else float(inside)

@@ -1,4 +1,4 @@
-"""Delimited text: the header of a file, rows in messages, and texts safe for spreadsheets."""
+"""Delimited text: the header of a file, row numbers in messages, and protection from formulas."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 _LONGEST_HEADER = 1_000_000
 _DELIMITERS = ",;\t|"
-# How a formula may begin in a spreadsheet (OWASP, CSV injection); some skip blanks before it.
+# How a formula may begin in a spreadsheet (OWASP, CSV injection); some programs skip leading blanks.
 _SPACE = "[ \u00a0]*"
 _AT_BEGIN = rf"^({_SPACE}[=+\-@\t\r\n＝＋－＠])"
-# A spreadsheet with another delimiter splits a text there, quoted or not, and starts a new cell.
+# A spreadsheet with another delimiter splits text here, quoted or not, and starts a new cell.
 _WITHIN = rf"([;|\t]{_SPACE})([=+\-@＝＋－＠])"
 FORMULA = f"{_AT_BEGIN}|{_WITHIN}"
 
 
 def read_header(path: Path) -> tuple[list[str], str]:
-    """Return the column names on the first line and the delimiter; raise ValueError without them."""
+    """Return the column names and the delimiter of a file; raise ValueError if line 1 has no names."""
     with path.open("rb") as file:
         line = file.readline(_LONGEST_HEADER)
     try:
@@ -30,12 +30,14 @@ def read_header(path: Path) -> tuple[list[str], str]:
     except UnicodeDecodeError:
         raise ValueError("line 1 is not UTF-8 text; save the file as UTF-8") from None
     if not header.strip():
-        raise ValueError("line 1 is empty; it must hold the column names")
+        raise ValueError("line 1 is empty; write the column names there")
     delimiter = max(_DELIMITERS, key=header.count)
     try:
         names = next(csv.reader([header], delimiter=delimiter), [])
     except csv.Error:
-        raise ValueError("line 1 cannot be read as column names") from None
+        raise ValueError(
+            "line 1 cannot be read as column names; write them there, separated by commas"
+        ) from None
     # Databases ignore case.
     if len({name.lower() for name in names}) != len(names) or "" in names or not names:
         raise ValueError("line 1 repeats or omits a column name; give every column its own name")
@@ -43,14 +45,14 @@ def read_header(path: Path) -> tuple[list[str], str]:
 
 
 def named_rows(numbers: NDArray[np.int64]) -> str:
-    """Return "rows 3, 8 and 2 more": numbered as people count, row 1 below the header."""
-    shown = ", ".join(str(int(n) + 1) for n in numbers[:5])
+    """Return "rows 3, 8 and 2 more"; row 1 is the first row after the header."""
+    first = ", ".join(str(int(n) + 1) for n in numbers[:5])
     more = f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else ""
-    return f"row{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    return f"row{'s' if len(numbers) > 1 else ''} {first}{more}"
 
 
 def inert(text: str) -> str:
-    """Return a text with an apostrophe wherever a spreadsheet would start a formula."""
+    """Return a text with an apostrophe before anything that a spreadsheet would run as a formula."""
     return re.sub(_AT_BEGIN, r"'\1", re.sub(_WITHIN, r"\1'\2", text))
 
 

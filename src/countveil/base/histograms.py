@@ -26,7 +26,7 @@ class Histograms:
 
     @property
     def units(self) -> int:
-        """How many units the level has."""
+        """The number of units of the level."""
         return len(self.offsets) - 1
 
     def entries(self, start: int, stop: int) -> Entries:
@@ -69,14 +69,14 @@ def narrowed(counts: IntArray) -> NDArray[np.int32]:
     """Return counts as 32-bit integers; raise OverflowError if one does not fit."""
     if len(counts) and int(counts.max()) >= 2**31:
         raise OverflowError(
-            f"a cell would hold {int(counts.max()):,} people, and the limit is {2**31:,}; the noise is "
-            f"probably far too large for the counts: raise the budget of the measured levels"
+            f"a cell would have {int(counts.max()):,} people; the limit is {2**31:,}: the noise is "
+            f"probably far too large for the counts, so raise the budget of the measured levels"
         )
     return counts.astype(np.int32)
 
 
 def roll_up(below: Histograms, parents: IntArray, cells: int) -> Iterator[Entries]:
-    """Yield the sorted entries of the level above, a few whole families at a time."""
+    """Yield the sorted entries of the level above, some families at a time."""
     start = 0
     while start < len(parents):
         reach = np.searchsorted(below.offsets, below.offsets[start] + _CHUNK, side="right") - 1
@@ -95,7 +95,7 @@ def roll_up(below: Histograms, parents: IntArray, cells: int) -> Iterator[Entrie
 
 
 def mapped(file: BinaryIO) -> NDArray[np.int32]:
-    """Map a file of 32-bit integers read-only; the file lives as long as the map."""
+    """Map a file of 32-bit integers, read-only; the map keeps the file open."""
     file.flush()
     file.seek(0, 2)
     if file.tell() == 0:
@@ -104,7 +104,7 @@ def mapped(file: BinaryIO) -> NDArray[np.int32]:
 
 
 def _unnamed(path: Path) -> BinaryIO:
-    """Open a file and unlink its name: nobody else can open it, and a killed run leaves nothing."""
+    """Open a file and unlink its name: no other process can open it, and a crash leaves nothing."""
     file = path.open("w+b")
     path.unlink()
     return file

@@ -1,4 +1,4 @@
-"""Confidence intervals: normal ones, and whole, never negative ones for counts."""
+"""Confidence intervals: normal ones, and intervals of non-negative whole numbers for counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 
 # Counts cannot be negative, but their estimates can. Truncating a normal interval at 0 would cover
-# zeros too often, and shrink to 0 alone where the noise is far below. Ordering estimates by their
+# zeros too often, and shrink to just 0 if the noise is far below it. Ordering estimates by their
 # likelihood ratio to the best possible count (Feldman and Cousins, 1998) covers every count, 0
 # included, with the stated confidence, and the interval is never empty.
 
@@ -27,9 +27,9 @@ _SLACK = 1e-9  # a whole number this close to an end is inside
 def count_interval(
     value: FloatArray, error: FloatArray, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the smallest and largest count in the interval of estimates that are normal around it.
+    """Return the smallest and largest count in the interval of each normally distributed estimate.
 
-    Where the interval contains no whole number, both are the count nearest to the estimate.
+    If an interval contains no whole number, both ends are the count nearest to the estimate.
     """
     noisy = error > 0
     scaled = np.divide(value, error, out=np.zeros_like(value), where=noisy)
@@ -43,7 +43,7 @@ def count_interval(
 def _ends(scaled: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return both ends for estimates with a standard error of 1."""
     table = _Table.of(confidence)
-    # Far above 0 the bound at 0 does not matter.
+    # Far above 0, the bound at 0 does not matter.
     low = np.interp(scaled, table.reach, table.lowest)
     low = np.where(scaled >= 2 * table.half, scaled - table.half, low)
     high = np.interp(1.0 / (1.0 - np.minimum(scaled, 0.0)), table.fall, table.highest)
@@ -52,7 +52,7 @@ def _ends(scaled: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Table:
-    """Ends near 0, to interpolate: `lowest` for estimates `reach`, `highest` for negative ones.
+    """Ends near 0, for interpolation: `lowest` for estimates `reach`, `highest` for negative ones.
 
     A negative estimate x is looked up as 1 / (1 - x), in which the ends are smooth.
     """
@@ -72,7 +72,7 @@ class _Table:
         means = np.linspace(0.0, half, _POINTS)[1:]
 
         def within(above: FloatArray) -> FloatArray:
-            """The probability of estimates up to mean + above and of those as likely below the mean."""
+            """The probability of estimates up to mean + above, and of equally likely ones below."""
             below = np.where(above <= means, means - above, (means**2 - above**2) / (2 * means))
             return np.asarray(ndtr(above) - ndtr(below - means))
 
@@ -98,7 +98,7 @@ class _Table:
 def _where(
     rising: Callable[[FloatArray], FloatArray], target: float, low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """Return where an increasing function reaches a value, by bisection."""
+    """Return the argument at which an increasing function reaches a value, by bisection."""
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         short = rising(middle) < target
@@ -110,12 +110,14 @@ LEAST, MOST = 1e-6, 1 - 1e-9
 
 
 def checked(confidence: float) -> float:
-    """Return a confidence as a float; refuse anything outside 0 to 1."""
+    """Return a confidence as a float; refuse values that are not between 0 and 1."""
     if isinstance(confidence, bool) or not isinstance(confidence, int | float):
-        raise InputError(f"confidence: {confidence!r} is not a number, such as 0.9")
+        raise InputError(
+            f"confidence: {confidence!r} is not a number; give one between 0 and 1, such as 0.9"
+        )
     if not LEAST <= confidence <= MOST:
         raise InputError(
-            f"confidence: {confidence} is not allowed; it lies between 0 and 1, such as 0.9"
+            f"confidence: {confidence} is not allowed; it must be between 0 and 1, such as 0.9"
         )
     return float(confidence)
 
@@ -125,7 +127,7 @@ def normal_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return value ∓ z · standard_error, where z is the normal quantile of (1 + confidence)/2.
 
-    An infinite standard error gives the whole line.
+    An infinite standard error gives an infinite interval.
     """
     half = NormalDist().inv_cdf((1 + checked(confidence)) / 2) * standard_error
     centre = np.where(np.isinf(half), 0.0, value)

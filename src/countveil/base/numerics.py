@@ -43,7 +43,7 @@ def exact(value: Exact, name: str = "value") -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | Fraction | Decimal):
         raise InputError(
-            f"{name}: {value!r} is a {type(value).__name__}, and privacy costs are exact; "
+            f"{name}: {value!r} is a {type(value).__name__}, but privacy costs are exact; "
             f'write it as text, such as "2.56" or "104/4099"'
         )
     if isinstance(value, Fraction | int):
@@ -57,7 +57,7 @@ def exact(value: Exact, name: str = "value") -> Fraction:
     try:
         return Fraction(text)
     except ZeroDivisionError:
-        raise InputError(f"{name}: {text!r} divides by zero") from None
+        raise InputError(f"{name}: {text!r} divides by zero; write another number") from None
 
 
 def positive(value: Exact, name: str = "value") -> Fraction:

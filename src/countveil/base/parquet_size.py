@@ -1,6 +1,6 @@
-"""How large a Parquet file is once unpacked, and refusals of files that unpack to too much.
+"""The unpacked size of Parquet files, and refusals of files that unpack to too much.
 
-A few kilobytes can stand for gigabytes: rows that repeat one long text of a dictionary, lists and
+A few kilobytes can unpack to gigabytes: rows that repeat one long text of a dictionary, lists and
 structs whose parts are counted under other names, values encoded by what they share with the previous
 one. Everything here is refused before memory is allocated for it.
 
@@ -204,7 +204,7 @@ class _TooMuch(Exception):
 def refuse_bomb(
     path: Path, columns: Collection[str], what: str, error: type[InputError] = InputError
 ) -> None:
-    """Refuse a file that unpacks to more than any file of its kind; `what` says what the file holds."""
+    """Refuse a file that unpacks to more than any file of its kind; `what` describes that kind."""
     layout, facts, footer = pq.read_schema(path), pq.read_metadata(path), read_footer(path)
     for column in columns:
         unfit = _unfit(layout, facts, footer, column)
@@ -235,7 +235,7 @@ def _unfit(layout: pa.Schema, facts: pq.FileMetaData, footer: Footer, column: st
     single = [leaf for leaf in leaves if leaf.path == column and leaf.max_repetition_level == 0]
     number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     if len(single) != 1 or not (number or _is_text(kind)):
-        return f"holds {kind}; store a single text or number in each row"
+        return f"has type {kind}; store a single text or number in each row"
     if any(DELTA_BYTE_ARRAY in part.encodings for part in _parts(footer, column)):
         # Each value may repeat the whole previous value, however long.
         return (
@@ -315,4 +315,6 @@ def refuse_swollen(folder: Path, name: str, values: int) -> None:
             together[part.path] = (count + part.values, size + part.unpacked)
     for count, size in together.values():
         if count > values or size > _ROOM + _BYTES * values:
-            raise InputError(f"{name} unpacks to more than its plan can fill")
+            raise InputError(
+                f"{name} unpacks to more values than its plan has; restore the release"
+            )

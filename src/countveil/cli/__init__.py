@@ -2,10 +2,10 @@
 
 from countveil.cli import (
     assess_command,
-    assess_homogeneity,
-    assess_loss,
-    assess_map,
-    assess_public,
+    assess_homogeneity_command,
+    assess_loss_command,
+    assess_map_command,
+    assess_public_command,
     choose_command,
     commands,
     compare_command,
@@ -16,14 +16,14 @@ from countveil.cli import (
     reproduce_command,
     status_command,
 )
-from countveil.cli.application import main
+from countveil.cli.command_line import main
 
 __all__ = [
     "assess_command",
-    "assess_homogeneity",
-    "assess_loss",
-    "assess_map",
-    "assess_public",
+    "assess_homogeneity_command",
+    "assess_loss_command",
+    "assess_map_command",
+    "assess_public_command",
     "choose_command",
     "commands",
     "compare_command",

@@ -10,37 +10,45 @@ import typer
 from typer.core import TyperGroup
 
 from countveil.cli import showing
-from countveil.cli.application import app, ending_well
+from countveil.cli.command_line import app, ending_well
 from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
     from countveil.report.lenses import Lens
-    from countveil.report.section import Section, Subject
+    from countveil.report.section_data import Section, Subject
 
 Target = Annotated[
     Path, typer.Argument(metavar="TARGET", help="A release folder, or a plan file (.toml).")
 ]
 Internal = Annotated[
     bool,
-    typer.Option("--internal", help="Read the records again; the answer is not to be published."),
+    typer.Option("--internal", help="Read the records again; do not publish the result."),
 ]
 PlanOfRecords = Annotated[
     Path | None,
     typer.Option(
-        "--plan", help="The plan whose records --internal reads; default: plan.toml next to TARGET."
+        "--plan",
+        help="Plan whose records --internal reads; default: plan.toml next to the release.",
     ),
 ]
 KnownLevel = Annotated[
     str | None,
     typer.Option(
-        "--level", help="The level where the intruder knows everyone else; default: the plan's."
+        "--level", help="Level at which the intruder knows everyone else; default: the plan's."
     ),
 ]
 
 
+_READS = {
+    "plan": "Reads a plan file or a release folder.",
+    "release": "Reads a release folder, but no records.",
+    "records": "Reads a release folder and, again, its records; do not publish the result.",
+}
+
+
 class _LensGroup(TyperGroup):
-    """Commands with options of their own, and one for every other lens of the registry.
+    """The commands with their own options, and one command for every other lens.
 
     Typer carries its own copy of click, whose types are not public.
     """
@@ -68,14 +76,15 @@ class _LensGroup(TyperGroup):
             if "--lens" in args or Path(name).exists():
                 lens = args[args.index("--lens") + 1] if "--lens" in args[:-1] else "presence"
                 lens = {"intruder": "presence"}.get(lens, lens)
-                hint = f"; each lens has a command now: write `countveil assess {lens} {name}`"
+                hint = f"; each lens is now a command: run `countveil assess {lens} {name}`"
             raise InputError(f"assess: unknown lens {name!r}; choose from {known}{hint}")
         return super().resolve_command(ctx, args)
 
 
 assess_app = typer.Typer(
     cls=_LensGroup,
-    help="Say what a plan or a release lets an intruder learn, through one lens at a time.",
+    help="Show what a plan or a release discloses, one lens at a time.\n\n"
+    "Example: `countveil assess presence plan.toml`",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -110,8 +119,8 @@ def _command_of(lens: Lens) -> Any:
         show_section(lens.section(subject), lens.name, as_json=as_json)
 
     run.__doc__ = (
-        f"{lens.help}\n\n    Example: `countveil assess {lens.name} "
-        f"{'out --internal' if lens.needs == 'records' else 'out'}`"
+        f"{lens.help}\n\n    {_READS[lens.needs]} Writes nothing.\n\n    Example: `countveil "
+        f"assess {lens.name} {'out --internal' if lens.needs == 'records' else 'out'}`"
     )
     holder = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     holder.command(name=lens.name)(ending_well(run))
@@ -130,22 +139,22 @@ def subject_of(
     show_values: bool = False,
     quiet: bool = False,
 ) -> Subject:
-    """Return what a lens looks at: a plan, a release, or a release and its records."""
+    """Return the subject of a lens: a plan, a release, or a release and its records."""
     from countveil.cli.records_again import counts_again
     from countveil.plan.plans import Plan, require_counts
     from countveil.publish.release_folder import Release
-    from countveil.report.section import Subject
+    from countveil.report.section_data import Subject
 
     if plan is not None and not internal:
-        raise InputError("--plan: names the records that --internal reads; give both, or neither")
+        raise InputError(
+            "--plan: has no effect without --internal; add --internal or remove --plan"
+        )
     known = None if priors is None else tuple(priors)
     if not target.is_dir():
         if target.suffix != ".toml" or not target.is_file():
-            raise InputError(
-                f"{target}: expected a release folder or a plan file (.toml); neither is there"
-            )
+            raise InputError(f"{target}: not found; name a release folder or a plan file (.toml)")
         if needs != "plan" or internal:
-            raise InputError(f"{target}: this needs a release folder; a plan file is not enough")
+            raise InputError(f"{target}: a plan file is not enough here; name a release folder")
         loaded = require_counts(Plan.load(target), "this lens")
         _refuse_unknown_level(loaded.measured_levels, level)
         return Subject(loaded, priors=known, level=level)
@@ -153,7 +162,8 @@ def subject_of(
     _refuse_unknown_level(release.plan.measured_levels, level)
     if needs == "records" and not internal:
         raise InputError(
-            f"assess: {target} is compared with its records, so the answer is internal; add --internal"
+            f"assess: this compares {target} with its records, so the result is internal; add "
+            f"--internal"
         )
     realised = None
     if internal:
@@ -161,7 +171,7 @@ def subject_of(
 
         release, counts = counts_again(target, True, plan, show_values, engine)
         units = release.geography.units(release.plan.judged_level)
-        with showing.progress("mapping everyone", units, quiet) as step:
+        with showing.progress_bar("assessing everyone", units, quiet) as step:
             realised = compare(release, counts, progress=lambda done, _: step(done))
     return Subject(release.plan, release, realised, priors=known, level=level)
 
@@ -169,11 +179,11 @@ def subject_of(
 def show_section(section: Section | None, name: str, *, as_json: bool) -> None:
     """Print a section, as text or as JSON."""
     if section is None:
-        raise InputError(f"assess: lens {name} has nothing to say of this target")
+        raise InputError(f"assess: lens {name} does not apply to this target; choose another lens")
     if as_json:
         showing.print_json(section.document)
         return
-    from countveil.report.terminal import render_section
+    from countveil.report.terminal.terminal_tables import render_section
 
     showing.console().print(render_section(section))
 

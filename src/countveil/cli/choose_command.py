@@ -1,4 +1,4 @@
-"""`countveil choose`: the budget that keeps a risk, or reaches an accuracy."""
+"""`countveil choose`: the budget that stays within a risk, or reaches an accuracy."""
 
 from __future__ import annotations
 
@@ -9,80 +9,92 @@ from typing import Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, Priors
 from countveil.errors import InputError
 
-_FROM_RECORDS = "From records, internal"
+_FROM_RECORDS = "From records (internal)"
 
 
-@command
-def choose(
+@command("choose")
+def choose_budget(
     plan: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN]", help="A plan file; without, for one count.")
+        Path | None,
+        typer.Argument(metavar="PLAN", help="A plan file; without one, choose for a single count."),
     ] = None,
     risk: Annotated[
-        float | None, typer.Option(help="Largest expected posterior over prior.")
+        float | None, typer.Option(help="Largest marginal risk (expected posterior / prior).")
     ] = None,
     posterior: Annotated[float | None, typer.Option(help="Largest expected posterior.")] = None,
     correct: Annotated[
-        float | None, typer.Option(help="Largest probability of a correct decision.")
+        float | None, typer.Option(help="Largest probability of a correct guess.")
     ] = None,
     accuracy: Annotated[
-        str | None, typer.Option(help='Instead: "county TOTAL ±1% of 20,000 at 95%".')
+        str | None, typer.Option(help='A target, such as "county TOTAL ±1% of 20,000 at 95%".')
     ] = None,
     prior: Priors = None,
     attack: Annotated[
-        str, typer.Option(help="presence, unknown attribute or whole record; with a plan.")
+        str, typer.Option(help="With a plan: presence, unknown attribute or whole record.")
     ] = "presence",
-    attribute: Annotated[str | None, typer.Option(help="Of the unknown attribute.")] = None,
+    attribute: Annotated[str | None, typer.Option(help="The attribute, if one is unknown.")] = None,
     total: Annotated[
-        str | None, typer.Option(help="With a plan and --risk: spend no more rho than this.")
+        str | None, typer.Option(help="With a plan and --risk: the most rho to spend.")
     ] = None,
     pure: Annotated[
-        bool, typer.Option("--epsilon", help="Choose epsilon, for discrete Laplace noise.")
+        bool, typer.Option("--epsilon", help="Choose epsilon for discrete Laplace noise.")
     ] = False,
     homogeneity: Annotated[
         float | None,
         typer.Option(
-            help="Largest local homogeneity risk of --records, which are read.",
+            help="Largest local homogeneity risk of --records.",
             rich_help_panel=_FROM_RECORDS,
         ),
     ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
-            help="A CSV or Parquet file, one row a person.", rich_help_panel=_FROM_RECORDS
+            help="A CSV or Parquet file with one row per person.", rich_help_panel=_FROM_RECORDS
         ),
     ] = None,
     identifiers: Annotated[
         list[str] | None,
-        typer.Option(help="Column he knows; may be given again.", rich_help_panel=_FROM_RECORDS),
+        typer.Option(
+            help="Column the intruder knows; repeat for more.", rich_help_panel=_FROM_RECORDS
+        ),
     ] = None,
     sensitive: Annotated[
-        str | None, typer.Option(help="Column he wants.", rich_help_panel=_FROM_RECORDS)
+        str | None,
+        typer.Option(help="Column the intruder wants to learn.", rich_help_panel=_FROM_RECORDS),
     ] = None,
     weighted: Annotated[
         bool,
-        typer.Option("--weighted", help="Weight cells by people.", rich_help_panel=_FROM_RECORDS),
+        typer.Option(
+            "--weighted",
+            help="Weight cells by their number of people.",
+            rich_help_panel=_FROM_RECORDS,
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose a budget: the largest that keeps a risk, or the smallest that reaches an accuracy.
+    """Choose the largest budget within a risk, or the smallest that reaches an accuracy.
 
-    Without a plan it is for one count of sensitivity 1. With a plan, every level gets what keeps the
-    risk of an intruder who knows everyone else in a unit and, where the plan has a crosswalk, sees
-    the levels above it. No record is read.
+    Without a plan, it chooses for one count of sensitivity 1. With a plan, it reads the plan and its
+    crosswalk, but no records, and sets each level's budget against an intruder who knows everyone else
+    in a place and, if there is a crosswalk, sees the levels above. It writes nothing and prints lines
+    to put into the plan.
 
-    With --homogeneity records are read, so the answer is internal, and a plan that uses it says so.
+    With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
     Example: `countveil choose --risk 1.5 --prior 0.02`
     """
     if homogeneity is not None:
         if plan is not None or accuracy is not None or prior or pure or total is not None:
-            raise InputError("choose: --homogeneity goes with --records alone, and without a plan")
+            raise InputError(
+                "choose: --homogeneity works on --records alone; leave out the plan and the other "
+                "limits"
+            )
         if (risk, posterior, correct) != (None, None, None):
-            raise InputError("choose: give --homogeneity or another limit, not both")
+            raise InputError("choose: --homogeneity and another limit were given; give exactly one")
         if records is None or sensitive is None:
             raise InputError("choose: --homogeneity needs --records, --identifiers and --sensitive")
         _choose_by_homogeneity(
@@ -96,20 +108,25 @@ def choose(
         return
     if records is not None or identifiers or sensitive is not None or weighted:
         raise InputError(
-            "choose: --records, --identifiers, --sensitive and --weighted go with --homogeneity"
+            "choose: --records, --identifiers, --sensitive and --weighted need --homogeneity; add "
+            "it"
         )
     with_plan = (attack, attribute, total) != ("presence", None, None)
     if with_plan and (plan is None or accuracy is not None):
-        raise InputError("choose: --attack, --attribute and --total go with a plan and --risk")
+        raise InputError(
+            "choose: --attack, --attribute and --total need a plan and --risk; add both"
+        )
     if accuracy is not None:
         if (risk, posterior, correct) != (None, None, None) or prior or pure:
-            raise InputError("choose: give --accuracy or a limit on risk, not both")
+            raise InputError("choose: --accuracy and a limit on risk were given; give exactly one")
         _choose_by_accuracy(plan, accuracy, as_json)
     elif plan is None:
         _choose_for_one_count(prior or [0.5], pure, as_json, risk, posterior, correct)
     else:
         if posterior is not None or correct is not None or pure or risk is None:
-            raise InputError("choose: with a plan, give --risk; the others are for one count")
+            raise InputError(
+                "choose: with a plan, give --risk; the other limits are for a single count"
+            )
         _choose_for_plan(plan, risk, prior, attack, attribute, total, as_json)
 
 
@@ -124,6 +141,7 @@ def _choose_for_one_count(
     from countveil.assess.choose import budget_for_risk as choosing
     from countveil.assess.intruder.one_level import correct_decision, marginal_risk
     from countveil.assess.intruder.prior_knowledge import Intruder
+    from countveil.base.words import brief_percent, prior_percent, times_out_of
     from countveil.noise.discrete_gaussian import DiscreteGaussian
     from countveil.noise.discrete_laplace import DiscreteLaplace
     from countveil.noise.law import Mechanism
@@ -151,9 +169,10 @@ def _choose_for_one_count(
     print(f"{name} = {float(chosen):.10g}, exactly {chosen}")
     for item in outcomes:
         print(
-            f"prior {item['prior']:g}: his posterior comes to {item['posterior']:.5g} on average, "
-            f"{item['marginal_risk']:.4f} times his prior; he decides rightly with probability "
-            f"{item['correct_decision']:.4g} if his target is there"
+            f"prior {prior_percent(item['prior'])}: if the target is there, the intruder's "
+            f"posterior is {brief_percent(item['posterior'])} on average, "
+            f"{item['marginal_risk']:.3g} times the prior; they guess correctly "
+            f"{times_out_of(item['correct_decision'])}"
         )
 
 
@@ -175,9 +194,7 @@ def _choose_for_plan(
     priors = list(plan.intruder.priors) if prior is None else prior
     siblings = None if plan.crosswalk is None else fewest_siblings(plan.geography())
     above = (
-        "without the levels above it"
-        if siblings is None
-        else "with the levels above it and in whatever unit"
+        "without the levels above" if siblings is None else "given the levels above, in any place"
     )
     with showing.busy("choosing"):
         chosen = within_risk(
@@ -191,45 +208,46 @@ def _choose_for_plan(
         )
     worst = max(chosen.risks.values())
     settled = (
-        f" What is published as counted settles it at {', '.join(chosen.settled)}, whatever the "
-        f"budget; R there is of what it does not settle."
+        f" Exact published counts already reveal it at {', '.join(chosen.settled)}, whatever the "
+        f"budget; R there covers what they leave open."
         if chosen.settled
         else ""
     )
     sentence = (
-        f"With rho = {float(chosen.total):.6g} in all, R stays within {risk:g} at every level for "
-        f"priors {', '.join(f'{p:g}' for p in priors)}, {above}: the largest is {worst:.6f}.{settled} "
-        f"Put these lines into the plan:"
+        f"With a total of rho = {float(chosen.total):.6g}, R stays within {risk:g} at every level "
+        f"for priors {', '.join(f'{p:g}' for p in priors)}, {above}: the largest is "
+        f"{worst:.6f}.{settled} Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
-    from countveil.assess.choose.plan_budget import SIZE, AccuracyTarget, within_accuracy
+    from countveil.assess.choose.plan_budget import AccuracyTarget, within_accuracy
     from countveil.plan.plans import Plan, require_counts
     from countveil.report.sections.intruder_section import article
 
-    wanted = AccuracyTarget.parse(text)
-    named = Path("plan.toml") if path is None else path
-    if path is None and not named.is_file():
+    target = AccuracyTarget.parse(text)
+    plan_path = Path("plan.toml") if path is None else path
+    if path is None and not plan_path.is_file():
         raise InputError(
-            "choose: an accuracy is that of a plan; name one, or run where plan.toml is"
+            "choose: --accuracy needs a plan, and there is no plan.toml here; name a plan file"
         )
-    chosen = within_accuracy(require_counts(Plan.load(named), "choose"), wanted)
+    chosen = within_accuracy(require_counts(Plan.load(plan_path), "choose"), target)
     of = ""
-    if wanted.size is not None:
-        said = "as said" if "of" in text.split() else f"{SIZE:,} where none are named"
-        of = f" ({100 * wanted.half_width / wanted.size:g} % of {wanted.size:,} people, {said})"
+    if target.size is not None:
+        origin = "" if "of" in text.split() else ", the default size"
+        of = f" ({100 * target.half_width / target.size:g} % of {target.size:,} people{origin})"
     sentence = (
-        f"With rho = {float(chosen.total):.6g} in all, {wanted.query} of {article(wanted.level)} is "
-        f"within ±{wanted.half_width:g}{of} with {100 * wanted.confidence:g} % confidence, before "
-        f"post-processing. R is the largest over the plan's priors. Put these lines into the plan:"
+        f"With a total of rho = {float(chosen.total):.6g}, {target.query} of "
+        f"{article(target.level)} is within ±{target.half_width:g}{of} with "
+        f"{100 * target.confidence:g} % confidence, before post-processing. R is the largest over "
+        f"the plan's priors. Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
 
 def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
-    from countveil.report import risk_terminal
+    from countveil.report.terminal import risk_terminal
 
     if as_json:
         shares = {level: str(value / chosen.total) for level, value in chosen.rho.items()}
@@ -261,18 +279,18 @@ def _choose_by_homogeneity(
     weighted: bool,
     as_json: bool,
 ) -> None:
-    """Print the largest epsilon of geometric noise that keeps a local homogeneity risk."""
+    """Print the largest epsilon of geometric noise within a local homogeneity risk."""
     from countveil.assess import homogeneity
     from countveil.noise.discrete_laplace import DiscreteLaplace
-    from countveil.report.section import INTERNAL
+    from countveil.report.audience import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
     measure = homogeneity.Measure("local", weighted)
     before = table.given_away(weighted=weighted)
     if before <= limit:
         raise InputError(
-            f"homogeneity: the exact table itself has a risk of {before:.4g}, within {limit:g}, so "
-            f"that every epsilon keeps it; choose by another risk"
+            f"--homogeneity: the exact table already has a risk of {before:.4g}, within {limit:g}, "
+            f"so any epsilon would do; set a lower limit, or choose by another risk"
         )
     chosen = homogeneity.largest_epsilon(
         table, risk=limit, measure=measure, mechanism=DiscreteLaplace
@@ -286,7 +304,8 @@ def _choose_by_homogeneity(
     print(INTERNAL)
     print(
         f"epsilon = {float(chosen):.10g}, exactly {chosen}: with geometric noise on every cell of "
-        f"{', '.join((*identifiers, sensitive))} the local homogeneity risk is {risk:.4f}, within "
-        f"{limit:g}.\nThe choice looked at the records, and no guarantee covers it. Say so in the plan:"
+        f"{', '.join((*identifiers, sensitive))}, the local homogeneity risk is {risk:.4f}, within "
+        f"{limit:g}.\nThis choice used the records, and no guarantee covers it. State that in the "
+        f"plan:"
     )
     print(f'[budget]\nepsilon = "{chosen}"\nchosen_from = "records"')

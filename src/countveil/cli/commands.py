@@ -1,4 +1,4 @@
-"""The commands. Heavy imports happen inside them, so that `countveil --help` answers at once."""
+"""The main commands. Heavy imports are inside them, to keep `countveil --help` fast."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from typing import Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.errors import InputError
 
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (TOML).")]
 OutPath = Annotated[Path, typer.Argument(metavar="OUT", help="A release folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress bars.")]
 ShowValues = Annotated[
-    bool, typer.Option("--show-values", help="Let messages quote values taken from records.")
+    bool, typer.Option("--show-values", help="Let error messages quote values from records.")
 ]
 Priors = Annotated[
     list[float] | None,
-    typer.Option("--prior", help="What the intruder believes before; may be given again."),
+    typer.Option("--prior", help="Prior probability of the intruder; repeat for more."),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
         "--workers",
         min=1,
-        help="Processes of the local engine; one per core if not given. Spark has its own settings.",
+        help="Local processes; default: one per core. No effect on Spark.",
     ),
 ]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="Where records are counted and worked on: local, spark.")
-]
+EngineName = Annotated[str, typer.Option("--engine", help="Where to compute: local or spark.")]
 LedgerPath = Annotated[
-    Path | None, typer.Option("--ledger", help="The ledger; the plan's own if not given.")
+    Path | None, typer.Option("--ledger", help="The ledger to charge; default: the plan's.")
 ]
 
 
-@command
-def demo(
-    to: Annotated[Path, typer.Option("--to", help="A new folder.")] = Path("countveil-demo"),
-    people: Annotated[int, typer.Option(min=100, help="How many synthetic people.")] = 100_000,
+@command("demo")
+def run_demo(
+    to: Annotated[Path, typer.Option("--to", help="A new folder to write to.")] = Path(
+        "countveil-demo"
+    ),
+    people: Annotated[int, typer.Option(min=100, help="Number of synthetic people.")] = 100_000,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a synthetic population, price a plan, release it, verify it, and say what came out.
+    """Price, release and verify the counts of a synthetic population.
+
+    Reads nothing. Writes the population, a plan, a ledger and a release to a new folder.
 
     Example: `countveil demo --to demo`
     """
@@ -55,9 +57,9 @@ def demo(
     from countveil.demo import starter
     from countveil.plan.plans import Plan, require_counts
     from countveil.publish.release_folder import Release
-    from countveil.report import price_tables
+    from countveil.report.terminal import price_tables
 
-    with showing.progress("making people", people, quiet) as step:
+    with showing.progress_bar("generating people", people, quiet) as step:
         plan_path = starter.write_demo(to, people=people, seed=2020, progress=step)
     plan = require_counts(Plan.load(plan_path), "the demonstration")
     price = pipeline.price(plan)
@@ -99,13 +101,15 @@ def demo(
     console.print(f"\nNext: countveil price {plan_path} --every-query", soft_wrap=True)
 
 
-@command
+@command("init")
 def init(
-    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
-    people: Annotated[int, typer.Option(min=50, help="How many synthetic people.")] = 2_000,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
+    people: Annotated[int, typer.Option(min=50, help="Number of synthetic people.")] = 2_000,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented plan and a small synthetic data set to start from.
+
+    Reads nothing. Writes plan.toml, people.csv, blocks.csv and plan.schema.json to FOLDER.
 
     Example: `countveil init my-release && countveil price my-release/plan.toml`
     """
@@ -118,24 +122,25 @@ def init(
         return
     for path in written:
         print(path)
-    print(f"\nThe first release makes its ledger outside the folder: {ledger}")
+    print(f"\nThe first release will create the ledger outside this folder: {ledger}")
     print(f"Next: countveil price {written[0]}")
 
 
-@command
+@command("check")
 def check(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="A plan file (TOML).")] = None,
     engine: EngineName = "local",
     show_values: ShowValues = False,
     schema: Annotated[
-        bool, typer.Option("--json-schema", help="Print the JSON Schema of plan files, and stop.")
+        bool, typer.Option("--json-schema", help="Print the JSON Schema of plan files and exit.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a plan with its crosswalk, records and ledger; write nothing, charge nothing.
+    """Check that a plan can be released.
 
-    Also rehearses: simulated people go through post-processing, so that a release is not charged
-    for tables that cannot be made.
+    Reads the plan with its crosswalk, records and ledger. Writes nothing and charges nothing. It also
+    rehearses post-processing on simulated people, so that no release is charged for tables that
+    cannot be made.
 
     Example: `countveil check plan.toml`
     """
@@ -145,7 +150,7 @@ def check(
         showing.print_json(json_schema())
         return
     if plan is None:
-        raise InputError("check: no plan named; write `countveil check plan.toml`")
+        raise InputError("check: PLAN is missing; name a plan file: countveil check plan.toml")
     from countveil import pipeline
     from countveil.plan.plans import Plan
 
@@ -157,10 +162,10 @@ def check(
     if as_json:
         showing.print_json({"plan": str(plan), "fine": True, "cost": loaded.price})
     else:
-        print(f"{plan}: fine; it would cost {loaded.price}")
+        print(f"{plan}: valid; a release would cost {loaded.price}")
 
 
-@command
+@command("price")
 def price(
     plan: PlanPath,
     every_query: Annotated[
@@ -168,13 +173,16 @@ def price(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a plan costs, how noisy it is and what an intruder would learn; read no record.
+    """Show what a plan costs, how noisy its counts are and what an intruder would learn.
+
+    Reads the plan file, but no records. Writes nothing. The exit status is 1 if the risk is above the
+    plan's limit.
 
     Example: `countveil price plan.toml --json`
     """
     from countveil import pipeline
     from countveil.plan.plans import Plan, require_counts
-    from countveil.report import price_tables
+    from countveil.report.terminal import price_tables
 
     priced = pipeline.price(require_counts(Plan.load(plan), "price"))
     if as_json:
@@ -185,44 +193,46 @@ def price(
         raise typer.Exit(1)
 
 
-@command
+@command("release")
 def release(
     plan: PlanPath,
-    to: Annotated[Path, typer.Option("--to", help="The release folder.")] = Path("out"),
+    to: Annotated[Path, typer.Option("--to", help="The release folder to write.")] = Path("out"),
     ledger: LedgerPath = None,
     engine: EngineName = "local",
     show_values: ShowValues = False,
     above_limit: Annotated[
-        bool, typer.Option("--above-limit", help="Accept a risk above the plan's limit.")
+        bool,
+        typer.Option("--above-limit", help="Release even if the risk is above the plan's limit."),
     ] = False,
     restart: Annotated[
         bool,
         typer.Option(
             "--restart/--resume",
-            help="Begin an unfinished release anew; without it, go on where it stopped.",
+            help="Start an unfinished release over, or continue it.",
         ),
     ] = False,
     charge_again: Annotated[
         bool,
-        typer.Option(
-            "--charge-again", help="With --restart, after the charge: pay in full once more."
-        ),
+        typer.Option("--charge-again", help="With --restart: accept a second charge in full."),
     ] = False,
     workers: Workers = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Charge the ledger, draw the noise once, make the tables, and write the release folder.
+    """Charge the ledger, draw the noise once, and publish the tables of a plan.
 
-    Run it again after any interruption: it resumes, and neither charges nor draws twice. --restart
-    sets what was begun aside, in a private folder, and begins a release of its own; once noise was
-    charged, that takes --charge-again and a second charge.
+    Reads the plan with its crosswalk and records. Writes a charge to the ledger, the release to the
+    folder OUT of --to, and what is confidential to OUT-internal.
+
+    After an interruption, run the same command again: it resumes, and neither charges nor draws
+    twice. --restart sets the unfinished run aside in a private folder and starts a new release. If
+    noise was already charged, it also needs --charge-again, and the new release is charged in full.
 
     Example: `countveil release plan.toml --to out`
 
     On a Spark cluster: `countveil release plan.toml --to out --engine spark`
 
-    Begun anew, paid once more: `countveil release plan.toml --to out --restart --charge-again`
+    Start over and pay again: `countveil release plan.toml --to out --restart --charge-again`
     """
     from countveil import pipeline
     from countveil.base import storage
@@ -231,7 +241,9 @@ def release(
     from countveil.plan.plans import Plan
 
     if charge_again and not restart:
-        raise InputError("--charge-again: goes with --restart; without it nothing is drawn again")
+        raise InputError(
+            "--charge-again: needs --restart; add it, or leave out --charge-again to resume"
+        )
     loaded = Plan.load(plan)
     manifest = to / "manifest.json"
     before = storage.read_file(manifest) if manifest.exists() else None
@@ -239,9 +251,10 @@ def release(
     warnings = []
     if before is None and is_copied_along(path, to):
         warnings.append(
-            f"{showing.near(path)} is in the folder that holds the release, so a copy or a snapshot of "
-            f"that folder takes the ledger along, and each copy could draw for the same charge; move "
-            f"the ledger out and name its new place in the plan ([ledger] path) or with --ledger"
+            f"{showing.near(path)} is in the same folder as the release, so a copy or snapshot of "
+            f"that folder includes the ledger, and each copy could draw for the same charge; move "
+            f"the ledger elsewhere and give its new path in the plan ([ledger] path) or with "
+            f"--ledger"
         )
     if not as_json:
         for warning in warnings:
@@ -275,29 +288,29 @@ def release(
             }
         )
     elif before == storage.read_file(manifest):
-        print(f"{to}: was released already; nothing was charged or drawn")
+        print(f"{to}: already released; nothing was charged or drawn")
     elif before is not None:
-        print(
-            f"{to}: was measured already; its tables were made anew, nothing was charged or drawn"
-        )
+        print(f"{to}: already measured; its tables were made again, nothing was charged or drawn")
     else:
         near = showing.near(book.path)
         print(f"{to}: released for {loaded.price}; {near} has {left} left")
 
 
-@command
-def postprocess(
+@command("postprocess")
+def postprocess_release(
     out: OutPath,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="A plan with another [postprocess] or other constraints."),
+        typer.Option("--plan", help="A plan with a different [postprocess] or constraints."),
     ] = None,
     engine: EngineName = "local",
     workers: Workers = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the tables of a release again from its measurements; read no record, charge nothing.
+    """Make the tables of a release again from its measurements.
+
+    Reads the release folder, but no records. Replaces its estimates and tables; charges nothing.
 
     Example: `countveil postprocess out --plan plan.toml`
     """
@@ -314,23 +327,30 @@ def postprocess(
     if as_json:
         showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
     elif "estimates" not in done.manifest:
-        print(f'{out}: the plan asks for no estimates; name one that does: method = "top-down"')
+        print(
+            f'{out}: its plan has method = "none"; to make estimates, name a plan with method = '
+            f'"top-down"'
+        )
     else:
-        from countveil.report import price_tables
+        from countveil.report.terminal import price_tables
 
         showing.console().print(price_tables.certificate_table(done.certificate))
 
 
-@command
+@command("verify")
 def verify(
     out: OutPath,
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="Also check its charge.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="Also check the charge in this ledger.")
+    ] = None,
     simulation: Annotated[
-        bool, typer.Option("--simulation", help="Accept noise drawn from a seed.")
+        bool, typer.Option("--simulation", help="Accept noise that was drawn from a seed.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check files, costs, layout, sums and tables of a release, and its charge if a ledger is named.
+    """Check the files, costs, sums and tables of a release.
+
+    Reads the release folder and, with --ledger, its charge. Writes nothing.
 
     Example: `countveil verify out --ledger ledger.sqlite`
     """
@@ -344,22 +364,22 @@ def verify(
             print(f"{out}: {line}")
 
 
-@command
+@command("package")
 def package(
     out: OutPath,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="The zip file; OUT.zip if not given.")
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="The zip file; default: OUT.zip.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a release and zip what may be published, from an allow-list.
+    """Verify a release and zip the files that may be published.
+
+    Reads the release folder. Writes one zip file of the files on an allow-list.
 
     Example: `countveil package out --to release.zip`
     """
     from countveil.publish.release_folder import open_release
 
-    named = out.absolute()
-    target = open_release(out).package(to or named.with_name(f"{named.name}.zip"))
+    folder = out.absolute()
+    target = open_release(out).package(to or folder.with_name(f"{folder.name}.zip"))
     if as_json:
         showing.print_json({"package": str(target)})
     else:

@@ -1,4 +1,4 @@
-"""`countveil explore`: a local page where risk, error and cost move with the settings of a plan."""
+"""`countveil explore`: a local page that shows risk, error and cost as you change a plan."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import Annotated
 
 import typer
 
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.errors import MissingExtra, Stopped
 
 
-@command
+@command("explore")
 def explore(
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN]", help="A plan file; the starter plan if not given."),
+        typer.Argument(metavar="PLAN", help="A plan file; default: the starter plan."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to serve on; 0 picks a free one.")
+    ] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> None:
-    """Serve a page on this machine where a plan's settings move and the answer with them.
+    """Serve a local page that shows risk, error and cost as you change a plan.
 
-    It reads plan files only: no record, no ledger, no release. Ctrl-C ends it.
+    Reads plan files only: no records, no ledger, no release. Writes nothing. Press Ctrl-C to stop.
 
     Example: `countveil explore plan.toml`
     """
@@ -40,7 +42,7 @@ def explore(
         ) from None
     explorer = Explorer.start(plan, port=port)
     with suppress(KeyboardInterrupt, Stopped):
-        print(f"The explorer is at {explorer.address}\nCtrl-C ends it.", flush=True)
+        print(f"The explorer is at {explorer.address}\nPress Ctrl-C to stop.", flush=True)
         with browser_at(explorer.opening) if browser else nullcontext():
             explorer.run()
-    print("The explorer has ended.")
+    print("The explorer has stopped.")

@@ -1,4 +1,4 @@
-"""`countveil infer`: what a table drawn beside public information says of the rates behind it."""
+"""`countveil infer`: estimate rates from a table that agrees with public totals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath, Quiet
 from countveil.errors import InputError
 
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
 
 
-@command
+@command("infer")
 def infer(
     out: OutPath,
-    model: Annotated[str, typer.Option(help=f"{', '.join(_MODELS)}.")] = "gamma-poisson",
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(_MODELS)}.")] = "gamma-poisson",
     method: Annotated[
         str, typer.Option(help="exact, rejection, importance or augmented.")
     ] = "augmented",
-    shape: Annotated[float, typer.Option(help="Of the Gamma prior of rates.")] = 1.0,
+    shape: Annotated[float, typer.Option(help="Shape of the Gamma prior of rates.")] = 1.0,
     rate: Annotated[
-        float | None, typer.Option(help="Of the Gamma prior; shape over the overall rate if not.")
+        float | None, typer.Option(help="Rate of the Gamma prior; default: shape / overall rate.")
     ] = None,
-    a: Annotated[float, typer.Option(help="Of the Beta prior of shares or death rates.")] = 1.0,
-    b: Annotated[float, typer.Option(help="Of the Beta prior of shares or death rates.")] = 1.0,
-    alpha: Annotated[float, typer.Option(help="Of the Dirichlet prior of shares.")] = 1.0,
+    a: Annotated[float, typer.Option(help="First parameter of the Beta prior.")] = 1.0,
+    b: Annotated[float, typer.Option(help="Second parameter of the Beta prior.")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="Parameter of the Dirichlet prior of shares.")] = 1.0,
     exposure: Annotated[
         Path | None,
         typer.Option(
-            help="Public denominators: a CSV or Parquet file with the level and exposure."
+            help="Public denominators: a CSV or Parquet file with columns geocode and exposure."
         ),
     ] = None,
     above: Annotated[
-        float | None, typer.Option(help="Also give the probability of a parameter above this.")
+        float | None, typer.Option(help="Also give the probability that a parameter is above this.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
-    draws: Annotated[
-        int, typer.Option(min=4, help="Draws, of each chain if there are chains.")
-    ] = 500,
-    chains: Annotated[int, typer.Option(min=1, help="Chains of augmented.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of the draws; no privacy hangs on them.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.9,
+    draws: Annotated[int, typer.Option(min=4, help="Number of draws; with chains, of each.")] = 500,
+    chains: Annotated[int, typer.Option(min=1, help="Number of chains of method augmented.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the draws; it does not affect privacy.")] = 0,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Write the table: a .csv or .parquet file.")
+        Path | None, typer.Option("--to", help="Write the table to this .csv or .parquet file.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a model to a release drawn beside public information; read no record, spend nothing.
+    """Estimate rates from a table that was drawn to agree with public totals.
 
-    The law of the release is counted in, so that intervals are as wide as they must be.
+    Reads the release folder and, with --exposure, public denominators; no records. Writes a file only
+    with --to; charges nothing. The model accounts for the noise of the release, so intervals are as
+    wide as they need to be.
 
     Example: `countveil infer may --model gamma-poisson --exposure population.csv --to rates.csv`
     """
@@ -68,17 +68,17 @@ def infer(
     from countveil.publish.release_folder import TableRelease
 
     if model not in _MODELS:
-        raise InputError(f"model: {model!r} is not known; choose from {', '.join(_MODELS)}")
+        raise InputError(f"--model: unknown model {model!r}; choose from {', '.join(_MODELS)}")
     if to is not None and to.suffix not in (".csv", ".parquet"):
-        raise InputError(f"{to}: results are written to a .csv or .parquet file; name one")
+        raise InputError(f"--to: {to} has an unknown format; name a .csv or .parquet file")
     release = TableRelease.read(out)
     released = release.counts
     denominators = None if exposure is None else _read_exposure(exposure, release)
     chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
     warmup = max(100, draws // 2)
     sweeps = chains * (warmup + draws) if method == "augmented" else 1
-    with showing.progress("fitting", sweeps, quiet) as step:
-        found = congenial.posterior(
+    with showing.progress_bar("fitting", sweeps, quiet) as step:
+        posterior = congenial.posterior(
             model=chosen,
             released=released,
             mechanism=release.mechanism,
@@ -90,26 +90,26 @@ def infer(
             progress=lambda done, _: step(done),
         )
         step(sweeps)
-    table = _table(release, found, confidence, above)
-    notes = _notes(found, method)
+    table = _table(release, posterior, confidence, above)
+    notes = _notes(posterior, method)
     if to is not None:
         _write(to, table)
     if as_json:
         document = {"model": model, "method": method, "confidence": confidence, "notes": notes}
         showing.print_json({**document, "places": table.to_pylist()})
         return
-    from countveil.report import infer_terminal
+    from countveil.report.terminal import infer_terminal
 
     level = release.manifest["table"]["level"]
     showing.console().print(
-        infer_terminal.posterior_view(table, level, found.parameter, confidence, notes)
+        infer_terminal.posterior_view(table, level, posterior.parameter, confidence, notes)
     )
     if to is not None:
         print(f"\nWritten: {to}")
 
 
 def _read_exposure(path: Path, release: TableRelease) -> FloatArray:
-    """Read public denominators in the order of the released places."""
+    """Return public denominators in the order of the released places."""
     import numpy as np
 
     from countveil.plan.one_table_plan import read_numbers
@@ -137,13 +137,16 @@ def _model(
     cases = release.counts[:, 0] if release.mechanism.deaths else release.counts
     places = len(cases)
     sizes = np.ones(places) if exposure is None else exposure
-    # The overall rate is public where the total is; otherwise the release estimates it.
+    # If the total is public, so is the overall rate; otherwise the release estimates it.
     total = release.mechanism.total
     overall = max(int(cases.sum()) if total is None else total, 1) / float(sizes.sum())
     rates = congenial.GammaPoisson(shape, shape / overall if rate is None else rate, sizes)
     if name == "beta-binomial":
         if exposure is None:
-            raise InputError("exposure: beta-binomial needs how many there are in each place")
+            raise InputError(
+                "--exposure: missing; beta-binomial needs the number of people in each place: name "
+                "a file"
+            )
         single: Model = congenial.BetaBinomial(a, b, exposure.astype(np.int64))
     elif name == "shares":
         single = congenial.DirichletMultinomialShares(alpha)
@@ -153,25 +156,28 @@ def _model(
         single = rates
     if name == "death-rates":
         if not release.mechanism.deaths:
-            raise InputError("model: death-rates needs a release with a part, such as deaths")
+            raise InputError(
+                "--model: death-rates needs a release with a part, such as deaths; choose another "
+                "model"
+            )
         return congenial.DeathRates(a, b, rates)
     if not release.mechanism.deaths:
         return single
     if not isinstance(single, congenial.GammaPoisson | congenial.DirichletMultinomialShares):
         raise InputError(
-            f"model: {name} is for one count a place, and this release has two; choose gamma-poisson, "
-            f"shares or death-rates"
+            f"--model: {name} is for one count per place, and this release has two; choose "
+            f"gamma-poisson, shares or death-rates"
         )
     return congenial.CaseRates(a, b, single)
 
 
 def _table(
-    release: TableRelease, found: Posterior, confidence: float, above: float | None
+    release: TableRelease, posterior: Posterior, confidence: float, above: float | None
 ) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    ends = found.interval(confidence)
+    ends = posterior.interval(confidence)
     columns: dict[str, Any] = {
         "geocode": release.table["geocode"],
         "released": release.table["count"],
@@ -179,33 +185,35 @@ def _table(
     if release.mechanism.deaths:
         columns["released_part"] = release.table["part"]
     columns |= {
-        "mean": found.mean,
-        "standard_deviation": np.sqrt(found.variance),
+        "mean": posterior.mean,
+        "standard_deviation": np.sqrt(posterior.variance),
         "lower": ends[:, 0],
         "upper": ends[:, 1],
     }
     if above is not None:
-        columns["above"] = found.above(above)
+        columns["above"] = posterior.above(above)
     return pa.table(columns)
 
 
-def _notes(found: Posterior, method: str) -> list[str]:
+def _notes(posterior: Posterior, method: str) -> list[str]:
     if method == "exact":
-        return ["Exact: a sum over all tables that agree with what is public."]
-    size = found.effective_sample_size
+        return ["Exact: a sum over all tables that agree with the public totals."]
+    size = posterior.effective_sample_size
     notes = []
     if method == "augmented":
-        worst = float(found.r_hat.max())
+        worst = float(posterior.r_hat.max())
         notes.append(
-            f"Chains agree to an R-hat of {worst:.3f}; the draws are worth {size:,.0f} independent "
-            f"ones in the least certain place."
+            f"The chains have an R-hat of at most {worst:.3f}; in the least certain place, the "
+            f"draws are worth {size:,.0f} independent ones."
         )
         if worst > 1.01:
-            notes.append("An R-hat above 1.01 says that chains have not met yet: raise --draws.")
+            notes.append(
+                "An R-hat above 1.01 means that the chains have not converged yet: raise --draws."
+            )
     elif size is not None:
         notes.append(f"The weighted draws are worth {size:,.0f} independent ones.")
         if size < 100:
-            notes.append("Fewer than 100 are not enough: raise --draws, or choose augmented.")
+            notes.append("Fewer than 100 are not enough: raise --draws, or use --method augmented.")
     return notes
 
 

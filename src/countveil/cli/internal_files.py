@@ -1,4 +1,4 @@
-"""Internal results as files that only their owner can read."""
+"""Write internal results to files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def write_internal(folder: Path, name: str, document: dict[str, Any], table: pa.Table) -> None:
-    """Write an internal result as JSON and Parquet, for its owner alone."""
+    """Write an internal result as JSON and Parquet, readable by its owner only."""
     import pyarrow.parquet as pq
 
     from countveil.base import storage

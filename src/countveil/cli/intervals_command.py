@@ -1,4 +1,4 @@
-"""`countveil intervals`: an estimate and its interval for every unit of a level, or for any area."""
+"""`countveil intervals`: counts with margins of error, for all places of a level or any areas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, EngineName, OutPath, Quiet, Workers
 from countveil.errors import InputError
 
@@ -28,70 +28,69 @@ if TYPE_CHECKING:
 _LEAST_SQUARES, _REPLICATES = _METHODS = ("least-squares", "replicates")
 _CONFIDENCE, _COUNT, _SEED = 0.9, 200, 1
 _MOST_PRINTED = 1_000_000  # rows of one JSON document
-_ROWS = 2**18  # whose texts are held at a time
+_ROWS = 2**18  # rows formatted at a time
 
 
-@command
-def intervals(
+@command("intervals")
+def estimate_counts(
     out: OutPath,
     query: Annotated[
         list[str] | None,
-        typer.Option("--query", help="What is counted; may be given again. TOTAL if not given."),
+        typer.Option("--query", help="What to count; repeat for more. Default: TOTAL."),
     ] = None,
     level: Annotated[
-        str | None, typer.Option(help="Every unit of this level; with --areas, that of geocode.")
+        str | None, typer.Option(help="Level to list; with --areas, the level of its geocodes.")
     ] = None,
     areas: Annotated[
         Path | None,
-        typer.Option(help="Areas: a CSV or Parquet file with the columns area and a level."),
+        typer.Option(help="CSV or Parquet file of areas: a column area, and one of geocodes."),
     ] = None,
     confidence: Annotated[
-        float | None, typer.Option(help="Of the intervals; the plan's, or 0.9, if not given.")
+        float | None, typer.Option(help="Confidence of the intervals; default: the plan's, or 0.9.")
     ] = None,
     method: Annotated[
         str,
-        typer.Option(help="least-squares, unbiased; or replicates, of the published estimates."),
+        typer.Option(help="least-squares (unbiased) or replicates (of the published estimates)."),
     ] = _LEAST_SQUARES,
     count: Annotated[
-        int | None, typer.Option(help=f"How many replicates; {_COUNT} if not given.")
+        int | None, typer.Option(help=f"Number of replicates; default: {_COUNT}.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of the replicates; no privacy hangs on it.")
+        int | None, typer.Option(help="Seed of the replicates; it does not affect privacy.")
     ] = None,
     engine: EngineName = "local",
     workers: Workers = None,
     work: Annotated[
         Path | None,
-        typer.Option(
-            help="A folder that keeps replicates: a stopped run goes on, others add to it."
-        ),
+        typer.Option(help="Folder to keep replicates in, to resume or extend a run."),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Write all rows: a .csv or .parquet file.")
+        Path | None, typer.Option("--to", help="Write all rows to this .csv or .parquet file.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Give counts with their error: of every unit of a level, or of areas made of any units.
+    """Show counts with their margins of error, for all places of a level or for any areas.
 
-    It uses what is published alone, and spends nothing. By least squares, estimates are unbiased and
-    their errors exact; replicates tell the error and the bias of the published estimates.
+    Reads the release folder, but no records. Writes a file only with --to; charges nothing. With
+    least squares, estimates are unbiased and their errors exact. Replicates show the error and the
+    bias of the published estimates.
 
     Example: `countveil intervals out --areas districts.csv --query RACE --to districts-race.csv`
     """
     from countveil.estimate.result_tables import refuse_reserved_names
     from countveil.publish.release_folder import Release
     from countveil.publish.verification import refuse_damaged
-    from countveil.report import interval_output
+    from countveil.report.terminal import interval_output
 
     if method not in _METHODS:
-        raise InputError(f"method: {method!r} is not known; choose from {', '.join(_METHODS)}")
+        raise InputError(f"--method: unknown method {method!r}; choose from {', '.join(_METHODS)}")
     if method == _LEAST_SQUARES:
         _refuse_of_replicates(count=count, seed=seed, workers=workers, work=work)
     if to is not None:
         interval_output.refuse_target(to)
         if areas is not None and to.resolve() == areas.resolve():
-            raise InputError(f"{to}: is the file of areas; name another to write to")
+            raise InputError(f"--to: {to} is the file of areas; name another file to write")
     if work is not None:
         interval_output.refuse_within_release(work)
     release = Release.read(out)
@@ -104,15 +103,15 @@ def intervals(
     chosen = confidence if confidence is not None else (release.plan.confidence or _CONFIDENCE)
     with _hired(engine, workers) as team:
         if method == _LEAST_SQUARES:
-            found: LeastSquares | Replicates = _least_squares(release, geography, chosen, team)
+            source: LeastSquares | Replicates = _least_squares(release, geography, chosen, team)
         else:
-            found = _replicates(release, chosen, count, seed, team, work, quiet)
-        asked = _Asked(found, places, tuple(queries), chosen)
-        _give(asked, release, method, to, as_json, quiet)
+            source = _replicates(release, chosen, count, seed, team, work, quiet)
+        request = _Request(source, places, tuple(queries), chosen)
+        _give(request, release, method, to, as_json, quiet)
 
 
 def _hired(engine: str, workers: int | None) -> AbstractContextManager[int | Team | None]:
-    """Return the workers of an engine; processes of this machine are started by who needs them."""
+    """Return the workers of an engine; local processes are started only when needed."""
     from countveil.engines.engine import open_engine
 
     opened = open_engine(engine)
@@ -120,36 +119,37 @@ def _hired(engine: str, workers: int | None) -> AbstractContextManager[int | Tea
 
 
 def _give(
-    asked: _Asked, release: Release, method: str, to: Path | None, as_json: bool, quiet: bool
+    request: _Request, release: Release, method: str, to: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Write all rows, or print them or the first of them."""
-    from countveil.report import interval_output
+    """Write all rows to a file, or print all of them as JSON or the first as text."""
+    from countveil.report.terminal import interval_output
 
-    document = asked.about(release, method)
+    document = request.about(release, method)
     if to is not None:
-        with showing.progress("estimating", asked.rows, quiet) as step:
-            written = interval_output.write_tables(to, asked.all_tables(step), document)
+        with showing.progress_bar("estimating", request.rows, quiet) as step:
+            written = interval_output.write_tables(to, request.all_tables(step), document)
         if as_json:
             showing.print_json({**document, "rows": written, "written": str(to)})
         else:
             print(f"{to}: {written:,} rows")
     elif as_json:
-        if asked.rows > _MOST_PRINTED:
+        if request.rows > _MOST_PRINTED:
             raise InputError(
-                f"{asked.rows:,} rows are more than one JSON document should hold; name a file by --to"
+                f"{request.rows:,} rows are too many for one JSON document; write them to a file "
+                f"with --to"
             )
-        with showing.progress("estimating", asked.rows, quiet) as step:
-            rows = [row for table in asked.all_tables(step) for row in table.to_pylist()]
+        with showing.progress_bar("estimating", request.rows, quiet) as step:
+            rows = [row for table in request.all_tables(step) for row in table.to_pylist()]
         showing.print_json({**document, "rows": len(rows), "intervals": rows})
     else:
-        _show(asked, method, quiet)
+        _show(request, method, quiet)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Asked:
-    """Queries of places, by one method, with a confidence."""
+class _Request:
+    """The queries to answer: for which places, from which estimates, at which confidence."""
 
-    found: LeastSquares | Replicates
+    source: LeastSquares | Replicates
     places: UnitsOrAreas
     queries: tuple[str, ...]
     confidence: float
@@ -166,22 +166,22 @@ class _Asked:
         from countveil.estimate.interval_tables import rows_of
         from countveil.estimate.unbiased import LeastSquares
 
-        found = self.found
+        source = self.source
         geography = (
-            found.geography if isinstance(found, LeastSquares) else found.estimates.geography
+            source.geography if isinstance(source, LeastSquares) else source.estimates.geography
         )
-        return rows_of(self.places, geography, found.plan.schema.query(query))
+        return rows_of(self.places, geography, source.plan.schema.query(query))
 
     def tables(self, query: str) -> Iterator[pa.Table]:
         from countveil.estimate.interval_tables import intervals_of
 
-        return intervals_of(self.found, self.places, query, confidence=self.confidence)
+        return intervals_of(self.source, self.places, query, confidence=self.confidence)
 
     def all_tables(self, step: Callable[[int], None]) -> Iterator[pa.Table]:
-        """Yield tables of one layout, all queries after each other."""
+        """Yield tables with the same columns, query after query."""
         from countveil.estimate.interval_tables import attributes_of, with_query_column
 
-        attributes = attributes_of(self.found.plan, self.queries)
+        attributes = attributes_of(self.source.plan, self.queries)
         done = 0
         for query in self.queries:
             for table in self.tables(query):
@@ -205,7 +205,7 @@ def _refuse_of_replicates(**options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise InputError(
-                f"{name}: is for --method replicates alone; name that method, or leave --{name} out"
+                f"--{name}: only for --method replicates; use that method, or leave --{name} out"
             )
 
 
@@ -216,10 +216,10 @@ def _places(geography: Geography, level: str | None, areas: Path | None) -> Unit
         return read_areas(areas, geography, level=level)
     if level is None:
         raise InputError(
-            f"intervals: of what? name --level, one of {', '.join(geography.levels)}, or --areas with "
-            f"a file of areas"
+            f"intervals: --level and --areas are missing; add --level, one of "
+            f"{', '.join(geography.levels)}, or --areas with a file of areas"
         )
-    geography.index(level)  # refuses one that is not there
+    geography.index(level)  # refuses an unknown level
     return level
 
 
@@ -249,9 +249,9 @@ def _replicates(
     from countveil.base.intervals import checked
     from countveil.estimate.replication.replicate_release import replicates
 
-    checked(confidence)  # before an hour of replicating
+    checked(confidence)  # before replicating, which may take an hour
     count = _COUNT if count is None else count
-    with showing.progress("replicating the release", count, quiet) as step:
+    with showing.progress_bar("replicating the release", count, quiet) as step:
         return replicates(
             release,
             count=count,
@@ -262,37 +262,35 @@ def _replicates(
         )
 
 
-def _show(asked: _Asked, method: str, quiet: bool) -> None:
-    """Print the first rows of each query; those after them are not computed."""
+def _show(request: _Request, method: str, quiet: bool) -> None:
+    """Print the first rows of each query; the others are not computed."""
     import pyarrow as pa
 
-    from countveil.report.interval_output import SHOWN, Head, intervals_view
+    from countveil.report.terminal.interval_output import SHOWN, Head, intervals_view
 
     heads = []
-    with showing.progress("estimating", len(asked.queries), quiet) as step:
-        for number, query in enumerate(asked.queries):
+    with showing.progress_bar("estimating", len(request.queries), quiet) as step:
+        for number, query in enumerate(request.queries):
             first: list[pa.Table] = []
-            for table in asked.tables(query):
+            for table in request.tables(query):
                 first.append(table)
                 if sum(part.num_rows for part in first) >= SHOWN:
                     break
             head = pa.concat_tables(first).unify_dictionaries().slice(0, SHOWN)
-            heads.append(Head(query, head, asked.rows_of(query)))
+            heads.append(Head(query, head, request.rows_of(query)))
             step(number + 1)
-    view = intervals_view(heads, asked.level, asked.confidence, _notes(asked, method))
+    view = intervals_view(heads, request.level, request.confidence, _notes(request, method))
     showing.console().print(view)
 
 
-def _notes(asked: _Asked, method: str) -> Sequence[str]:
+def _notes(request: _Request, method: str) -> Sequence[str]:
     if method == _LEAST_SQUARES:
-        return (
-            "By least squares from all measurements: right on average, so neither whole nor always "
-            "above 0.",
-        )
+        return ("Least squares from all measurements: unbiased, so not always whole or above 0.",)
     from countveil.estimate.replication.replicate_errors import Replicates
 
-    assert isinstance(asked.found, Replicates)
+    assert isinstance(request.source, Replicates)
     return (
-        f"Of the published estimates, from {asked.found.count:,} replicates of the release; the bias, "
-        f"against unbiased estimates where there are any, is taken off.",
+        f"Published estimates, with errors from {request.source.count:,} replicates of the "
+        f"release. Intervals are corrected for bias, measured against unbiased estimates where "
+        f"there are any.",
     )

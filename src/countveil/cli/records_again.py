@@ -1,4 +1,4 @@
-"""Count the records of a release once more, for what is internal."""
+"""Count the records of a release again, for internal results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RUN = "run.json"
 def counts_again(
     out: Path, internal: bool, plan: Path | None, show_values: bool, engine: str = "local"
 ) -> tuple[Release, Any]:
-    """Return a release and the counts it was made from, once more from the records of its plan.
+    """Return a release and the counts it was made from, counted again from the records of its plan.
 
-    Other records than those are refused: the run keeps a keyed hash of them.
+    The run keeps a keyed hash of its counts, so records that changed since are refused.
     """
     from countveil.engines.engine import open_engine
     from countveil.plan.plans import Plan, require_counts
@@ -28,42 +28,46 @@ def counts_again(
     done = Release.read(out)
     if not internal:
         raise InputError(
-            f"assess: {out} is compared with its records, so the result is internal; say --internal"
+            f"assess: this compares {out} with its records, so the result is internal; add "
+            f"--internal"
         )
     path = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
     loaded = require_counts(Plan.load(path), "a comparison with records")
     if loaded.measuring_digest != done.plan.measuring_digest:
-        raise InputError(f"{path}: measures something else than {out}; name that release's plan")
+        raise InputError(
+            f"{path}: measures something other than {out}; name the plan of that release with "
+            f"--plan"
+        )
     key, hashed = _hash_of_records(out, done.manifest.get("release"))
     counts = open_engine(engine, show_values=show_values).tabulate(loaded)
     if not hmac.compare_digest(counts.keyed_hash(key), hashed):
         raise InputError(
-            f"{path}: its records are not those that {out} was released from; restore them, or name "
-            f"a plan that reads them with --plan"
+            f"{path}: its records differ from those that {out} was made from; restore them, or "
+            f"name a plan that reads the original records with --plan"
         )
     return done, counts
 
 
 def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
-    """Return the key and the hash that the run of a release keeps of its records."""
+    """Return the key and the hash of the records that the run of a release keeps."""
     from countveil.measure.run import internal_of, read_state
 
     path = internal_of(out) / _RUN
     state = read_state(out)
     if state is None:
         raise FolderError(
-            f"{path}: is not there, so nobody can tell whether the records are still those of {out}; "
-            f"restore the internal folder beside it"
+            f"{path}: missing, so the records cannot be compared with those of {out}; restore the "
+            f"internal folder next to it"
         )
     if state["release"] != release:
         raise FolderError(
-            f"{path}: is of another release than {out}; put its own internal folder beside it"
+            f"{path}: belongs to another release than {out}; put its own internal folder next to it"
         )
     return bytes.fromhex(state["key"]), state["records"]
 
 
 def _plan_of(out: Path, digest: str) -> Path:
-    """Find the plan of a release beside it or here."""
+    """Return the plan of a release: plan.toml next to it or in the current folder."""
     from countveil.plan.plans import Plan
 
     for path in (out.absolute().parent / "plan.toml", Path("plan.toml")):
@@ -71,8 +75,8 @@ def _plan_of(out: Path, digest: str) -> Path:
             if path.is_file() and Plan.load(path).measuring_digest == digest:
                 return path
         except CountveilError:
-            continue  # a plan of something else, or none
+            continue  # not a plan of this release
     raise InputError(
-        f"{out}: --internal reads records, and no plan.toml beside it or here is that of the release; "
-        f"name it with --plan"
+        f"{out}: --internal reads records, but there is no plan.toml of this release next to it or "
+        f"here; name its plan with --plan"
     )

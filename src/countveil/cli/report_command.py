@@ -1,4 +1,4 @@
-"""`countveil report`: one page for a review board, written into the release."""
+"""`countveil report`: one page for a review board, written into the release folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
 from countveil.cli.records_again import counts_again
 from countveil.cli.report_target import paths_of, read_shapes, refuse_target
@@ -18,58 +18,64 @@ if TYPE_CHECKING:
     from countveil.publish.release_folder import Release
 
 
-@command
-def report(
+@command("report")
+def write_report(
     out: OutPath,
     internal: Annotated[
         bool,
-        typer.Option("--internal", help="With what only you may see; reads records."),
+        typer.Option("--internal", help="Include confidential results; reads the records."),
     ] = False,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Write it as PDF, too.")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write a PDF.")] = False,
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="Also say what is spent and left.")
+        Path | None, typer.Option("--ledger", help="Also show what this ledger has spent and left.")
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="Whose records --internal reads; plan.toml beside OUT if not."),
+        typer.Option(
+            "--plan", help="Plan whose records --internal reads; default: plan.toml next to OUT."
+        ),
     ] = None,
     shapes: Annotated[
         Path | None,
-        typer.Option("--shapes", help="GeoJSON of places, whose geocode or id is their code."),
+        typer.Option("--shapes", help="GeoJSON of places; features have a geocode or an id."),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Write it there, and not into the release.")
+        Path | None, typer.Option("--to", help="Write the report here instead of into the release.")
     ] = None,
     show_values: ShowValues = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the report of a release: risk, error, guarantee and method on one HTML page.
+    """Write a report on a release: risk, error, guarantee and method on one HTML page.
 
-    It is made from what is published alone, needs no network, and is added to the release. With
-    --internal, records are read again, and a watermarked report with the error and the risk that came
-    out is written to the internal folder.
+    Reads the release folder and adds the page to it; the page needs no network. With --internal, it
+    also reads the records, and writes a watermarked page with the actual error and risk to the
+    internal folder.
 
     Example: `countveil report out --ledger ledger.sqlite`, or `countveil report out --internal --pdf`
     """
-    from countveil.publish.additions import refuse_damaged_but_reports, sweep
+    from countveil.publish.additions import sweep, verified_but_reports
     from countveil.publish.release_folder import Release
     from countveil.report.report_page import as_pdf, public_report
 
     if plan is not None and not internal:
-        raise InputError("plan: names the records that --internal reads; give both, or none")
+        raise InputError(
+            "--plan: has no effect without --internal; add --internal or remove --plan"
+        )
     kinds = [".html", ".pdf"] if pdf else [".html"]
     if to is not None:
         refuse_target(to, kinds)
     if ledger is not None and not ledger.is_file():
-        raise InputError(f"--ledger: {ledger} is no file; name the ledger that the release charged")
+        raise InputError(
+            f"--ledger: {ledger} is not a file; name the ledger that this release was charged to"
+        )
     places = None if shapes is None else read_shapes(shapes)
     release = Release.read(out)
     if to is None and not internal:
         sweep(out)
     book = None if ledger is None else release.plan.ledger(ledger)
-    refuse_damaged_but_reports(release, book)
-    with showing.progress("writing the report", 1 + pdf, quiet) as step:
+    release = verified_but_reports(release, book)
+    with showing.progress_bar("writing the report", 1 + pdf, quiet) as step:
         if internal:
             html = _internal(out, plan, show_values, ledger=book, shapes=places)
         else:
@@ -88,18 +94,18 @@ def report(
             print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _internal(out: Path, plan: Path | None, show_values: bool, **given: Any) -> str:
+def _internal(out: Path, plan: Path | None, show_values: bool, **options: Any) -> str:
     from countveil.assess.realised_disclosure import realised
     from countveil.report.report_page import internal_report
 
     done, counts = counts_again(out, True, plan, show_values)
-    return internal_report(done, realised(done, counts), **given)
+    return internal_report(done, realised(done, counts), **options)
 
 
 def _written(
     release: Release, files: dict[str, bytes], internal: bool, to: Path | None
 ) -> list[Path]:
-    """Write the report where it belongs: into the release, the internal folder, or where it is said."""
+    """Write the report into the release, into the internal folder, or to the path of --to."""
     from countveil.base import storage
     from countveil.measure.run import internal_of
     from countveil.publish.additions import attach

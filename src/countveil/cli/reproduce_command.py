@@ -1,4 +1,4 @@
-"""`countveil reproduce`: tables and figures of the five papers, printed beside ours."""
+"""`countveil reproduce`: tables and figures of the five papers, next to our numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, Quiet
 from countveil.errors import InputError
 
@@ -18,61 +18,64 @@ if TYPE_CHECKING:
     from countveil.papers.item import Entry, Item
 
 
-@command
+@command("reproduce")
 def reproduce(
     paper: Annotated[
-        str | None, typer.Argument(metavar="[PAPER]", help="002, 000, 001, 003 or 004; all if not.")
+        str | None, typer.Argument(metavar="PAPER", help="000, 001, 002, 003 or 004; default: all.")
     ] = None,
     item: Annotated[
-        str | None, typer.Argument(metavar="[ITEM]", help="Such as table-3; all if not given.")
+        str | None, typer.Argument(metavar="ITEM", help="An item, such as table-3; default: all.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write a gallery page into this folder.")
+        Path | None, typer.Option("--out", help="Write a gallery page to this folder.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="A folder with files that cannot be shipped.")
+        Path | None,
+        typer.Option("--data", help="Folder with data that countveil may not redistribute."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer draws where an item is simulated.")
+        bool, typer.Option("--quick", help="Use fewer draws for simulated items.")
     ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Only name the items.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Only list the items.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute tables and figures of the papers, and show what is printed beside what is right.
+    """Recompute tables and figures of the papers, and compare them with the printed numbers.
+
+    Reads nothing, or the data in --data. Writes a page only with --out.
 
     Example: `countveil reproduce 002 table-3 --out gallery`
     """
     from countveil.papers import catalogue
 
     if item is not None and paper is None:
-        raise InputError("paper: name the paper of the item, such as 002")
+        raise InputError("PAPER: missing; name the paper of the item, such as 002")
     entries = catalogue.items(paper)
     if listing:
         _list(entries, as_json)
         return
-    wanted = [(e.paper, e.name) for e in entries] if item is None else [(str(paper), item)]
-    found: list[Item] = []
-    with showing.progress("reproducing", len(wanted), quiet) as step:
-        for number, (of_paper, name) in enumerate(wanted):
-            found.append(catalogue.reproduce(of_paper, name, data=data, quick=quick))
+    names = [(e.paper, e.name) for e in entries] if item is None else [(str(paper), item)]
+    results: list[Item] = []
+    with showing.progress_bar("reproducing", len(names), quiet) as step:
+        for number, (of_paper, name) in enumerate(names):
+            results.append(catalogue.reproduce(of_paper, name, data=data, quick=quick))
             step(number + 1)
     page = None
     if out is not None:
         from countveil.papers import gallery
 
-        page = gallery.write(found, out)
+        page = gallery.write(results, out)
     if as_json:
         from countveil.papers.item_text import item_json
 
-        items = [item_json(result) for result in found]
+        items = [item_json(result) for result in results]
         showing.print_json({"items": items, "gallery": None if page is None else str(page)})
         return
     console = showing.console()
-    for result in found:
+    for result in results:
         console.print(_view(result))
-        for said in filter(None, (result.note, result.needs)):
-            console.print(said)
+        for remark in filter(None, (result.note, result.needs)):
+            console.print(remark)
         console.print()
     if page is not None:
         print(f"Written: {page}")
@@ -85,7 +88,7 @@ def _list(entries: tuple[Entry, ...], as_json: bool) -> None:
         ]
         showing.print_json({"items": rows})
         return
-    from countveil.report.terminal import plain_table
+    from countveil.report.terminal.terminal_tables import plain_table
 
     table = plain_table()
     for name in ("paper", "item", "title", "needs"):
@@ -99,13 +102,13 @@ def _view(item: Item) -> Table:
     from rich.text import Text
 
     from countveil.papers.item_text import display, display_printed
-    from countveil.report.terminal import plain_table
+    from countveil.report.terminal.terminal_tables import plain_table
 
     table = plain_table(Text(f"{item.paper} {item.name}. {item.title}"))
     for name in ("", "printed", "ours", "erratum"):
         table.add_column(name)
     for value in item.values:
-        # Text, so that no bracket of a label is read as markup.
+        # As Text: a bracket in a label is not markup.
         cells = (value.label, display_printed(value), display(value.ours), value.erratum or "")
         table.add_row(*map(Text, cells))
     for chart in item.charts:

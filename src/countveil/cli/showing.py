@@ -1,4 +1,4 @@
-"""What a command shows: tables and JSON on stdout, progress on stderr."""
+"""Output of commands: tables and JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def print_json(document: Any) -> None:
 
 
 def refuse_unused(context: typer.Context, used: set[str], purpose: str) -> None:
-    """Refuse options that were given and would do nothing, so that no answer is misread."""
+    """Refuse options that would have no effect, so that no result is misread."""
     always = {"target", "as_json", "quiet"}
     for name in context.params:
         source = context.get_parameter_source(name)
@@ -34,7 +34,7 @@ def refuse_unused(context: typer.Context, used: set[str], purpose: str) -> None:
 
 
 def near(path: Path) -> str:
-    """Return a path as seen from here, if that is shorter."""
+    """Return a path relative to the current folder, if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
@@ -44,15 +44,15 @@ def warn(message: str) -> None:
 
 
 def console() -> Console:
-    """Return where text and tables go."""
+    """Return the console for text and tables."""
     from rich.console import Console
 
     return Console(highlight=False)
 
 
 @contextmanager
-def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
-    """Show one bar on stderr."""
+def progress_bar(what: str, total: int, quiet: bool) -> Iterator[Any]:
+    """Show one progress bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 
@@ -63,7 +63,7 @@ def progress(what: str, total: int, quiet: bool) -> Iterator[Any]:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show on stderr that something is under way, where nobody knows how long."""
+    """Show a spinner on stderr while work of unknown length runs."""
     from rich.console import Console
 
     with Console(stderr=True).status(what):
@@ -75,7 +75,7 @@ COUNTING = "counting records"
 
 @contextmanager
 def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
-    """Show one bar per stage and level on stderr; with `counting`, first one that turns meanwhile."""
+    """Show a bar per stage and level on stderr; with `counting`, first a spinner for the records."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 
@@ -84,9 +84,9 @@ def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
         turning = [bars.add_task(COUNTING, total=None)] if counting else []
 
         def step(stage: str, level: str, done: int, units: int) -> None:
-            if stage == "rehearsing":  # before counting: it takes the place of that bar
+            if stage == "rehearsing":  # it comes before counting, and uses the same bar
                 if turning:
-                    words = "rehearsing with simulated people"
+                    words = "rehearsing on simulated people"
                     bars.update(turning[0], description=words, total=units, completed=done)
                     if done == units:
                         turning[0] = bars.add_task(COUNTING, total=None)
@@ -98,5 +98,5 @@ def levels(quiet: bool, *, counting: bool = True) -> Iterator[Progress]:
             bars.update(tasks[stage, level], completed=done)
 
         yield step
-        while turning:  # nothing was left to show after counting
+        while turning:  # counting was the last stage
             bars.update(turning.pop(), total=1, completed=1)

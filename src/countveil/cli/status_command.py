@@ -1,4 +1,4 @@
-"""`countveil status`: where a run stands, how fast it is and what is left."""
+"""`countveil status`: how far a run is, how fast it goes and what is left."""
 
 from __future__ import annotations
 
@@ -7,82 +7,88 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from countveil.cli import showing
-from countveil.cli.application import command
+from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath
 
 if TYPE_CHECKING:
     from countveil.publish.run_status import Standing
 
 _STATES = {
-    "begun": "begun",
+    "begun": "started",
     "measuring": "measuring",
-    "publishing": "measured; the measurements are being published",
-    "measured": "measured; its estimates are not made yet",
+    "publishing": "measured; publishing the measurements",
+    "measured": "measured; estimates are not made yet",
     "estimating": "estimating",
-    "publishing estimates": "estimated; the estimates are being published",
+    "publishing estimates": "estimated; publishing the estimates",
     "released": "released",
-    "manifest gone": "was finished, and its manifest.json is gone",
-    "manifest unreadable": "its manifest.json is not readable as one of countveil",
+    "manifest gone": "finished, but its manifest.json is missing",
+    "manifest unreadable": "its manifest.json is not a readable countveil manifest",
 }
-# The same command is refused there: drawing again would be a second draw.
+# The same command refuses to run in these states: it would draw a second time.
 _RESTORE = (
-    "the same command refuses to go on; restore the folder from a backup, or release into a new one "
-    "(charged in full, as a release of its own)"
+    "the same command cannot resume; restore the folder from a backup, or release into a new "
+    "folder (charged in full, as a new release)"
 )
 
 
-@command
+@command("status")
 def status(out: OutPath, as_json: AsJson = False) -> None:
-    """Say where a release stands: while it runs, after it stopped, and when it is done.
+    """Show whether a release is running, stopped or finished, and how far it is.
+
+    Reads the release folder and its internal folder. Writes nothing.
 
     Example: `countveil status out`
     """
     from countveil.publish.run_status import standing_of
 
-    found = standing_of(out)
+    standing = standing_of(out)
     if as_json:
-        showing.print_json({"folder": str(out), **dataclasses.asdict(found)})
+        showing.print_json({"folder": str(out), **dataclasses.asdict(standing)})
         return
-    for line in _lines(out, found):
+    for line in _lines(out, standing):
         print(line)
 
 
-def _lines(out: Path, found: Standing) -> list[str]:
-    where = _STATES[found.state]
-    if found.level is not None and found.units:
-        share = (found.done or 0) / found.units
-        where += f" {found.level}: {found.done:,} of {found.units:,} units ({share:.0%})"
+def _lines(out: Path, standing: Standing) -> list[str]:
+    where = _STATES[standing.state]
+    if standing.level is not None and standing.units:
+        share = (standing.done or 0) / standing.units
+        where += f" {standing.level}: {standing.done:,} of {standing.units:,} units ({share:.0%})"
     lines = [f"{out}: {where}"]
     speed = []
-    if found.per_second is not None:
-        speed.append(f"{found.per_second:,.0f} units a second")
-    if found.seconds_left is not None:
-        speed.append(f"about {_duration(found.seconds_left)} left of this stage")
-    if found.memory:
-        speed.append(f"memory {found.memory / 1e6:,.0f} MB")
-    if found.worker_memory:
-        speed.append(f"the largest worker {found.worker_memory / 1e6:,.0f} MB")
+    if standing.per_second is not None:
+        speed.append(f"{standing.per_second:,.0f} units per second")
+    if standing.seconds_left is not None:
+        speed.append(f"about {_duration(standing.seconds_left)} left in this stage")
+    if standing.memory:
+        speed.append(f"memory {standing.memory / 1e6:,.0f} MB")
+    if standing.worker_memory:
+        speed.append(f"largest worker {standing.worker_memory / 1e6:,.0f} MB")
     if speed:
         lines.append(f"  {', '.join(speed)}")
-    if found.attempts:
-        engine = "" if found.engine is None else f" on the {found.engine} engine"
-        again = f", {found.retries} tasks done again" if found.retries else ""
-        lines.append(f"  attempt {found.attempts}{engine}{again}")
-    if found.process is not None:
-        lines.append(f"  process {found.process} is at it")
-    elif found.state in ("manifest gone", "manifest unreadable"):
+    if standing.attempts:
+        engine = "" if standing.engine is None else f" on the {standing.engine} engine"
+        again = f", {standing.retries} tasks retried" if standing.retries else ""
+        lines.append(f"  attempt {standing.attempts}{engine}{again}")
+    if standing.process is not None:
+        lines.append(f"  running as process {standing.process}")
+    elif standing.state in ("manifest gone", "manifest unreadable"):
         lines.append(f"  {_RESTORE}")
-    elif found.state != "released":
-        why = f" (the last attempt was stopped by {found.stopped_by})" if found.stopped_by else ""
-        lines.append(f"  no process of this machine is at it{why}; {_next(found)}")
+    elif standing.state != "released":
+        why = (
+            f" (the last attempt was stopped by {standing.stopped_by})"
+            if standing.stopped_by
+            else ""
+        )
+        lines.append(f"  not running on this machine{why}; {_next(standing)}")
     return lines
 
 
-def _next(found: Standing) -> str:
-    if found.stopped_by == "FolderError":  # what it needs was changed or is gone
-        return "the same command says what is to be mended"
-    paid = ", without charging again" if found.charged else ""
-    return f"the same command resumes{paid}"
+def _next(standing: Standing) -> str:
+    if standing.stopped_by == "FolderError":  # a file it needs has changed or is missing
+        return "run the same command again to see what to fix"
+    paid = ", without charging again" if standing.charged else ""
+    return f"run the same command again to resume{paid}"
 
 
 def _duration(seconds: float) -> str:

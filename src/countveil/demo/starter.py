@@ -32,19 +32,19 @@ path = "blocks.csv"
 """
 
 
-_LEDGER = '"../small-place-ledger.sqlite"'  # as it is in starter.toml
+_LEDGER = '"../small-place-ledger.sqlite"'  # the path in starter.toml
 
 
 def ledger_of(folder: Path) -> Path:
-    """Return where the ledger of a new folder goes: next to it, so that a copy does not include it."""
-    whole = Path(os.path.abspath(folder))
-    return whole.with_name(f"{whole.name}-ledger.sqlite")
+    """Return the ledger of a new folder: next to it, so that a copy does not include it."""
+    path = Path(os.path.abspath(folder))
+    return path.with_name(f"{path.name}-ledger.sqlite")
 
 
 def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
-    """Write a commented plan, a small synthetic data set and the schema of plans; return the files.
+    """Write a commented plan, a small synthetic data set and a JSON Schema; return the files.
 
-    The plan names its ledger by its full path, so that a copy of the folder spends from the same one.
+    The plan has the full path of its ledger, so that a copy of the folder spends from the same one.
     """
     ledger = json.dumps(str(ledger_of(folder)), ensure_ascii=False)
     template = resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8")
@@ -82,7 +82,7 @@ def write_demo(
     shape: PopulationShape | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write the demo's population and plan; return the plan."""
+    """Write the population and the plan of the demo; return the plan."""
     _need_new(folder)
     write_population(folder, people=people, seed=seed, shape=shape, progress=progress)
     plan = folder / "plan.toml"

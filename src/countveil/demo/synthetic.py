@@ -65,7 +65,7 @@ CROSSWALK_BLOCK_GROUPS = 4096
 
 @dataclass(frozen=True, slots=True)
 class PopulationShape:
-    """How many units each of the six levels has."""
+    """The number of units of each level below the nation."""
 
     states: int
     counties: int
@@ -77,24 +77,24 @@ class PopulationShape:
         sizes = (1, *astuple(self))
         if any(below < above for above, below in pairwise(sizes)):
             raise InputError(
-                f"{self} does not nest: every level needs at least as many units as the level "
-                "above it, and there is at least 1 state"
+                f"{self} does not nest; give every level at least as many units as the level above it, "
+                "and at least 1 state"
             )
 
     @staticmethod
     def for_people(people: int) -> PopulationShape:
-        """Return a shape for `people`: 26 per block, branching as in the nation, at most its size."""
+        """Return a shape for `people`: 26 per block, branching like the US and at most as large."""
         if people < 1:
-            raise InputError(f"no geography for {people} people; give at least 1")
+            raise InputError(f"people: {people} is not allowed; give at least 1")
         blocks = min(round(people / 26), NATION.blocks)
-        # With fewer, some level would repeat the level above it.
+        # With fewer, a level would be the same as the level above it.
         least = (2, 4, 6, 9, 19) if people >= 500 else (1, 2, 3, 4, 8)
         sizes = [round(blocks * units / NATION.blocks) for units in astuple(NATION)]
         return PopulationShape(*map(max, sizes, least))
 
     @staticmethod
     def for_blocks(blocks: int) -> PopulationShape:
-        """Return a shape with `blocks` blocks and the branching of the nation."""
+        """Return a shape with `blocks` blocks that branches like the US."""
         return PopulationShape.for_people(26 * blocks)
 
 
@@ -105,7 +105,7 @@ NATION = PopulationShape(
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Where a population was written, and how large it is."""
+    """The files and the size of a population."""
 
     records: Path
     crosswalk: Path
@@ -127,7 +127,7 @@ class _Geography:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tracts:
-    """What is drawn for every tract before any person is."""
+    """What is drawn for each tract before its people."""
 
     people: IntArray
     first_block: IntArray  # and, last, the number of blocks
@@ -158,17 +158,17 @@ def write_population(
     folder
         Where to write; it is created if needed.
     people
-        How many people, at least 1.
+        The number of people, at least 1.
     seed
         A whole number of at least 0: the same seed gives the same population.
     shape
-        How many units each level has; by default sized for `people`.
+        The number of units of each level; by default sized for `people`.
     progress
         Called with the number of people written so far.
 
     """
     if people < 1:
-        raise InputError(f"no population of {people} people; give at least 1")
+        raise InputError(f"people: {people} is not allowed; give at least 1")
     if seed < 0:
         raise InputError(f"seed: {seed} is not allowed; choose a whole number of at least 0")
     shape = shape or PopulationShape.for_people(people)
@@ -198,7 +198,7 @@ def write_population(
 
 
 def write_crosswalk(folder: Path, shape: PopulationShape) -> Path:
-    """Write `blocks.csv`: every block of `shape`, empty ones included, with the units it is in."""
+    """Write `blocks.csv`: every block of `shape`, with the units above it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "blocks.csv"
     geography = _geography(shape)
@@ -220,7 +220,7 @@ def write_crosswalk(folder: Path, shape: PopulationShape) -> Path:
 
 
 def _geography(shape: PopulationShape) -> _Geography:
-    """Return the units of `shape`, unevenly spread, and the same for every call."""
+    """Return the units of `shape`, spread unevenly; every call returns the same."""
     geography = _Geography()
     for level, (parents, children) in enumerate(pairwise((1, *astuple(shape)))):
         codes, starts = geography.codes, geography.starts
@@ -235,7 +235,7 @@ def _geography(shape: PopulationShape) -> _Geography:
 
 
 def _parents(starts: IntArray, low: int, high: int) -> IntArray:
-    """Return, for each child of units `low` … `high` - 1, the unit it is in."""
+    """Return the parent of each child of units `low` … `high` - 1."""
     return np.repeat(np.arange(low, high), np.diff(starts[low : high + 1]))
 
 
@@ -258,7 +258,7 @@ def _draw_tracts(people: int, geography: _Geography, *, rng: Generator) -> _Trac
     rural = rng.random(tracts) < rng.beta(1.0, 2.0, size=counties)[county]
     state_mix = _dirichlet(np.tile(GROUP_SHARES, (states, 1)), 6.0, rng=rng)
     county_mix = _dirichlet(state_mix[state], 5.0, rng=rng)[county]
-    county_mix[rural, 0] *= 3.0  # the countryside is whiter than the towns of its county
+    county_mix[rural, 0] *= 3.0  # rural tracts have a larger white share than others
     young = rng.beta(176.0, 624.0, size=states)[state[county]]
     weight = rng.lognormal(sigma=0.35, size=tracts)
     size = rng.multinomial(people, weight / weight.sum())
@@ -280,7 +280,7 @@ def _draw_quarters(people: int, tract_people: IntArray, *, rng: Generator) -> In
     for kind, typical in enumerate(QUARTERS_SIZE, start=1):
         residents = rng.binomial(people, QUARTERS_SHARE[kind - 1])
         facilities = max(1, round(residents / typical))
-        # A heavy-tailed appeal gathers colleges, bases and prisons in few tracts.
+        # A heavy tail concentrates colleges, bases and prisons in a few tracts.
         appeal = tract_people * rng.gamma(0.2, size=len(tract_people))
         where = rng.choice(len(tract_people), size=facilities, p=appeal / appeal.sum())
         weight = rng.lognormal(sigma=0.9, size=facilities)
@@ -292,7 +292,7 @@ def _draw_quarters(people: int, tract_people: IntArray, *, rng: Generator) -> In
 
 def _draw_people(tracts: _Tracts, tract: int, seed: int) -> tuple[Array, ...]:
     """Draw one tract: the block, HHGQ, VOTINGAGE, HISPANIC and CENRACE of each person."""
-    # Keyed by tract, so that no person depends on how tracts are batched.
+    # Keyed by tract, so that people do not depend on how tracts are batched.
     rng = default_rng(SeedSequence(seed, spawn_key=(1, tract)))
     people, blocks = tracts.people[tract], np.arange(*tracts.first_block[tract : tract + 2])
     here = slice(*np.searchsorted(tracts.quarters[0], (tract, tract + 1)))
@@ -341,12 +341,12 @@ def _combination_weights() -> FloatArray:
     for count, share in enumerate(SEVERAL_RACES, start=2):
         alike = [label.count("+") == count - 1 for label in CENRACE]
         weight[:, alike] *= share / weight[:, alike].sum(axis=1, keepdims=True)
-    weight.setflags(write=False)  # the cache returns this very array
+    weight.setflags(write=False)  # the cache returns the same array every time
     return weight
 
 
 def _dirichlet(around: FloatArray, alpha: float, *, rng: Generator) -> FloatArray:
-    """Draw a mix near each row; the smaller alpha, the more segregated.
+    """Draw a mix near each row; a smaller alpha means more segregation.
 
     A scaled Dirichlet law, p_g = a_g x_g / Σ a_h x_h with x_g ~ Gamma(alpha): a plain one of the
     same spread would leave small groups out of whole states.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from countveil.errors import PlanError, RecordsError
-from countveil.plan.attributes import Attribute, listed
+from countveil.plan.attributes import Attribute, choices
 from countveil.plan.plan_basis import PlanBasis
 
 RESERVED = "__countveil_"  # prefix of our own names
@@ -47,7 +47,7 @@ def unknown_category(attribute: Attribute) -> str:
     """Return the rule that a code is a declared category."""
     return (
         f"column {attribute.name}: not a declared category; choose from "
-        f"{listed(attribute.categories)}"
+        f"{choices(attribute.categories)}"
     )
 
 
@@ -88,7 +88,7 @@ def not_text(label: str, column: str, kind: str) -> RecordsError:
 
 def no_column(label: str, name: str, key: str, has: Sequence[str] | None) -> RecordsError:
     """Return the error for a missing column; `has` lists those in the file if they may be shown."""
-    columns = "" if has is None else f"; its columns are {listed(has, 20)}"
+    columns = "" if has is None else f"; its columns are {choices(has, 20)}"
     return RecordsError(
         f"{label}: no column {name!r} for {key}{columns}; rename the column, or map it under "
         f"records.columns"
@@ -151,7 +151,7 @@ def refuse_unknown_renames(plan: PlanBasis) -> None:
         if name not in known:
             raise PlanError(
                 f"{plan.name}: records.columns.{name}: no such level or attribute; choose from "
-                f"{listed(known)}"
+                f"{choices(known)}"
             )
     columns = {name: plan.records.columns.get(name, name) for name in known}
     for name, column in columns.items():

@@ -74,7 +74,7 @@ class Workers(Protocol):
         ...
 
     def rest(self) -> None:
-        """Release resources that are held for the next task: it may take long to come."""
+        """Release resources kept for the next task, which may take a while to arrive."""
         ...
 
     def reach(self, path: Path) -> None:

@@ -19,7 +19,7 @@ from countveil.base.delimited import named_rows, read_header
 from countveil.base.numerics import IntArray
 from countveil.base.parquet_size import refuse_bomb
 from countveil.errors import InputError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.geography import Geography
 
 AREA, GEOCODE = "area", "geocode"
@@ -107,7 +107,7 @@ def _unit_column(
     if AREA not in names:
         raise InputError(
             f"{path}: no column 'area' with the name of the area of each row; its columns are "
-            f"{listed(names)}{_other_case(AREA, names)}"
+            f"{choices(names)}{_other_case(AREA, names)}"
         )
     known = [name for name in geography.levels if name in names and name != AREA]
     if level is not None and level in known:
@@ -127,7 +127,7 @@ def _unit_column(
     what = "or ".join(f"{name!r} " for name in candidates if name != AREA).strip()
     raise InputError(
         f"{path}: no column of units; it needs {what}, with their codes as text, and has "
-        f"{listed(names)}{hint}"
+        f"{choices(names)}{hint}"
     )
 
 

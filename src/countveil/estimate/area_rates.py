@@ -18,7 +18,7 @@ from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 from countveil.estimate.areas import AreaEstimates
 from countveil.estimate.result_tables import labelled_rows
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.workload import Query
 
 AREA, PEOPLE = "area", "people"
@@ -132,8 +132,8 @@ def _people(names: tuple[str, ...], denominators: Mapping[str, float] | str | Pa
     missing = [name for name in names if name not in people]
     if missing:
         raise InputError(
-            f"{where}: no number of people for {listed(missing)}; add one for every area, or leave the "
-            f"area out of the estimates"
+            f"{where}: no number of people for {choices(missing)}; add one for every area, or leave "
+            f"the area out of the estimates"
         )
     for name in names:
         if not (_is_number(people[name]) and people[name] > 0):

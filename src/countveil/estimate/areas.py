@@ -15,7 +15,7 @@ from countveil.base.intervals import normal_interval
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError
 from countveil.estimate.result_tables import estimate_table, final_values
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.geography import Geography
 from countveil.plan.workload import Query
 from countveil.tree.covariances import Rung
@@ -74,7 +74,7 @@ class AreaEstimates:
     def __getitem__(self, name: str) -> AreaEstimate:
         """Return the estimates of one area."""
         if name not in self.names:
-            raise InputError(f"no area {name!r}; choose from {listed(self.names)}")
+            raise InputError(f"unknown area {name!r}; choose from {choices(self.names)}")
         return AreaEstimate(self, self.names.index(name))
 
     @cached_property

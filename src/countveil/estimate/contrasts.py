@@ -16,7 +16,7 @@ from countveil.errors import InputError
 from countveil.estimate.areas import AreaEstimate
 from countveil.estimate.joint_variance import Estimated, Pairs, Term, pairs, variance_difference
 from countveil.estimate.result_tables import cell_name, cell_number, labelled_rows
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.workload import Query
 
 ContrastKind = Literal["difference", "ratio", "share"]
@@ -237,8 +237,8 @@ def _two(
 def _number(estimates: Estimated, name: str | Sequence[str]) -> int:
     if name not in estimates.names:
         raise InputError(
-            f"no area {name!r}; choose from {listed(estimates.names)}; to compare cells, pass one "
-            f"area, such as estimates[{estimates.names[0]!r}]"
+            f"unknown area {name!r}; choose from {choices(estimates.names)}; to compare cells, pass "
+            f"one area, such as estimates[{estimates.names[0]!r}]"
         )
     return estimates.names.index(str(name))
 

@@ -17,7 +17,7 @@ from countveil.errors import InputError
 from countveil.estimate.contrasts import DRAWS, LEAST_DRAWS
 from countveil.estimate.joint_variance import Estimated, covariance_of_areas, variance_difference
 from countveil.estimate.result_tables import cell_name, cell_number, labelled_rows
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 
 _MOST_COMPARED = 2**33  # differences drawn per step
 _DRAWS_AT_ONCE = 128  # so that the differences of one area stay in the processor's cache
@@ -141,7 +141,7 @@ def _cell(estimates: Estimated, cell: str | Sequence[str] | None) -> int:
     if cell is not None:
         return cell_number(estimates.query, cell)
     if estimates.query.cells > 1:
-        shown = listed(" × ".join(labels) for labels in estimates.query.cell_labels())
+        shown = choices(" × ".join(labels) for labels in estimates.query.cell_labels())
         raise InputError(
             f"query {estimates.query.name!r}: has {estimates.query.cells} cells; name the one to rank "
             f"by, cell=…; choose from {shown}"

@@ -11,7 +11,7 @@ from countveil.base.intervals import normal_interval
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
 from countveil.estimate.area_files import AREA, GEOCODE
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.workload import Query
 from countveil.postprocess.estimates import label_codes
 
@@ -69,10 +69,10 @@ def cell_number(query: Query, cell: str | Sequence[str]) -> int:
     labels_of_cell = (cell,) if isinstance(cell, str) else tuple(cell)
     every = query.cell_labels()
     if labels_of_cell not in every:
-        shown = listed(" × ".join(labels) for labels in every)
+        shown = choices(" × ".join(labels) for labels in every)
         form = "a category" if len(query.labels) == 1 else "a tuple, one category per attribute"
         raise InputError(
-            f"query {query.name!r}: no cell {cell!r}; write {form}; choose from {shown}"
+            f"query {query.name!r}: unknown cell {cell!r}; write {form}; choose from {shown}"
         )
     return every.index(labels_of_cell)
 

@@ -18,7 +18,7 @@ from countveil.estimate.area_rates import Rates
 from countveil.estimate.joint_variance import Estimated
 from countveil.estimate.result_tables import labelled_rows
 from countveil.estimate.unbiased import LeastSquares
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.workload import Query
 
 Compared: TypeAlias = Estimated | LeastSquares
@@ -198,7 +198,7 @@ class _Side(NamedTuple):
         apart = set(self.names) ^ set(other.names)
         if apart:
             raise InputError(
-                f"{listed(sorted(apart))}: only in one of the two; compare the same {self.place}s"
+                f"{choices(sorted(apart))}: only in one of the two; compare the same {self.place}s"
             )
         number = {name: at for at, name in enumerate(self.names)}
         order = np.array([number[name] for name in other.names], np.int64)
@@ -218,7 +218,7 @@ def _estimated(
         return _Side.of(source.areas(areas, query, level=level))
     if level is None:
         raise InputError(
-            f"level and areas are both missing; name a level, {listed(source.geography.levels)}, or "
+            f"level and areas are both missing; name a level, {choices(source.geography.levels)}, or "
             f"areas with their units"
         )
     parts = list(source.batches(level, query))

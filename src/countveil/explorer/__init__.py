@@ -1,1 +1,1 @@
-"""The explorer: a page on this machine where a plan's risk, error and cost move with its settings."""
+"""The explorer: a local page on which a plan's risk, error and cost follow its settings."""

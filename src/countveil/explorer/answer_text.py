@@ -1,70 +1,85 @@
-"""The answer in words: each sentence is made from the number it tells."""
+"""The answer in words: each sentence is generated from its numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from countveil.base.words import article, percent, upwards
-from countveil.explorer.answer import Answer, LevelsAbove
+from countveil.base import words
+from countveil.base.words import article, upwards
+from countveil.explorer.answers import Answer, LevelsAbove
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
 
-_SETTLED = " That is from noisy values alone; what the plan publishes as counted settles it anyway."
+_SETTLED = (
+    " This is from noisy counts alone; the counts that the plan publishes exactly reveal it anyway."
+)
 
 
 def sentence(answer: Answer, settings: Settings) -> str:
-    """Return what the intruder of the page ends at, in one sentence."""
-    his = answer.his
-    so = " if that is so" if settings.attack == "presence" else ""
+    """Say what the intruder of the page learns, on average."""
+    risk, present = answer.selected, settings.attack == "presence"
+    knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
+    posterior = words.brief_percent(risk.posterior, other=risk.prior)
     return (
-        f"An intruder who {_knows(answer, settings)} with probability {his.prior:g}, ends at "
-        f"{his.posterior:.3g} on average{so}: {his.marginal_risk:.3g} times his prior. Where it is "
-        f"true, he says so {percent(answer.decision)} of the time.{_SETTLED if answer.settled else ''}"
+        f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
+        f"{posterior} on average: {words.multiple(risk.marginal_risk)} times their prior. "
+        f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
+        f"{_SETTLED if answer.settled else ''}"
     )
 
 
-def _knows(answer: Answer, settings: Settings) -> str:
+def _guesses(share: float) -> str:
+    often = words.times_out_of(share)
+    return f"{often} guess correctly" if share in (0, 1) else f"guess correctly {often}"
+
+
+def _knows(answer: Answer, settings: Settings, prior: str) -> str:
     everyone = f"knows everyone else in {article(answer.level)}"
     if settings.attack == "presence":
-        return f"{everyone}, and believes that a person is counted there"
+        return f"{everyone} and gives a probability of {prior} that you are counted there"
     if settings.attack == "unknown attribute":
-        known = f"all of a person but {settings.attribute}"
-        return f"{everyone} and {known}, and believes in the true category"
+        known = f"everything about you except your {settings.attribute}"
+        return f"{everyone} and {known}, and gives your true category a probability of {prior},"
     return (
-        f"{everyone} and that a person is counted there, and believes in the person's true record"
+        f"{everyone} and that you are counted there, and gives your true record a probability of "
+        f"{prior},"
     )
 
 
 def short(answer: Answer) -> str:
-    """Return the answer in a line that stays in sight."""
+    """Return the answer as one line, which stays in view while the page scrolls."""
     status = answer.verdict.status
     limit = "" if status == "no limit" else f" · {status} the limit"
-    risk = f"{answer.his.marginal_risk:.3g} × prior {answer.his.prior:g} at {answer.level}"
+    times = words.multiple(answer.selected.marginal_risk)
+    risk = f"{times} × prior {answer.selected.prior:g} at {answer.level}"
     return f"{risk}{limit} · {answer.cost}"
 
 
-def above_sentence(found: LevelsAbove, settings: Settings) -> str:
-    """Return what the levels above add."""
-    seen = f"If he also sees the levels above, with {settings.siblings:,} units beside each of his"
-    if found.as_one_count:
-        how = f"as from one count with rho {found.effective_rho:.3g}"
+def above_sentence(above: LevelsAbove, settings: Settings) -> str:
+    """Say what the levels above add."""
+    siblings = f"{settings.siblings:,} sibling{'' if settings.siblings == 1 else 's'}"
+    if above.as_one_count:
+        source = f"as from one count with rho {above.effective_rho:.3g}"
     else:
-        how = "as from his level alone"
-    return f"{seen}: {found.marginal_risk:.3g} times his prior, {how}."
+        source = "as from this level alone"
+    return (
+        f"If they also see the levels above, and each place has {siblings}: "
+        f"{words.multiple(above.marginal_risk)} times their prior, {source}."
+    )
 
 
 def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
-    """Return what is spent, exactly, and what it stands for."""
+    """Return the exact cost, and what it amounts to in the other currency."""
     lines = [("Cost", str(answer.cost))]
     if isinstance(answer.cost, PureDP):
-        lines.append(("As rho", f"{float(answer.cost.rho):.4g}"))
+        lines.append(("In rho", f"{float(answer.cost.rho):.4g}"))
     else:
         lines.append(("Epsilon", f"{upwards(answer.epsilon)} at delta {float(answer.delta):g}"))
     return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """Return the numbers as JSON holds them."""
+    """Return the numbers as a JSON document."""
     return {
         "cost": str(answer.cost),
         "epsilon": answer.epsilon,

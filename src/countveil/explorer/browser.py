@@ -1,4 +1,4 @@
-"""Start a browser without showing a secret: its command line, which everybody may read, has none."""
+"""Start a browser without exposing a secret on its command line, which other users can read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PAGE = """<!doctype html>
 
 @contextmanager
 def leading_page(address: str) -> Iterator[Path]:
-    """Yield a page that leads to an address; only its owner can read it, and it goes with the block."""
-    with TemporaryDirectory(prefix="countveil-explore-") as folder:  # made for its owner alone
+    """Write a page that redirects to an address; only its owner can read it. Delete it at the end."""
+    with TemporaryDirectory(prefix="countveil-explore-") as folder:  # readable by its owner only
         path = Path(folder) / "open.html"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -37,7 +37,7 @@ def leading_page(address: str) -> Iterator[Path]:
 
 @contextmanager
 def browser_at(address: str) -> Iterator[None]:
-    """Start a browser at an address beside the block: some commands return when it is closed."""
+    """Open a browser at an address in a thread: some commands return only when it is closed."""
     with leading_page(address) as page:
         Thread(target=webbrowser.open, args=[page.as_uri()], daemon=True).start()
         yield

@@ -1,4 +1,4 @@
-"""The pictures of the page: those of the report, drawn from a plan and its settings."""
+"""The charts of the page: those of the report, for a plan and its settings."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer.answer import attack_of, forget_laws, priors_of
+from countveil.explorer.answers import attack_of, forget_laws, priors_of
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 from countveil.report import charts
-from countveil.report.charts.chart import Picture
+from countveil.report.charts.chart import Chart
 
-_STEPS = range(-8, 5)  # halves of a power of two around the rho in the middle
+_STEPS = range(-8, 5)  # half powers of two around the middle rho
 
 
-def draw(name: str, plan: Plan, settings: Settings) -> Picture:
-    """Return a picture of a plan with these settings."""
-    found = _DRAWN[name](plan, settings)
+def draw(name: str, plan: Plan, settings: Settings) -> Chart:
+    """Draw a chart of a plan with these settings."""
+    chart = _FUNCTIONS[name](plan, settings)
     forget_laws()
-    return found
+    return chart
 
 
-def _risk_by_rho(plan: Plan, settings: Settings) -> Picture:
-    """Draw the risk at the judged level against rho: the others stay while the chosen one moves."""
+def _risk_by_rho(plan: Plan, settings: Settings) -> Chart:
+    """Draw the risk at the judged level against rho; other rhos stay while the chosen one moves."""
     other = changed(plan, settings)
     chosen = other.cost.rho
     middle = Fraction(4) ** round(math.log(chosen, 4))
@@ -53,16 +53,16 @@ def _risk_by_rho(plan: Plan, settings: Settings) -> Picture:
 
 @lru_cache(maxsize=16)
 def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, ...]], ...]:
-    """Return the risks around a rho; those are left out whose noise a plan does not allow."""
-    found = []
+    """Return the risks around a rho, without those whose noise no plan allows."""
+    risks = []
     for step in _STEPS:
         rho = Fraction(f"{float(exact(settings.amount)) * 2 ** (step / 2):.3g}")
         at = replace(settings, amount=str(rho))
         try:
-            found.append((rho, _risks(changed(plan, at), at)))
+            risks.append((rho, _risks(changed(plan, at), at)))
         except PlanError:
             continue
-    return tuple(found)
+    return tuple(risks)
 
 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
@@ -70,9 +70,10 @@ def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
     return tuple(attacks.marginal_risk(plan, prior=p, **attack) for p in priors_of(plan, settings))
 
 
-def _intruders(plan: Plan, settings: Settings) -> Picture:
+def _intruders(plan: Plan, settings: Settings) -> Chart:
     other, prior = changed(plan, settings), settings.prior_value
-    # Noise is symmetric: a target who is not counted is as one who is, with the prior turned round.
+    # Noise is symmetric: deciding about an absent target is deciding about a present one with the
+    # complementary prior.
     there, away = (
         attacks.correct_decision(other, prior=p, **attack_of(settings)) for p in (prior, 1 - prior)
     )
@@ -80,30 +81,30 @@ def _intruders(plan: Plan, settings: Settings) -> Picture:
     return charts.two_hundred_intruders(who, there, away)
 
 
-def _risk_by_level(plan: Plan, settings: Settings) -> Picture:
+def _risk_by_level(plan: Plan, settings: Settings) -> Chart:
     other, attack = changed(plan, settings), attack_of(settings)
     if settings.attack == "presence":
         return charts.risk_by_level(risk_by_level(other, priors_of(other, settings)))
-    found = []
+    risks = []
     for level in other.measured_levels:
         for prior in priors_of(other, settings):
             risk = attacks.marginal_risk(other, prior=prior, level=level, **attack)
             right = attacks.correct_decision(other, prior=prior, level=level, **attack)
             assert risk.posterior is not None
             after = float(risk.posterior)
-            found.append(LevelRisk(level, prior, float(risk.value), after, float(right.value)))
-    return charts.risk_by_level(found)
+            risks.append(LevelRisk(level, prior, float(risk.value), after, float(right.value)))
+    return charts.risk_by_level(risks)
 
 
-def _expected_error(plan: Plan, settings: Settings) -> Picture:
+def _expected_error(plan: Plan, settings: Settings) -> Chart:
     return charts.expected_error(expected_error(changed(plan, settings)))
 
 
-def _budget_allocation(plan: Plan, settings: Settings) -> Picture:
+def _budget_allocation(plan: Plan, settings: Settings) -> Chart:
     return charts.budget_allocation(changed(plan, settings))
 
 
-_DRAWN: dict[str, Callable[[Plan, Settings], Picture]] = {
+_FUNCTIONS: dict[str, Callable[[Plan, Settings], Chart]] = {
     "risk-by-rho": _risk_by_rho,
     "intruders": _intruders,
     "risk-by-level": _risk_by_level,

@@ -1,4 +1,4 @@
-"""Who may ask: this machine's browser, with a token of this session, and nobody else."""
+"""Access control: only a browser on this machine with a token of this session gets in."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WAY = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secrets:
-    """What opens a session: two tokens, the path, the cookie, the page's key.
+    """The secrets of a session: two tokens, the path, the cookie and the page's key.
 
-    `token` is in the address that the terminal shows; `opening` is in the page that a browser is
-    started with, and good once. Browsers send cookies to every port of a host, so the cookie is bound
-    to a path nobody else knows. The key is in the page, and calls carry it in a header: another site
-    can neither read nor send it.
+    `token` is in the address that the terminal shows; `opening` is in the page that the browser is
+    started with, and works once. Browsers send cookies to every port of a host, so the cookie is bound
+    to a secret path. The key is in the page, and calls carry it in a header: another site can neither
+    read nor send it.
     """
 
     token: str = field(default_factory=secrets.token_urlsafe)
@@ -47,8 +47,8 @@ class Secrets:
 class Guard:
     """Refuse every request that is not this session's; add headers to every response.
 
-    It is the outermost: what the application answers to a wrong path, a wrong method or by a fault of
-    its own goes through it, too.
+    It is the outermost layer, so it also handles answers to a wrong path, a wrong method or a fault of
+    the application.
     """
 
     def __init__(self, app: ASGIApp, *, known: Secrets, port: int) -> None:
@@ -70,32 +70,40 @@ class Guard:
             await send(message)
 
         request = Request(scope)
-        answered = self._refused(request) or self._let_in(request)
-        await (answered or self._app)(scope, receive, sealed)
+        response = self._refused(request) or self._let_in(request)
+        await (response or self._app)(scope, receive, sealed)
 
     def _refused(self, request: Request) -> Response | None:
-        """Return a refusal, where there is a reason."""
+        """Return a refusal if there is a reason for one."""
         if request.headers.getlist("host") not in [[host] for host in self._hosts]:
-            # Another name that leads here: a site that points its own at this machine.
-            return _refusal(400, "this address is served under 127.0.0.1 and localhost only")
+            # Another site may point its own host name at this machine (DNS rebinding).
+            return _refusal(
+                400,
+                "unknown host; use 127.0.0.1 or localhost, as in the address that the terminal "
+                "shows",
+            )
         origin = request.headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self._hosts:
-            return _refusal(403, "another site may not ask")
+            return _refusal(403, "requests from other sites are not allowed")
         entering = self._is_entering(request)
         if not _from_here(request) and not (entering and _opens_a_window(request)):
             return _refusal(
-                403, "another site may not ask; open the address that the terminal shows"
+                403,
+                "requests from other sites are not allowed; open the address that the terminal "
+                "shows",
             )
         if entering:
             return None
         if not request.url.path.startswith(f"{self._known.path}/") or not _same(
             request.cookies.get(_COOKIE), self._known.cookie
         ):
-            return _refusal(403, "open the address that the terminal shows, with its token")
+            return _refusal(
+                403, "not signed in; open the address that the terminal shows, with its token"
+            )
         if request.method not in ("GET", "HEAD") and not _same(
             request.headers.get(KEY_HEADER), self._known.key
         ):
-            return _refusal(403, "the page's own key is missing; load the page again")
+            return _refusal(403, "the page's key is missing; reload the page")
         return None
 
     def _is_entering(self, request: Request) -> bool:
@@ -111,35 +119,35 @@ class Guard:
         )
 
     def _let_in(self, request: Request) -> Response | None:
-        """Return the way to the page, for who comes with a token: it then leaves the address."""
+        """Redirect a request with a token to the page, so that the token leaves the address bar."""
         if not self._is_entering(request):
             return None
         if self._is_opening(request):
             self._opening = None
         way = f"{self._known.path}/"
-        found: Response = RedirectResponse(way, status_code=303)
+        response: Response = RedirectResponse(way, status_code=303)
         if not _from_here(request):
-            # Browsers send strict cookies where our own page leads, not where another's call is led.
-            found = HTMLResponse(_WAY.format(way=way))
-        found.set_cookie(
+            # Browsers send strict cookies when our own page redirects, but not when another site does.
+            response = HTMLResponse(_WAY.format(way=way))
+        response.set_cookie(
             _COOKIE, self._known.cookie, path=self._known.path, httponly=True, samesite="strict"
         )
-        return found
+        return response
 
 
 def _from_here(request: Request) -> bool:
-    """Whether a browser says that its user or this very page asks; other programs say nothing."""
+    """Whether the user or this very page made the request; programs other than browsers do not say."""
     return request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
 def _opens_a_window(request: Request) -> bool:
-    said = [request.headers.get(f"sec-fetch-{name}") for name in ("mode", "dest")]
-    return said == ["navigate", "document"]
+    fetch = [request.headers.get(f"sec-fetch-{name}") for name in ("mode", "dest")]
+    return fetch == ["navigate", "document"]
 
 
-def _same(given: str | None, known: str) -> bool:
-    """Compare in a time that does not tell how much is right."""
-    return given is not None and secrets.compare_digest(given.encode(), known.encode())
+def _same(value: str | None, known: str) -> bool:
+    """Compare in constant time."""
+    return value is not None and secrets.compare_digest(value.encode(), known.encode())
 
 
 def _refusal(status: int, why: str) -> Response:

@@ -1,4 +1,4 @@
-"""Which pictures the page shows, and when one has to be drawn again."""
+"""Which charts the page shows, and when one must be redrawn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TITLES = {
     "risk-by-rho": "Marginal risk against rho",
     "intruders": "Two hundred intruders",
     "risk-by-level": "Marginal risk of each level",
-    "expected-error": "Expected error of a count",
+    "expected-error": "Expected standard error of a count",
     "budget-allocation": "How the budget is shared",
 }
 
 
 def offered(settings: Settings) -> tuple[str, ...]:
-    """Return which pictures these settings have: some speak of rho, or of presence, only."""
+    """Return the charts that apply to these settings; some need rho, or the attack on presence."""
     fits = {
         "risk-by-rho": CURRENCY[settings.mechanism] == "rho",
         "intruders": settings.attack == "presence",
@@ -26,11 +26,11 @@ def offered(settings: Settings) -> tuple[str, ...]:
 
 
 def fingerprint(name: str, settings: Settings) -> str:
-    """Return a text that is the same as long as the picture is."""
-    found: list[object] = [settings.mechanism, exact(settings.amount), settings.neighbors]
-    found.append(sorted(settings.shares.items()))
+    """Return a hash that changes only if the chart does."""
+    inputs: list[object] = [settings.mechanism, exact(settings.amount), settings.neighbors]
+    inputs.append(sorted(settings.shares.items()))
     if name not in ("budget-allocation", "expected-error"):
-        found += [settings.attack, settings.attribute, settings.prior_value]
+        inputs += [settings.attack, settings.attribute, settings.prior_value]
     if name in ("risk-by-rho", "intruders"):
-        found.append(settings.level)
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+        inputs.append(settings.level)
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]

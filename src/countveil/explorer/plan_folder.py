@@ -1,4 +1,4 @@
-"""Plan files of one folder, by plain names: nothing outside it is read or written."""
+"""The plan files of one folder, by file name; nothing outside it is read or written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from threading import Lock
 from countveil.base import storage
 from countveil.errors import FolderError, InputError
 
-LARGEST = 1_000_000  # bytes of a plan that is listed or sent
+LARGEST = 1_000_000  # bytes of a plan
 _NAME = re.compile(r"\w[\w. -]{0,100}\.toml")
 _MOST = 200
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-_ASIDE = ".countveil-temporary-"
+_TEMPORARY = ".countveil-temporary-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +27,29 @@ class PlanFolder:
     _saving: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def names(self) -> list[str]:
-        """Return the plan files there: TOML that has a [release]."""
-        found = []
+        """Return the names of the plan files: TOML files with a [release]."""
+        names = []
         for path in sorted(self.path.glob("*.toml"))[:_MOST]:
             if _NAME.fullmatch(path.name) and self._is_own(path) and _looks_like_a_plan(path):
-                found.append(path.name)
-        return found
+                names.append(path.name)
+        return names
 
     def read(self, name: str) -> str:
-        """Return the text of a plan there."""
+        """Return the text of a plan."""
         path = self.path / plain(name)
         if not self._is_own(path):
-            raise InputError(f"{name}: no such plan in this folder; choose one that is listed")
+            raise InputError(f"{name}: no such plan in this folder; choose one from the list")
         try:
             return path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{name}: not UTF-8 text; a plan is a TOML file") from error
+            raise InputError(f"{name}: not UTF-8 text; choose a TOML file") from error
 
     def write(self, name: str, text: str, *, replace: bool) -> Path:
-        """Save a plan there, whole or not at all; another file of that name stays unless told."""
+        """Save a plan, all or nothing; replace a file of that name only if `replace`."""
         path = self.path / plain(name)
         if path.is_dir():
-            raise FolderError(f"{name}: is a folder; choose another name")
-        with self._saving:  # one file aside for each name
+            raise FolderError(f"{name} is a folder; choose another name")
+        with self._saving:  # both would use the same temporary file
             if replace:
                 storage.write_bytes(path, text.encode())
             else:
@@ -57,22 +57,22 @@ class PlanFolder:
         return path
 
     def _add(self, path: Path, data: bytes) -> None:
-        """Write a new file aside, then give it its name: there is never half of it, nor another's."""
-        aside = path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+        """Write a temporary file, then link it: the name never holds half a file, nor replaces one."""
+        temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
         try:
-            aside.write_bytes(data)
-            storage.sync(aside)
-            _name(aside, path)
+            temporary.write_bytes(data)
+            storage.sync(temporary)
+            _link(temporary, path)
             storage.sync(self.path)
         except FileExistsError:
             raise FolderError(
-                f"{path.name}: is there already; choose another name, or let it be replaced"
+                f"{path.name} already exists; choose another name, or allow it to be replaced"
             ) from None
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     def _is_own(self, path: Path) -> bool:
-        """Whether a path is a file of this folder itself, and no link that leads out of it."""
+        """Whether a path is a file in this folder, not a link that leads out of it."""
         try:
             return (
                 path.is_file()
@@ -80,27 +80,27 @@ class PlanFolder:
                 and path.stat().st_size <= LARGEST
             )
         except OSError:
-            return False  # it has just gone, or is in no state to be read
+            return False  # deleted meanwhile, or unreadable
 
 
-def _name(aside: Path, path: Path) -> None:
-    """Give a file its name; refuse one that is taken."""
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its final name; refuse a name that is taken."""
     try:
-        os.link(aside, path)
+        os.link(temporary, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         if path.exists():
             raise FileExistsError from error
-        aside.rename(path)  # on a medium without links: still whole, or not there
+        temporary.rename(path)  # a file system without links: still all or nothing
 
 
 def plain(name: str) -> str:
-    """Return a file name that names no folder; refuse any other."""
+    """Return a file name without a folder; refuse any other."""
     if not _NAME.fullmatch(name) or Path(name).name != name:
         raise InputError(
-            f"{name[:60]!r} is not allowed as a file name; use letters, digits, blanks, points and "
-            f"hyphens, no folder, and end in .toml"
+            f"{name[:60]!r} is not a valid file name; use letters, digits, spaces, dots and "
+            f"hyphens, no folder, and the ending .toml"
         )
     return name
 
@@ -109,5 +109,5 @@ def _looks_like_a_plan(path: Path) -> bool:
     try:
         text = path.read_bytes()
     except OSError:
-        return False  # one that cannot be read is not offered
+        return False  # unreadable files are not offered
     return re.search(rb"^\s*\[release\]", text, re.MULTILINE) is not None

@@ -1,4 +1,4 @@
-"""A changed plan as text: the file that was opened, with its comments, and other values in it."""
+"""A changed plan as text: the file as it was opened, comments included, with new values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = (("release", "neighbors"), ("intruder", "priors"), ("intruder", "level")
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One value of one table; None takes the key out, `instead_of` renames another to it."""
+    """One value of one table; None removes the key, `instead_of` names a key to replace."""
 
     table: str
     key: str
@@ -30,10 +30,10 @@ class Edit:
 
 
 def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
-    """Return the text of a plan with what was changed, and whether its comments are still there.
+    """Return the text of the changed plan, and whether its comments were kept.
 
-    Values are replaced line by line. What that gives is read again: if it is not the changed plan, as
-    may happen with an unusual layout, all of it is written anew.
+    Values are replaced line by line. The result is parsed again: if it is not the changed plan, as may
+    happen with an unusual layout, the whole file is rewritten.
     """
     edits = list(_edits(plan.document, changed.document))
     lines = text.splitlines()
@@ -42,22 +42,21 @@ def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
     kept = "\n".join(lines) + "\n" if edits else text
     if _says(kept, changed):
         return kept, True
-    anew = written(_edited_document(tomllib.loads(text), edits))
-    if not _says(anew, changed):
+    fresh = written(_edited_document(tomllib.loads(text), edits))
+    if not _says(fresh, changed):
         raise InputError(
-            f"{plan.name}: its layout is not understood well enough to change it here; change it in an "
-            f"editor"
+            f"{plan.name}: its layout is too unusual to change it here; change it in an editor"
         )
-    return anew, False
+    return fresh, False
 
 
 def written(document: Mapping[str, Any]) -> str:
-    """Return a document as TOML: tables with headers, arrays of tables, all else on one line."""
+    """Write a document as TOML: tables with headers, arrays of tables, everything else on one line."""
     return "\n".join(_tables(document, ())).strip("\n") + "\n"
 
 
 def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
-    """Yield what differs among the values that settings change."""
+    """Yield the differences among the values that settings can change."""
     for table, key in _KEYS:
         value = new.get(table, {}).get(key)
         if value != own.get(table, {}).get(key):
@@ -82,7 +81,7 @@ def _says(text: str, changed: Plan) -> bool:
 
 
 def _edited(lines: list[str], edit: Edit) -> list[str]:
-    """Return the lines with one value replaced, put in or taken out."""
+    """Return the lines with one value replaced, added or removed."""
     nested = _section(lines, f"{edit.table}.{edit.key}")
     if isinstance(edit.value, dict) and nested is not None:
         for key, value in edit.value.items():
@@ -137,7 +136,7 @@ def _edited_document(own: dict[str, Any], edits: Sequence[Edit]) -> dict[str, An
 
 
 def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines of a table: its own values first, then the tables within it."""
+    """Yield the lines of a table: its own values first, then its subtables."""
     for key, value in table.items():
         if not isinstance(value, dict) and not _is_array_of_tables(value):
             yield f"{_key(key)} = {_value(value)}"
@@ -171,10 +170,10 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
     if not isinstance(value, int | float):
-        raise InputError(f"a plan holds no {type(value).__name__}; write it as text")
+        raise InputError(f"a plan cannot hold {type(value).__name__} values; write it as text")
     return repr(value)
 
 
 def _text(value: str) -> str:
-    # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+    # JSON and TOML escape alike, except for DEL, which JSON leaves as it is.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

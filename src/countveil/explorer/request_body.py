@@ -1,4 +1,4 @@
-"""What the page sends: JSON of a known shape, or a refusal that says what is wrong with it."""
+"""Reading what the page sends: JSON of a known shape; anything else is refused with a reason."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ BODY_SECONDS = 20.0
 
 
 async def document(request: Request) -> Any:
-    """Return the JSON that was sent; refuse more than a plan can be, and what takes too long."""
-    read = bytearray()
+    """Return the JSON of a request; refuse one that is larger than a plan, or too slow."""
+    body = bytearray()
     try:
         with anyio.fail_after(BODY_SECONDS):
             async for chunk in request.stream():
-                read += chunk
-                if len(read) > 2 * LARGEST:
-                    raise Malformed(f"over {LARGEST:,} bytes; a plan is a small text file")
+                body += chunk
+                if len(body) > 2 * LARGEST:
+                    raise Malformed(f"the request is too large; a plan may have {LARGEST:,} bytes")
     except TimeoutError:
-        raise Malformed("what was sent did not arrive in time; try again") from None
+        raise Malformed("the request did not arrive in time; try again") from None
     try:
-        found = json.loads(read)
-        json.dumps(found, ensure_ascii=False).encode()  # half a character could not be said back
+        found = json.loads(body)
+        json.dumps(found, ensure_ascii=False).encode()  # half a character could not be sent back
     except (ValueError, RecursionError):
-        raise Malformed("what was sent is not JSON; load the page again") from None
+        raise Malformed("the request is not JSON; reload the page") from None
     return found
 
 
-def table(found: Any) -> dict[str, Any]:
-    """Return a table of names and values."""
-    if not isinstance(found, dict):
-        raise Malformed("what was sent is no table of names and values; load the page again")
-    return found
+def table(content: Any) -> dict[str, Any]:
+    """Return a JSON object; refuse anything else."""
+    if not isinstance(content, dict):
+        raise Malformed("the request is not a JSON object; reload the page")
+    return content
 
 
-def text(asked: dict[str, Any], key: str) -> str:
-    """Return a value that is text."""
-    found = asked.get(key)
-    if not isinstance(found, str):
-        raise Malformed(f"{key}: is needed, as text")
-    return found
+def text(content: dict[str, Any], key: str) -> str:
+    """Return a value that is text; refuse anything else."""
+    value = content.get(key)
+    if not isinstance(value, str):
+        raise Malformed(f"{key} is missing or not text; reload the page")
+    return value

@@ -1,4 +1,4 @@
-"""The server: this machine only, one token, a few calls; computing happens in threads beside it."""
+"""The server: local only, one token, a few calls; computations run in threads."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from countveil.explorer.timed_connections import TimedProtocol
 
 HOST = "127.0.0.1"
 _AT_ONCE = 2  # computations; others wait their turn
-_CONNECTIONS = 512  # more are told to come later
-_WAITING = 2048  # connections before they are taken up
-_CLOSING = 2  # seconds that open calls have when it ends
+_CONNECTIONS = 512  # further ones are asked to retry
+_WAITING = 2048  # connections that may queue
+_CLOSING = 2  # seconds for open calls at shutdown
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explorer:
-    """A server that is bound to its port; `run` serves until it is stopped.
+    """A server bound to its port; `run` serves until it is stopped.
 
-    `address` is for the terminal to show; `opening` leads in once, and is for starting a browser.
+    `address` is for the terminal to show; `opening` works once and is for starting a browser.
     """
 
     address: str
@@ -56,17 +56,17 @@ class Explorer:
 
     @classmethod
     def start(cls, plan: Path | None, *, port: int = 0) -> Explorer:
-        """Open a plan and bind a port of this machine, any free one if it is 0."""
+        """Open a plan and bind a local port; 0 takes any free one."""
         session, first = Session.start(plan)
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
-            listening.listen(_WAITING)  # whoever comes early waits
+            listening.listen(_WAITING)  # requests before `run` wait
         except (OSError, OverflowError) as error:
             listening.close()
             raise InputError(
-                f"--port: {port} cannot be used ({error}); name another, or 0 for any free one"
+                f"--port: cannot use {port} ({error}); choose another, or 0 for any free port"
             ) from error
         port, known = listening.getsockname()[1], Secrets()
         config = uvicorn.Config(
@@ -90,22 +90,22 @@ class Explorer:
 
     @property
     def bound(self) -> tuple[str, int]:
-        """The address and the port that it listens at."""
+        """The host and port it listens on."""
         host, port = self._socket.getsockname()
         return str(host), int(port)
 
     def run(self) -> None:
-        """Serve until stopped, by Ctrl-C or by `stop`."""
+        """Serve until Ctrl-C or `stop`."""
         with self._socket:
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Ask the server to end."""
+        """Ask the server to stop."""
         self._server.should_exit = True
 
 
 def application(session: Session, first: Opened, known: Secrets, port: int) -> ASGIApp:
-    """Return the application; the guard stands before all of it."""
+    """Return the application, with the guard in front of it."""
     calls = _Calls(session, first, known, anyio.CapacityLimiter(_AT_ONCE))
     inner = [
         Route("/", calls.page, methods=["GET"]),
@@ -114,7 +114,7 @@ def application(session: Session, first: Opened, known: Secrets, port: int) -> A
         Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
         Route("/plans/{plan}/above", calls.above, methods=["POST"]),
         Route("/plans/{plan}/lenses", calls.lenses, methods=["POST"]),
-        Route("/plans/{plan}/pictures/{name}", calls.picture, methods=["POST"]),
+        Route("/plans/{plan}/charts/{name}", calls.draw_chart, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
     ]
     behind = Starlette(
@@ -131,7 +131,7 @@ def application(session: Session, first: Opened, known: Secrets, port: int) -> A
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Calls:
-    """What the page may ask."""
+    """The calls that the page makes."""
 
     session: Session
     first: Opened
@@ -149,7 +149,7 @@ class _Calls:
             return HTMLResponse(html, 404, headers={"Content-Security-Policy": policy})
         html, policy = page(
             opened,
-            folder_plans=await self._beside(self.session.folder.names),
+            folder_plans=await self._in_thread(self.session.folder.names),
             base=self.known.path,
             key=self.known.key,
         )
@@ -160,17 +160,19 @@ class _Calls:
             self._opened(request),
             Settings.read(await request_body.document(request)),
         )
-        found = await self._beside(lambda: numbers(answered(opened, settings), settings))
+        answer = await self._in_thread(lambda: numbers(answered(opened, settings), settings))
         names = offered_charts.offered(settings)
         keys = {name: offered_charts.fingerprint(name, settings) for name in names}
-        return JSONResponse({**found, "pictures": keys})
+        return JSONResponse({**answer, "charts": keys})
 
     async def levels(self, request: Request) -> Response:
         opened, settings = (
             self._opened(request),
             Settings.read(await request_body.document(request)),
         )
-        return JSONResponse(await self._beside(lambda: levels(answered_levels(opened, settings))))
+        return JSONResponse(
+            await self._in_thread(lambda: levels(answered_levels(opened, settings)))
+        )
 
     async def above(self, request: Request) -> Response:
         opened, settings = (
@@ -178,79 +180,82 @@ class _Calls:
             Settings.read(await request_body.document(request)),
         )
         if settings.siblings is None:
-            raise Malformed("units beside his: say how many, for what the levels above add")
+            raise Malformed("siblings is missing; say how many each place has")
 
-        def told() -> dict[str, Any]:
+        def answer() -> dict[str, Any]:
             from countveil.explorer.answer_text import above_sentence
 
-            found = answered_above(opened, settings)
-            return {"sentence": above_sentence(found, settings), **asdict(found)}
+            above = answered_above(opened, settings)
+            return {"sentence": above_sentence(above, settings), **asdict(above)}
 
-        return JSONResponse(await self._beside(told))
+        return JSONResponse(await self._in_thread(answer))
 
     async def lenses(self, request: Request) -> Response:
         opened = self._opened(request)
         settings = Settings.read(await request_body.document(request))
-        return JSONResponse(await self._beside(lambda: answered_lenses(opened, settings)))
+        return JSONResponse(await self._in_thread(lambda: answered_lenses(opened, settings)))
 
-    async def picture(self, request: Request) -> Response:
+    async def draw_chart(self, request: Request) -> Response:
         opened, settings = (
             self._opened(request),
             Settings.read(await request_body.document(request)),
         )
         name = request.path_params["name"]
-        found = await self._beside(lambda: self.session.drawn(opened, settings, name))
-        return JSONResponse({**asdict(found), "key": offered_charts.fingerprint(name, settings)})
+        chart = await self._in_thread(lambda: self.session.drawn(opened, settings, name))
+        return JSONResponse({**asdict(chart), "key": offered_charts.fingerprint(name, settings)})
 
     async def save(self, request: Request) -> Response:
-        opened, wanted = (
+        opened, request_table = (
             self._opened(request),
             request_body.table(await request_body.document(request)),
         )
-        settings, name = Settings.read(wanted.get("settings")), request_body.text(wanted, "name")
-        replace = wanted.get("replace") is True
-        commented = await self._beside(
+        settings, name = (
+            Settings.read(request_table.get("settings")),
+            request_body.text(request_table, "name"),
+        )
+        replace = request_table.get("replace") is True
+        commented = await self._in_thread(
             lambda: self.session.save(opened, settings, name, replace=replace)
         )
-        without = "" if commented else " Its layout was unusual: comments are gone."
+        without = "" if commented else " Its layout was unusual, so comments were lost."
         return JSONResponse({"message": f"Saved as {name}.{without}", "comments": commented})
 
     async def open(self, request: Request) -> Response:
-        wanted = request_body.table(await request_body.document(request))
-        name = request_body.text(wanted, "name")
-        if "text" in wanted:
-            text = request_body.text(wanted, "text")
-            opened = await self._beside(lambda: self.session.open_text(name, text))
+        request_table = request_body.table(await request_body.document(request))
+        name = request_body.text(request_table, "name")
+        if "text" in request_table:
+            text = request_body.text(request_table, "text")
+            opened = await self._in_thread(lambda: self.session.open_text(name, text))
         else:
-            opened = await self._beside(lambda: self.session.open_file(name))
+            opened = await self._in_thread(lambda: self.session.open_file(name))
         return JSONResponse({"plan": opened.identity})
 
     def _opened(self, request: Request) -> Opened:
         return self.session.opened(request.path_params["plan"])
 
-    async def _beside(self, compute: Callable[[], _Found]) -> _Found:
-        """Compute in a thread, so that others are heard meanwhile."""
+    async def _in_thread(self, compute: Callable[[], _Result]) -> _Result:
+        """Compute in a thread, so that other requests are served meanwhile."""
         return await run_sync(compute, limiter=self.limiter)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Answer with an error's own message: the call was fine, what it asked for is not."""
+    """Answer with the message of an error: the call was well-formed, its contents were not."""
     if isinstance(error, OSError):
         name = Path(str(error.filename or "a file")).name
-        return JSONResponse({"refused": f"{name}: {error.strerror}; mend that and try again"})
-    said, status = str(error), 200
+        return JSONResponse({"refused": f"{name}: {error.strerror}; fix this and try again"})
+    message, status = str(error), 200
     if isinstance(error, Malformed):
         status = 400
     elif isinstance(error, NotOpen):
         status = 404
-    return JSONResponse({"refused": said, "fields": blamed(said)}, status)
+    return JSONResponse({"refused": message, "fields": blamed(message)}, status)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # to nobody: who asked has left
+    return Response(status_code=400)  # nobody reads it: the client has disconnected
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Answer where we are at fault; the terminal shows what it is."""
-    said = "a fault in the explorer, which the terminal shows; please report it"
-    return JSONResponse({"refused": said}, 500)
+    """Answer after a fault of ours; the terminal shows the details."""
+    message = "internal error in the explorer; the terminal shows the details, please report it"
+    return JSONResponse({"refused": message}, 500)

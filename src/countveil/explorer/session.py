@@ -1,4 +1,4 @@
-"""One run of the explorer: the plans it has opened, and what it was asked of them."""
+"""One run of the explorer: the plans that are open, and the answers about them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from countveil.explorer import offered_charts, plan_text
 from countveil.explorer.plan_folder import PlanFolder, plain
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan, require_counts
-from countveil.report.html_parts import drawing
+from countveil.report.html_parts import svg_image
 
 if TYPE_CHECKING:
-    from countveil.explorer.answer import Answer, LevelsAbove
+    from countveil.explorer.answers import Answer, LevelsAbove
 
 _MOST_PLANS = 32
-_MOST_PICTURES = 64
+_MOST_CHARTS = 64
 _STARTER = "starter.toml"
 
 
 class NotOpen(InputError):
-    """A plan that this session does not hold, or not any more."""
+    """The plan is not open in this session, or no longer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A plan as it was opened: its file name, its text, and what it says."""
+    """A plan as it was opened: file name, text and parsed plan."""
 
     name: str
     text: str
@@ -39,13 +39,13 @@ class Opened:
 
     @property
     def identity(self) -> str:
-        """What the page calls it."""
+        """The identifier that the page uses."""
         return hashlib.sha256(f"{self.name}\n{self.text}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture as the page shows it."""
+    """A chart as the page shows it."""
 
     svg: str
     caption: str
@@ -54,45 +54,45 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """The plans of a folder that were opened, and pictures of them; the last of both are kept."""
+    """The plans opened from a folder, and their charts; the most recent of both are kept."""
 
     folder: PlanFolder
     _plans: OrderedDict[str, Opened] = field(default_factory=OrderedDict)
-    _pictures: OrderedDict[tuple[str, str, str], Drawn] = field(default_factory=OrderedDict)
+    _charts: OrderedDict[tuple[str, str, str], Drawn] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
     _drawing: Lock = field(default_factory=Lock)
 
     @classmethod
     def start(cls, plan: Path | None) -> tuple[Session, Opened]:
-        """Open a plan and the folder it is in; without one, the starter plan and this folder."""
+        """Open a plan and its folder; without a plan, the starter plan and the current folder."""
         if plan is None:
             from importlib import resources
 
             text = resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8")
             session = cls(PlanFolder(Path.cwd()))
             return session, session.open_text(_STARTER, text)
-        Plan.load(plan)  # says what is wrong with its path
+        Plan.load(plan)  # reports what is wrong with the path
         session = cls(PlanFolder(plan.absolute().parent))
         return session, session._keep(plan.name, plan.read_text("utf-8"))
 
     def open_file(self, name: str) -> Opened:
-        """Open a plan of the folder."""
+        """Open a plan from the folder."""
         return self._keep(name, self.folder.read(name))
 
     def open_text(self, name: str, text: str) -> Opened:
-        """Open a plan that was sent; its paths are those of the folder."""
+        """Open a plan that was uploaded; its paths are relative to the folder."""
         return self._keep(plain(name), text)
 
     def opened(self, identity: str) -> Opened:
         """Return a plan that was opened before."""
         with self._lock:
-            found = self._plans.get(identity)
-        if found is None:
-            raise NotOpen("this plan is not open any more; open it again")
-        return found
+            plan = self._plans.get(identity)
+        if plan is None:
+            raise NotOpen("this plan is no longer open; open it again")
+        return plan
 
     def save(self, opened: Opened, settings: Settings, name: str, *, replace: bool) -> bool:
-        """Write the plan with its settings into the folder; return whether its comments were kept."""
+        """Save the plan with its settings in the folder; return whether its comments were kept."""
         text, commented = plan_text.rewritten(
             opened.text, opened.plan, changed(opened.plan, settings)
         )
@@ -100,30 +100,30 @@ class Session:
         return commented
 
     def drawn(self, opened: Opened, settings: Settings, name: str) -> Drawn:
-        """Return a picture; one that would be the same is not drawn again."""
+        """Return a chart, drawn again only if it would differ."""
         if name not in offered_charts.offered(settings):
             listed = ", ".join(offered_charts.offered(settings))
-            raise InputError(f"no picture {name!r} here; choose from {listed}")
-        changed(opened.plan, settings)  # refuses settings that are not a plan
+            raise InputError(f"unknown chart {name!r}; choose from {listed}")
+        changed(opened.plan, settings)  # refuses settings that make no valid plan
         key = (opened.identity, name, offered_charts.fingerprint(name, settings))
-        with self._drawing:  # the renderer draws one at a time
-            if key not in self._pictures:
-                self._pictures[key] = _draw(opened, settings, name)
-                while len(self._pictures) > _MOST_PICTURES:
-                    self._pictures.popitem(last=False)
-            return self._pictures[key]
+        with self._drawing:  # the renderer draws one chart at a time
+            if key not in self._charts:
+                self._charts[key] = _draw(opened, settings, name)
+                while len(self._charts) > _MOST_CHARTS:
+                    self._charts.popitem(last=False)
+            return self._charts[key]
 
     def _keep(self, name: str, text: str) -> Opened:
         parsed = Plan.parse(text, folder=self.folder.path, name=name)
         plan = require_counts(parsed, "the explorer")
-        Settings.of(plan)  # refuses a plan that has nothing to move
+        Settings.of(plan)  # refuses a plan without settings to change
         return self.kept(Opened(name, text, plan))
 
-    def kept(self, found: Opened) -> Opened:
-        """Keep a plan as the one opened last; return that of the same text if there was one."""
+    def kept(self, opened: Opened) -> Opened:
+        """Keep a plan as the most recent; return the one with the same text if it is open already."""
         with self._lock:
-            kept = self._plans.setdefault(found.identity, found)
-            self._plans.move_to_end(found.identity)
+            kept = self._plans.setdefault(opened.identity, opened)
+            self._plans.move_to_end(opened.identity)
             while len(self._plans) > _MOST_PLANS:
                 self._plans.popitem(last=False)
         return kept
@@ -131,31 +131,31 @@ class Session:
 
 @lru_cache(maxsize=64)
 def answered(opened: Opened, settings: Settings) -> Answer:
-    """Return the numbers of a plan with these settings, of other levels all but the risks."""
-    from countveil.explorer.answer import answer_at_judged_level
+    """Return the numbers of a plan with these settings, without the risks of other levels."""
+    from countveil.explorer.answers import answer_at_judged_level
 
     return answer_at_judged_level(_changed(opened, settings), settings)
 
 
 @lru_cache(maxsize=64)
 def answered_levels(opened: Opened, settings: Settings) -> Answer:
-    """Return the numbers of a plan with these settings, of all levels."""
-    from countveil.explorer.answer import completed
+    """Return the numbers of a plan with these settings, for all levels."""
+    from countveil.explorer.answers import completed
 
     return completed(answered(opened, settings), _changed(opened, settings), settings)
 
 
 @lru_cache(maxsize=64)
 def answered_above(opened: Opened, settings: Settings) -> LevelsAbove:
-    """Return what the levels above amount to, and the risk with them."""
-    from countveil.explorer.answer import with_levels_above
+    """Return the risk when the intruder also sees the levels above."""
+    from countveil.explorer.answers import with_levels_above
 
     return with_levels_above(_changed(opened, settings), settings)
 
 
 @lru_cache(maxsize=8)
 def answered_lenses(opened: Opened, settings: Settings) -> dict[str, str]:
-    """Return what every lens says of a plan with these settings."""
+    """Return the sections of all lenses for a plan with these settings."""
     from countveil.explorer.explorer_page import lens_sections
 
     return lens_sections(_changed(opened, settings), settings)
@@ -169,5 +169,5 @@ def _changed(opened: Opened, settings: Settings) -> Plan:
 def _draw(opened: Opened, settings: Settings, name: str) -> Drawn:
     from countveil.explorer.chart_drawing import draw
 
-    picture = draw(name, opened.plan, settings)
-    return Drawn(drawing(picture), picture.caption, picture.html_table())
+    chart = draw(name, opened.plan, settings)
+    return Drawn(svg_image(chart), chart.caption, chart.html_table())

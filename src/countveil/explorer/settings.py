@@ -1,4 +1,4 @@
-"""What a reader of the page has set, and the plan that follows from it."""
+"""The settings on the page, and the plan that results from them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from countveil.plan.workload import Neighbors
 Attack = Literal["presence", "unknown attribute", "whole record"]
 
 CURRENCY = {kind.label: kind.currency for kind in MECHANISMS.values()}
-MOST_PRIORS = 8  # as many as a picture tells apart
-_FIELDS = {  # how a message names what a control of the page holds
+MOST_PRIORS = 8  # as many as a chart can tell apart
+_FIELDS = {  # names in messages, and the controls of the page they refer to
     "budget": "amount",
     "budget.levels": "weights",
     "weights": "weights",
@@ -28,22 +28,21 @@ _FIELDS = {  # how a message names what a control of the page holds
     "intruder.priors": "prior",
     "prior": "prior",
     "intruder.level": "level",
-    "units beside his": "siblings",
     "siblings": "siblings",
 }
 _MOST_SIBLINGS = 1_000_000
 
 
 class Malformed(InputError):
-    """What was sent is not what the page sends."""
+    """A request that the page would not send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Budget, split, neighbours, and the intruder: all as text where they are exact.
+    """Budget, split, neighbours and intruder; exact numbers are text.
 
-    `weights` are shares before they are made to sum to 1. `siblings` says how many units lie beside
-    each, where the intruder sees the levels above; None where he does not.
+    `weights` are shares before they are normalised. `siblings` is the number of siblings of each unit
+    if the intruder sees the levels above, and None if they do not.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -60,7 +59,7 @@ class Settings:
 
     @classmethod
     def of(cls, plan: Plan) -> Settings:
-        """Return what a plan says by itself."""
+        """Return the settings of a plan."""
         return cls(
             mechanism=plan.allocations[0].mechanism.label,
             amount=str(plan.cost.amount),
@@ -72,55 +71,55 @@ class Settings:
 
     @classmethod
     def read(cls, document: Any) -> Settings:
-        """Return settings as the page sends them; refuse what it would not send."""
+        """Read settings as the page sends them; refuse anything else."""
         try:
-            found = _ADAPTER.validate_python(document)
+            settings = _ADAPTER.validate_python(document)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "settings"
             message = first["msg"][0].lower() + first["msg"][1:]
             raise Malformed(f"settings: {where}: {message}") from None
-        if found.mechanism not in CURRENCY:
+        if settings.mechanism not in CURRENCY:
             allowed = " or ".join(map(repr, CURRENCY))
             raise Malformed(f"settings: mechanism: input should be {allowed}")
-        if found.siblings is not None and not 0 <= found.siblings <= _MOST_SIBLINGS:
-            raise InputError(f"units beside his: give a whole number from 0 to {_MOST_SIBLINGS:,}")
-        if (found.attribute is not None) != (found.attack == "unknown attribute"):
-            raise Malformed("settings: attribute: goes with the attack on an unknown attribute")
-        return found
+        if settings.siblings is not None and not 0 <= settings.siblings <= _MOST_SIBLINGS:
+            raise InputError(f"siblings: enter a whole number from 0 to {_MOST_SIBLINGS:,}")
+        if (settings.attribute is not None) != (settings.attack == "unknown attribute"):
+            raise Malformed("settings: attribute: set it for an unknown attribute, and only then")
+        return settings
 
     @property
     def shares(self) -> dict[str, Fraction]:
-        """The weights over their sum, exactly."""
+        """The weights divided by their sum, exactly."""
         weights = {level: exact(text, f"weight of {level}") for level, text in self.weights}
         for level, weight in weights.items():
             if weight < 0:
-                raise InputError(f"weight of {level}: {weight} is not allowed; it is 0 or more")
+                raise InputError(f"weight of {level}: {weight} is negative; enter 0 or more")
         total = sum(weights.values(), Fraction(0))
         if total == 0:
-            raise InputError("weights: all levels have 0; give at least one of them more")
+            raise InputError("weights: all are 0; give at least one level a larger weight")
         return {level: weight / total for level, weight in weights.items()}
 
     @property
     def prior_value(self) -> float:
         """The prior as a number."""
-        found = exact(self.prior, "prior")
-        if not 0 < found < 1:
-            raise InputError(f"prior: {self.prior} is not allowed; it is between 0 and 1")
-        return float(found)
+        value = exact(self.prior, "prior")
+        if not 0 < value < 1:
+            raise InputError(f"prior: {self.prior} is not allowed; enter a number between 0 and 1")
+        return float(value)
 
 
 _ADAPTER = TypeAdapter(Settings)
 
 
 def blamed(message: str) -> list[str]:
-    """Return the controls that a message names: what is wrong comes first in it, before a colon."""
-    found = []
+    """Return the controls that a message names; the names come first in it, before colons."""
+    fields = []
     for part in message.split(":")[:3]:
         named = [key for key in _FIELDS if re.match(rf"{re.escape(key)}($|[. ])", part.strip())]
         if named:
-            found.append(_FIELDS[max(named, key=len)])
-    return list(dict.fromkeys(found))
+            fields.append(_FIELDS[max(named, key=len)])
+    return list(dict.fromkeys(fields))
 
 
 def shares_of(plan: Plan) -> dict[str, Fraction]:
@@ -130,7 +129,7 @@ def shares_of(plan: Plan) -> dict[str, Fraction]:
 
 
 def changed(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan with these settings; what they leave as it is stays as it is written."""
+    """Return the plan with these settings; what they do not change stays as written."""
     own = Settings.of(plan)
     document = dict(plan.document)
     if settings.neighbors != own.neighbors:
@@ -141,7 +140,7 @@ def changed(plan: Plan, settings: Settings) -> Plan:
             budget.pop(key, None)
         currency = CURRENCY[settings.mechanism]
         if currency == "epsilon":
-            budget.pop("delta", None)  # beside epsilon it would calibrate a rho
+            budget.pop("delta", None)  # with epsilon, it would calibrate a rho
         budget[currency] = settings.amount
     if settings.mechanism != own.mechanism:
         budget.pop("mechanism", None)
@@ -149,7 +148,9 @@ def changed(plan: Plan, settings: Settings) -> Plan:
         if kind is not mechanism_named(None, kind.currency):
             budget["mechanism"] = kind.name
     if dict(settings.weights).keys() != dict(own.weights).keys():
-        raise InputError(f"weights: give one for each of {', '.join(plan.levels)}")
+        raise InputError(
+            f"weights: one is missing or unknown; enter one for each of {', '.join(plan.levels)}"
+        )
     shares = settings.shares
     if shares != own.shares:
         budget["levels"] = {level: str(shares[level]) for level in plan.levels}
@@ -165,10 +166,10 @@ def changed(plan: Plan, settings: Settings) -> Plan:
 
 
 def _budget_differs(settings: Settings, own: Settings) -> bool:
-    """Whether another amount or currency is asked for; text that says the same is no change."""
+    """Whether amount or currency differ; other text for the same number is no difference."""
     if settings.mechanism != own.mechanism:
         return True
     try:
         return exact(settings.amount) != exact(own.amount)
     except InputError:
-        return True  # and the plan will say what is wrong with it
+        return True  # the plan reports what is wrong with it

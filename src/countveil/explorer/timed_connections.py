@@ -1,4 +1,4 @@
-"""Connections that end: a request that never comes, or never ends, is not waited for."""
+"""Connections with a time limit: a request that never arrives or never ends is dropped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ HEADER_SECONDS = 10.0
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP where a request has some seconds to arrive: from its first byte, or from the connection.
+    """HTTP in which a request must arrive within some seconds of its first byte or the connection.
 
-    uvicorn by itself ends connections that are idle between requests only.
+    uvicorn itself only closes connections that are idle between requests.
     """
 
     _arriving: asyncio.TimerHandle | None = None
@@ -21,12 +21,12 @@ class TimedProtocol(H11Protocol):
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
-        """Begin to wait for the first request."""
+        """Start waiting for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; go on waiting if a request is still without its end."""
+        """Take the data; keep waiting if the request is still incomplete."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._wait()
@@ -34,7 +34,7 @@ class TimedProtocol(H11Protocol):
             self._arrived()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._arrived()
         super().connection_lost(exc)
 

@@ -1,6 +1,6 @@
-"""The SHA-256 of what a release is sealed with: of its rows, however files pack them.
+"""Seals: the SHA-256 of the rows of a release, independent of how files pack them.
 
-A seal has two words: the digest of what was drawn, and that of the public facts beside it.
+A seal has two words: the digest of what was drawn, and the digest of the public facts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def rows_digest(table: pa.Table, columns: Sequence[str]) -> str:
     whole = hashlib.sha256(_ROWS)
     for name in columns:
         for stream in _streams(table[name].combine_chunks()):
-            found = hashlib.sha256(memoryview(stream)).hexdigest()
-            whole.update(f"{name} {found}\n".encode())
+            digest = hashlib.sha256(memoryview(stream)).hexdigest()
+            whole.update(f"{name} {digest}\n".encode())
     return whole.hexdigest()
 
 
 def parts_digest(parts: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 of a release's parts in their order, from the level and the digest of each."""
+    """Return the SHA-256 of the parts of a release, in order, from the level and digest of each."""
     whole = hashlib.sha256(_PARTS)
     for level, digest in parts:
         whole.update(f"{level} {digest}\n".encode())
@@ -40,8 +40,7 @@ def parts_digest(parts: Iterable[tuple[str, str]]) -> str:
 def public_digest(geography: Geography, crosswalk: str, facts: Iterable[tuple[str, str]]) -> str:
     """Return the SHA-256 of the public facts of a release.
 
-    These are the hash of the crosswalk file, the places that were read from it, and `facts`, each with
-    its name.
+    These are the hash of the crosswalk file, its places, and `facts`: names with their digests.
     """
     whole = hashlib.sha256(_PUBLIC)
     whole.update(f"crosswalk {crosswalk}\n".encode())
@@ -56,12 +55,12 @@ def public_digest(geography: Geography, crosswalk: str, facts: Iterable[tuple[st
 
 
 def seal_of(drawn: str, public: str) -> str:
-    """Return the seal of a release: the digests of what was drawn and of the public facts beside it."""
+    """Return the seal of a release, from the digests of what was drawn and of the public facts."""
     return f"{drawn} {public}"
 
 
 def _streams(column: pa.Array) -> Iterator[Any]:
-    """Yield a column as plain numbers, lowest byte first: lengths, then what they cut."""
+    """Yield a column as little-endian numbers: for text and lists, lengths and then the content."""
     if pa.types.is_string(column.type) or pa.types.is_list(column.type):
         offsets = np.frombuffer(column.buffers()[1], np.int32)
         offsets = offsets[column.offset : column.offset + len(column) + 1]

@@ -1,8 +1,8 @@
 """The only door: confidential data go in, something safe comes out, and the ledger is charged once.
 
-Three kinds of release pass it. Counts become noisy measurements (`take`), counts become one table
-that agrees with public totals (`draw`), data become a mean or a few coefficients (`draw_estimate`).
-Each says how it draws, seals and publishes; `once` carries it through.
+There are three kinds of release. `take` turns counts into noisy measurements, `draw` turns counts into
+one table that agrees with public totals, and `draw_estimate` turns data into a mean or a few
+coefficients. Each defines how it draws, seals and publishes; `release_once` carries it through.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from countveil.engines.workers import Workers, hired
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest, one_estimate, one_table
 from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
-from countveil.measure.drawing import DrawJob, DrawTask, add_counts, digest_of
+from countveil.measure.draw_tasks import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurements import (
     DRAWN,
     FOLDER,
@@ -43,7 +43,7 @@ from countveil.measure.measurements import (
     open_writer,
     path_of,
 )
-from countveil.measure.once import Restart, ledger_for, once
+from countveil.measure.once import Restart, ledger_for, release_once
 from countveil.measure.one_estimate import describe_estimate, read_estimate
 from countveil.measure.one_table import (
     as_columns,
@@ -64,8 +64,8 @@ from countveil.plan.plan_basis import GEOGRAPHY
 from countveil.plan.plans import CONSTRAINTS, AnyPlan, Plan
 from countveil.privacy.ledger import Ledger
 
-_VALUES = 4_000_000  # noisy values held at a time, unless one family has more
-_MANY = 16  # parts that are worth starting processes for
+_VALUES = 4_000_000  # noisy values in memory at a time, unless one family has more
+_MANY = 16  # parts from which starting processes pays off
 
 
 def take(
@@ -79,11 +79,33 @@ def take(
     progress: Progress = silent,
     restart: Restart | None = None,
 ) -> Measurements:
-    """Measure every query of the plan at every unit, once, and write the release folder.
+    """Measure every query of a plan for every unit, once, and write the release folder.
 
-    The charge is durable before any noise is drawn; drawn parts are kept through any crash, and
-    running the same call again finishes the same release. `workers` are a number of processes, or those
-    of an engine. `restart` sets an unfinished run aside first.
+    The charge is durable before any noise is drawn. Parts that were drawn survive a crash, and the same
+    call, made again, finishes the same release.
+
+    Parameters
+    ----------
+    counts
+        Tabulated for the plan by an engine.
+    plan
+        A plan of counts.
+    rng, ledger
+        `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
+    to
+        The public folder.
+    workers
+        A number of processes, or the workers of an engine.
+    progress
+        Called with the stage, the level, the number of units done and the number of units.
+    restart
+        If given, an unfinished run is set aside first.
+
+    Returns
+    -------
+    Measurements
+        The published measurements.
+
     """
     folder = Path(to)
     _refuse_other_counts(counts, plan)
@@ -93,13 +115,15 @@ def take(
         _refuse_large_families(counts, plan, level)
     for path in plan.public_files.values():
         if not path.is_file():
-            raise InputError(f"{path}: no such file; a constraint of the plan names it")
+            raise InputError(
+                f"{path}: no such file, but a constraint of the plan names it; restore the file"
+            )
     layout = f"{manifest.FORMAT}, sealed parts of {_VALUES} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
     with hired(workers) as team:
         team.reach(_nearest(folder))  # before anything is charged
-        once(
+        release_once(
             folder,
             identity,
             counts.keyed_hash,
@@ -115,18 +139,20 @@ def take(
 
 def _refuse_other_counts(counts: Counts, plan: AnyPlan) -> None:
     if counts.counted_as != plan.counting_digest:
-        raise InputError("the counts were tabulated for another plan; tabulate this one")
+        raise InputError("the counts were tabulated for another plan; tabulate them for this one")
 
 
 def _refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -> None:
     if ledger is None and not rng.reproducible:
-        raise InputError("a release is charged to a ledger; name one, such as ledger.sqlite")
+        raise InputError(
+            "ledger: missing; a release is charged to one: name a file, such as ledger.sqlite"
+        )
 
 
 def _draw(
     run: Run, counts: Counts, plan: Plan, rng: BitSource, workers: Workers, progress: Progress
 ) -> None:
-    """Draw all noise: every cell of every unit of every level, empty ones included."""
+    """Draw the noise of every cell of every unit of every level, including empty cells."""
     job = DrawJob(plan, rng, run.parts)
     for level in plan.levels:
         units, batches = counts.geography.units(level), _batches(counts, plan, level)
@@ -159,12 +185,12 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
     if most * scalars >= 2**31:
         raise InputError(
             f"{plan.name}: one parent has {most:,} units of level {level} with {scalars:,} values "
-            f"each, more than 2**31 together; add a level between, or drop queries"
+            f"each, more than 2**31 in total; add a level in between, or remove queries"
         )
 
 
 def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | None:
-    """Return the seal of all draws and of the public facts, None while a draw is missing."""
+    """Return the seal of all draws and public facts, None while a draw is missing."""
     places = [
         (level, number)
         for level in plan.measured_levels
@@ -184,12 +210,14 @@ def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | Non
 def _part(run: Run, level: str, number: int) -> bytes:
     part = run.parts.read(level, number)
     if part is None:
-        raise FolderError(f"{run.internal}: part {number} of level {level} is gone")
+        raise FolderError(
+            f"{run.internal}: part {number} of level {level} is missing; restore it from a backup"
+        )
     return part
 
 
 def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
-    """Join the parts into one file a level, write invariants, and the manifest last."""
+    """Join the parts into one file per level, write the invariants, and last the manifest."""
     files = []
     for name in (FOLDER, INVARIANTS) if plan.invariants else (FOLDER,):
         storage.make_folder(run.folder / name)
@@ -238,7 +266,7 @@ def _described(
 
 
 def _invariants(counts: Counts, plan: Plan, level: str) -> Iterator[pa.Table]:
-    """Yield the declared public counts of a level, exact, some units at a time; their variance is 0."""
+    """Yield the exact invariants of a level, some units at a time; their variance is 0."""
     queries = [item.query for item in plan.invariants if item.level == level]
     scalars = sum(query.cells for query in queries)
     for start, stop in counts.geography.batches(level, max(1, _VALUES // scalars)):
@@ -252,7 +280,7 @@ def _invariants(counts: Counts, plan: Plan, level: str) -> Iterator[pa.Table]:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the lowest folder on the way to a release that is there already."""
+    """Return the lowest existing folder above a release."""
     return next(path for path in folder.absolute().parents if os.path.isdir(path))
 
 
@@ -262,23 +290,23 @@ def _read(folder: Path, plan: Plan, geography: Geography) -> Measurements:
     return Measurements(folder, plan, mechanisms, units)
 
 
-# Counts that a plan declares public, taken out before anything is charged: they are published exactly,
-# so contradictions between them and other public facts can be found before a release is paid for.
+# The counts of invariants, available before anything is charged: they will be published exactly, so
+# contradictions with other public facts can be found before a release is paid for.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeclaredCounts:
-    """Exact counts of the invariants of a plan, by level and query; nothing else of the records."""
+    """Exact counts of the invariants of a plan, by level and query; nothing else about the records."""
 
     values: dict[tuple[str, str], IntArray]
 
     def invariant(self, level: str, query: str) -> IntArray:
-        """Return a declared public query of a level, exact, all units."""
+        """Return the exact counts of an invariant, for all units of a level."""
         return self.values[level, query]
 
 
 def declared_counts(counts: Counts, plan: Plan) -> DeclaredCounts:
-    """Return the invariants of a plan as they will be published."""
+    """Return the exact counts of the invariants of a plan, as they will be published."""
     values = {}
     for item in plan.invariants:
         units = counts.geography.units(item.level)
@@ -302,12 +330,12 @@ class _ExactTable:
         return f"<a confidential table of {len(self.table)} units>"
 
     def keyed_hash(self, key: bytes) -> str:
-        """Return a hash by which its owner, and nobody else, can see whether records changed."""
+        """Return a keyed hash, by which only the owner can see whether records changed."""
         data = b"countveil table 1" + np.ascontiguousarray(self.table).tobytes()
         return hmac.new(key, data, hashlib.sha256).hexdigest()
 
     def totals(self, plan: OneTablePlan) -> IntArray | None:
-        """Return the totals that the plan declares public."""
+        """Return the totals that the plan declares public, None if it has none."""
         if plan.fixed is None:
             return None
         above = self.geography.ancestors(plan.level, plan.fixed)
@@ -330,9 +358,9 @@ def draw(
     progress: Progress = silent,
     restart: Restart | None = None,
 ) -> IntArray:
-    """Draw the table of a plan once, charge the ledger, write the release folder; return the table.
+    """Draw the table of a plan, once, and write the release folder.
 
-    The charge is durable before anything is drawn. Running the same call again finishes the same
+    The charge is durable before anything is drawn. The same call, made again, finishes the same
     release.
 
     Parameters
@@ -342,27 +370,32 @@ def draw(
     counts
         Tabulated for the plan, or a table with one row per unit in the order of the crosswalk.
     plan
-        What to draw, and next to which public totals.
+        A plan of one table.
     rng, ledger
         `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
     to
         The public folder.
     progress
-        Called with stage, level, units done and units in all.
+        Called with the stage, the level, the number of units done and the number of units.
     restart
-        Sets an unfinished run aside first.
+        If given, an unfinished run is set aside first.
+
+    Returns
+    -------
+    IntArray
+        The released counts: shape (units,), or (units, 2) with a part.
 
     """
     folder, exact = Path(to), _exact_table(counts, plan)
     if mechanism != mechanism_of(plan, exact.totals(plan), exact.geography):
         raise InputError(
-            f"mechanism: {mechanism!r} is not the one that {plan.name} states for these counts; make "
-            f"it from the same budget, loss, totals and previous counts, or use `countveil release`"
+            f"mechanism: {mechanism!r} is not that of {plan.name} for these counts; build it with "
+            f"the same budget, loss, totals and previous counts, or use `countveil release`"
         )
     _refuse_without_ledger(ledger, rng)
     targets = exact.table if mechanism.deaths else exact.table[:, 0]
     guarantee = guarantee_of(plan, mechanism)
-    # What cannot be drawn is refused here, before the charge; a finished release draws nothing more.
+    # Refuse before the charge what cannot be drawn; a finished release is not drawn again.
     finished = (folder / manifest.NAME).exists()
     prepared = None if finished else mechanism.prepared(targets)
     book = ledger_for(plan, ledger)
@@ -388,7 +421,7 @@ def draw(
     def seal(run: Run) -> str | None:
         return seal_of_part(run.parts.read(plan.level, 0), plan, mechanism, exact.geography)
 
-    once(
+    release_once(
         folder,
         identity,
         exact.keyed_hash,
@@ -405,7 +438,7 @@ def draw(
 
 
 def refuse_draw(counts: Counts, plan: OneTablePlan) -> None:
-    """Raise what `draw` would raise for these counts; draw nothing, write nothing."""
+    """Raise what `draw` would raise for these counts; nothing is drawn or written."""
     exact = _exact_table(counts, plan)
     mechanism = mechanism_of(plan, exact.totals(plan), exact.geography)
     mechanism.prepared(exact.table if mechanism.deaths else exact.table[:, 0])
@@ -426,19 +459,19 @@ def _exact_table(counts: Counts | Array, plan: OneTablePlan) -> _ExactTable:
     expected = (geography.units(plan.level), width)
     if table.shape != expected or not np.issubdtype(table.dtype, np.integer):
         raise InputError(
-            f"counts: a table of {table.shape} {table.dtype} came; {plan.name} has "
-            f"{expected[0]} units of {plan.level}, {width} whole numbers each"
+            f"counts: shape {table.shape} of {table.dtype} is not allowed; {plan.name} has "
+            f"{expected[0]} units of {plan.level}: give {width} whole numbers for each"
         )
     if (table < 0).any():
         raise InputError(
-            f"counts: {int((table < 0).any(axis=1).sum())} units have a negative count "
-            f"(corrections?); fix them before they are released"
+            f"counts: {int((table < 0).any(axis=1).sum())} units have a negative count (perhaps "
+            f"corrections); fix them before releasing"
         )
     return _ExactTable(table.astype(np.int64), geography)
 
 
 def _summed(counts: Counts, level: str, cells: Array | None) -> IntArray:
-    """Return the counts of a level, over all cells or some."""
+    """Return the total of each unit of a level, over all cells or some."""
     units = counts.geography.units(level)
     unit, cell, count = counts.entries(level, 0, units)
     inside = slice(None) if cells is None else cells[cell]
@@ -459,28 +492,33 @@ def draw_estimate(
     ledger: Ledger | None,
     to: str | Path,
 ) -> FloatArray:
-    """Draw a mean or coefficients once, charge the ledger, write a folder; return the numbers.
+    """Draw a mean or coefficients, once, and write a release folder.
 
-    Running the same call again finishes, or finds, the same release.
+    The charge is durable before anything is drawn. The same call, made again, finishes or returns the
+    same release.
 
     Parameters
     ----------
     mechanism
-        Model, bounds, grid and epsilon.
+        The model, with its bounds, grid and epsilon.
     data
-        The confidential values: one row per person.
+        The confidential values, one row per person.
     theta
-        What is public, what is assumed, and what is secret.
+        What is public, assumed and secret.
     coupling
-        Names the coupling that moves databases under one secret to those under the other; along it
-        Delta_z is that of the mechanism.
-
+        The name of the coupling that moves databases under one secret to those under the other; along
+        it, Delta_z is that of the mechanism.
     title
-        The title in manifest and ledger.
+        The title in the manifest and the ledger.
     rng, ledger
         `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
     to
         The public folder.
+
+    Returns
+    -------
+    FloatArray
+        The mean, or the coefficients.
 
     """
     folder = Path(to)
@@ -490,7 +528,7 @@ def draw_estimate(
     decided = hashlib.sha256(json.dumps(described).encode()).hexdigest()
     identity = Identity(decided, "", rng.description, one_estimate.FORMAT)
     values = np.asarray(data, np.float64)
-    mechanism.log_probabilities(data)  # refuse before anything is charged what cannot be drawn
+    mechanism.log_probabilities(data)  # raises before the charge if it cannot be drawn
 
     def keyed_hash(key: bytes) -> str:
         sealed = b"countveil data 1" + np.ascontiguousarray(values).tobytes()
@@ -509,7 +547,9 @@ def draw_estimate(
     def publish(run: Run) -> None:
         part = run.parts.read("estimate", 0)
         if part is None:
-            raise FolderError(f"{run.internal}: the estimate that was drawn is gone")
+            raise FolderError(
+                f"{run.internal}: the estimate that was drawn is missing; restore it from a backup"
+            )
         storage.make_folder(folder)
         storage.sweep(folder)
         storage.write_bytes(folder / one_estimate.NAME, part)
@@ -526,7 +566,7 @@ def draw_estimate(
         storage.write_json(folder / manifest.NAME, document)
 
     charge = None if ledger is None else (ledger, cost_of(guarantee))
-    once(
+    release_once(
         folder,
         identity,
         keyed_hash,

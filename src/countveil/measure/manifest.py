@@ -1,4 +1,4 @@
-"""The manifest of a release: plan, exact costs, noise, versions, hashes; nothing of the records."""
+"""The manifest of a release: plan, exact costs, noise, versions and hashes; nothing about records."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ NAME = "manifest.json"
 FORMAT = "countveil release 1"
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Work = Annotated[int, Field(ge=0, lt=2**63)]
-MOST_NODES = 3_000_000  # values, lists and tables of a manifest; a plan has at most 500,000
+MOST_NODES = 3_000_000  # values, lists and tables of a manifest; plans have at most 500,000
 _MOST_LEVELS, _MOST_INVARIANTS = 32, 1_000  # of a plan
-_MOST_SUBTOTALS = 2**18  # as many as places can be drawn
-_MOST_FILES = 100_000  # 32 levels of 1,000 tables in two formats, and some more
+_MOST_SUBTOTALS = 2**18  # the most places that can be drawn
+_MOST_FILES = 100_000  # 32 levels of 1,000 tables in two formats, and some others
 Residual = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}\z")]
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]{0,60}\z")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
 FileName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+\z")]
-_UNSAID = ("missing", "string_pattern_mismatch", "model_type")  # the message would not help
+_UNSAID = ("missing", "string_pattern_mismatch", "model_type")  # their messages do not help
 _PARTS = ("numpy", "pyarrow", "duckdb", "cryptography")
 
 
@@ -51,7 +51,7 @@ def describe(
     publishable: bool,
     crosswalk_sha256: str,
 ) -> dict[str, Any]:
-    """Return the manifest of a release of this plan, but for its files."""
+    """Return the manifest of a release of counts without its list of files."""
     return {
         **_beginning(plan, release, randomness, publishable),
         "cost": cost_document(plan.cost, plan),
@@ -88,7 +88,7 @@ def describe_table(
     publishable: bool,
     crosswalk_sha256: str,
 ) -> dict[str, Any]:
-    """Return the manifest of one table drawn beside public information, but for its files."""
+    """Return the manifest of one table that agrees with public totals, without its list of files."""
     return {
         **_beginning(plan, release, randomness, publishable),
         "guarantee": {
@@ -126,7 +126,7 @@ def describe_table(
 
 
 class _Stated(BaseModel):
-    """A part of a manifest: what is read of it has a type, and more may be there."""
+    """A part of a manifest: keys that are read have a type, and there may be others."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -156,7 +156,7 @@ class _Table(_Stated):
 
 
 class _Exact(_Stated):
-    """A part of which nothing but what is read may be there."""
+    """A part of a manifest that may have no other keys."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -180,7 +180,7 @@ class _Certificate(_Exact):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.most_iterations > self.iterations:
-            raise ValueError("one family took more iterations than all together")
+            raise ValueError("one family has more iterations than all families")
         return self
 
 
@@ -191,7 +191,7 @@ class _Errors(_Exact):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1 or (self.confidence is None and self.none is None):
-            raise ValueError("it has a confidence, or says why there are no errors")
+            raise ValueError("it must have either a confidence or a reason for having no errors")
         return self
 
 
@@ -227,26 +227,26 @@ class _Manifest(_Stated):
     @classmethod
     def _ours(cls, value: dict[str, str]) -> dict[str, str]:
         if not {"countveil", "python"} <= set(value):
-            raise ValueError("it names the versions of countveil and of Python")
+            raise ValueError("it must name the versions of countveil and Python")
         return value
 
     @field_validator("estimates")
     @classmethod
     def _there_or_not(cls, value: _Estimates | None) -> _Estimates | None:
         if value is None:
-            raise ValueError("it may be missing, and not null")
+            raise ValueError("it may be missing, but not null")
         return value
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Read the manifest of a finished release; refuse one that is not of the types ours has."""
+    """Return the manifest of a finished release; refuse missing keys and wrong types."""
     path = Path(folder) / NAME
     try:
         document = storage.read_json(path)
     except OSError as error:
         raise VerificationError(
-            f"{folder}: no finished release ({NAME}: {error.strerror}); an unfinished one is finished "
-            f"by running `countveil release` again"
+            f"{folder}: not a finished release ({NAME}: {error.strerror}); to finish it, run "
+            f"`countveil release` again"
         ) from error
     except FolderError as error:
         raise VerificationError(str(error)) from error
@@ -255,9 +255,9 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{path}: not readable as JSON ({error}); restore the release"
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise VerificationError(f"{path}: not a manifest of format {FORMAT!r}")
+        raise VerificationError(f"{path}: not a manifest of format {FORMAT!r}; restore the release")
     if not isinstance(document.get("plan"), dict):
-        raise VerificationError(f"{path}: its plan does not check out: it is no table")
+        raise VerificationError(f"{path}: its plan is not valid: it is not a table")
     _refuse_bulk(document, path)
     try:
         _Manifest.model_validate(document)
@@ -266,16 +266,16 @@ def read(folder: str | Path) -> dict[str, Any]:
         where = ".".join(str(part)[:100] for part in first["loc"])
         what = "" if first["type"] in _UNSAID else f": {first['msg'].lower()}"
         raise VerificationError(
-            f"{folder}: {NAME} lacks or garbles {where!r}{what}; restore the release"
+            f"{folder}: {where!r} is missing or invalid in {NAME}{what}; restore the release"
         ) from error
     return document
 
 
 def _refuse_bulk(document: dict[str, Any], path: Path) -> None:
-    """Refuse a document of more values than any manifest, before memory is taken to check them."""
+    """Refuse a document with more values than any manifest, before checking takes memory."""
     if any(values >= MOST_NODES for values in values_by_depth(document)):
         raise VerificationError(
-            f"{path}: has more than {MOST_NODES:,} values, the limit of a manifest; restore the release"
+            f"{path}: has more than {MOST_NODES:,} values, the limit; restore the release"
         )
 
 
@@ -307,7 +307,7 @@ def _end(plan: AnyPlan, crosswalk_sha256: str) -> dict[str, Any]:
 
 
 def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
-    """Return a cost as exact text, and for a whole plan also as epsilon at its delta."""
+    """Return a cost as exact text; for a whole plan, also as epsilon at its delta."""
     if isinstance(cost, PureDP):
         return {"epsilon": str(cost.epsilon)}
     document: dict[str, Any] = {"rho": str(cost.rho)}
@@ -321,18 +321,18 @@ def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
 
 
 def refuse_unwritable(plan: AnyPlan, document: dict[str, Any]) -> None:
-    """Refuse a manifest with a number that JSON cannot say, before anything is charged for it."""
+    """Refuse a manifest with a number that JSON cannot represent, before anything is charged."""
     try:
         storage.as_json(document)
     except ValueError as error:
         raise InputError(
-            f"{plan.name}: a number of its manifest is too large or too small to be written ({error}); "
-            f"choose a budget and shares closer to 1"
+            f"{plan.name}: a number in the manifest would be too large or too small for JSON "
+            f"({error}); choose a budget and shares closer to 1"
         ) from error
 
 
 def list_files(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return hash and size of files of a release."""
+    """Return the hash and size of each file."""
     return {
         name: {"sha256": storage.sha256(folder / name), "bytes": (folder / name).stat().st_size}
         for name in names

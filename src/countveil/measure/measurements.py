@@ -1,4 +1,4 @@
-"""Measurements: noisy values with the law of their noise, in the public noisy-measurement layout."""
+"""Measurements: noisy values with the law of their noise, in the noisy-measurement layout."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ LAYOUT = pa.schema(
         pa.field("variance", pa.float64(), nullable=False),
     ]
 )
-DRAWN = ("geocode", "query", "values")  # the plan decides the rest
+DRAWN = ("geocode", "query", "values")  # the plan determines the rest
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Measurement:
-    """One query at some units of a level: values[unit, cell] and the mechanism that made them."""
+    """One query for some units of a level: `values[unit, cell]`, and the mechanism of their noise."""
 
     level: str
     query: Query
@@ -53,16 +53,16 @@ class Measurement:
 
 
 class Measured(Protocol):
-    """Noisy values of every unit and query, with their laws, and the counts declared public."""
+    """Noisy values of every unit and query, their mechanisms, and the invariants."""
 
     @property
     def plan(self) -> Plan:
-        """What was measured."""
+        """The plan that was measured."""
         ...
 
     @property
     def mechanisms(self) -> dict[tuple[str, str], Mechanism]:
-        """The noise of each level and query."""
+        """The mechanism of each level and query."""
         ...
 
     def units(self, level: str, start: int, stop: int) -> NDArray[np.int32]:
@@ -70,21 +70,29 @@ class Measured(Protocol):
         ...
 
     def invariant(self, level: str, query: str) -> IntArray:
-        """Return a declared public query of a level, exact, all units."""
+        """Return the exact counts of an invariant, for all units of a level."""
         ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Measurements:
-    """The measurements of a release folder, read as they are needed."""
+    """The measurements of a release folder, which are read on demand.
+
+    Examples
+    --------
+    >>> from countveil import Release
+    >>> release = Release.read("out")  # doctest: +SKIP
+    >>> release.measurements.read("county", "TOTAL").values  # doctest: +SKIP
+
+    """
 
     folder: Path
     plan: Plan
     mechanisms: dict[tuple[str, str], Mechanism]
-    counted: Mapping[str, int]  # units of each level
+    counted: Mapping[str, int]  # the number of units of each level
 
     def stream(self, level: str) -> Iterator[dict[str, Measurement]]:
-        """Yield the queries of a level by name, some whole families of units at a time."""
+        """Yield the queries of a level by name, some families of units at a time."""
         allocations = self.plan.at(level)
         if not allocations:
             return
@@ -100,10 +108,24 @@ class Measurements:
                 yield batch
 
     def read(self, level: str, query: str) -> Measurement:
-        """Return one query of a level, all units."""
+        """Return the measurement of one query, for all units of a level.
+
+        Parameters
+        ----------
+        level, query
+            A level and a query that the plan measures.
+
+        Returns
+        -------
+        Measurement
+            The values, units × cells, and the mechanism of their noise.
+
+        """
         names = [allocation.query.name for allocation in self.plan.at(level)]
         if query not in names:
-            raise InputError(f"no query {query!r} at level {level}; choose from {', '.join(names)}")
+            raise InputError(
+                f"unknown query {query!r} at level {level}; choose from {', '.join(names)}"
+            )
         with self._opened(FOLDER, level, len(names)) as file:
             table = self._rows_of(file, FOLDER, level, query)
         self._refuse_other(table, level, query)
@@ -133,9 +155,9 @@ class Measurements:
         return result
 
     def seal(self, geography: Geography, crosswalk: str) -> str:
-        """Return the seal that the ledger was given before these measurements were published.
+        """Return the seal that the ledger stored before these measurements were published.
 
-        `crosswalk` is the SHA-256 of the file that the places were first read from.
+        `crosswalk` is the SHA-256 of the original crosswalk file.
         """
         drawn = parts_digest(
             (level, digest)
@@ -150,13 +172,13 @@ class Measurements:
         return seal_of(drawn, public_digest(geography, crosswalk, facts))
 
     def _digests(self, folder: str, level: str) -> Iterator[str]:
-        """Yield the digest of each part of a level: its rows are a row group of the file."""
+        """Yield the digest of each part of a level; a part is a row group of the file."""
         with pq.ParquetFile(self.folder / folder / f"{level}.parquet") as file:
             for group in range(file.num_row_groups):
                 yield rows_digest(file.read_row_group(group, columns=list(DRAWN)), DRAWN)
 
     def runs(self, level: str) -> list[tuple[int, int]]:
-        """Return how the units of a level are cut into the parts they were written in."""
+        """Return the units, (start, stop), of each part of a level."""
         queries = len(self.plan.at(level))
         if not queries:
             return []
@@ -166,7 +188,7 @@ class Measurements:
         return list(zip([0, *stops], stops, strict=False))
 
     def invariant(self, level: str, query: str) -> IntArray:
-        """Return a declared public query of a level, exact, all units."""
+        """Return the exact counts of an invariant, for all units of a level."""
         queries = sum(item.level == level for item in self.plan.invariants)
         with self._opened(INVARIANTS, level, queries) as file:
             table = self._rows_of(file, INVARIANTS, level, query)
@@ -174,47 +196,49 @@ class Measurements:
 
     @contextmanager
     def _opened(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
-        """Open the file of a level; refuse other columns, and other rows than units × queries."""
+        """Open the file of a level; refuse other columns, and rows other than units × queries."""
         path = self.folder / folder / f"{level}.parquet"
         try:
             with pq.ParquetFile(path) as file:
                 groups = _rows_by_group(path)
                 if not file.schema_arrow.equals(LAYOUT):
-                    raise InputError(f"{path}: has other columns than the measurement layout")
+                    raise InputError(
+                        f"{path}: its columns are not the measurement layout; restore the original file"
+                    )
                 if sum(groups) != self.counted[level] * queries or any(n % queries for n in groups):
                     raise InputError(
-                        f"{path}: has a number of rows other than units times queries, all or in some "
-                        f"row group"
+                        f"{path}: the number of rows, in the file or in a row group, is not units "
+                        f"times queries; restore the original file"
                     )
                 yield file
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # of the disk: what it holds may be right
+                raise  # the disk failed; the file may be intact
             raise InputError(
-                f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+                f"{path}: cannot be read ({str(error).splitlines()[0]}); restore the original file"
             ) from error
 
     def _rows_of(self, file: pq.ParquetFile, folder: str, level: str, query: str) -> pa.Table:
-        """Read the rows of one query, a row group at a time; refuse other than one for each unit."""
+        """Return the rows of one query; refuse a number of rows other than one per unit."""
         groups = (file.read_row_group(number) for number in range(file.num_row_groups))
         tables = [group.filter(pc.equal(group["query"], query)) for group in groups]
         table = pa.concat_tables(tables) if tables else LAYOUT.empty_table()
         if table.num_rows != self.counted[level]:
             raise InputError(
-                f"{folder}/{level}.parquet: {query} is not there once for each unit; restore the file "
-                f"as it was released"
+                f"{folder}/{level}.parquet: {query} does not have one row per unit; restore the "
+                f"original file"
             )
         return table
 
     def _refuse_other(self, part: pa.Table, level: str, query: str) -> None:
-        """Refuse rows that are not of the query, or not of the noise, that their place says."""
+        """Refuse rows that have another query or variance than the plan at this position."""
         other = pc.any(pc.not_equal(part["query"], query)).as_py()
         variances = pc.unique(part["variance"]).to_pylist()
         law = self.mechanisms[level, query].variance
         if other or not all(math.isclose(v, law, rel_tol=1e-9) for v in variances):
             raise InputError(
-                f"{path_of(self.folder, level)}: its queries or variances are not those of the plan, "
-                f"in its order; the file is not from this release"
+                f"{path_of(self.folder, level)}: its queries or variances are not those of the "
+                f"plan, in order, so the file is not from this release; restore the original file"
             )
 
     def _measurement(self, level: str, query: Query, table: pa.Table) -> Measurement:
@@ -225,7 +249,7 @@ class Measurements:
 
 
 def _rows_by_group(path: Path) -> tuple[int, ...]:
-    """Return how many rows each row group has; the file is looked at again once it changed."""
+    """Return the number of rows of each row group; a changed file is read again."""
     facts = path.stat()
     return _rows_in_footer(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
 
@@ -236,36 +260,35 @@ def _rows_in_footer(path: Path, written: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def values_of(table: pa.Table, query: Query) -> NDArray[np.int32]:
-    """Return units × cells of the query; refuse rows of another length."""
+    """Return the values, units × cells of the query; refuse rows of another length."""
     lists = table["values"].combine_chunks()
     lengths = pc.list_value_length(lists)
     if lists.null_count or pc.any(pc.not_equal(lengths, query.cells)).as_py():
         raise InputError(
-            f"a row of {query.name} does not have {query.cells:,} values; restore the file as it was "
-            f"released"
+            f"a row of {query.name} does not have {query.cells:,} values; restore the original file"
         )
     flat: NDArray[np.int32] = lists.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(-1, query.cells)
 
 
 def path_of(folder: Path, level: str) -> Path:
-    """Return where a level's measurements are."""
+    """Return the path of a level's measurements."""
     return folder / FOLDER / f"{level}.parquet"
 
 
 def invariant_levels(plan: Plan) -> tuple[str, ...]:
-    """Return the levels with declared public counts, in the order of their first."""
+    """Return the levels with invariants, in the order of the plan."""
     return tuple(dict.fromkeys(item.level for item in plan.invariants))
 
 
 def in_layout(geocodes: pa.StringArray, parts: Sequence[tuple[str, IntArray, float]]) -> pa.Table:
-    """Lay out (query, values, variance) of the same units: all units of a query, then the next."""
+    """Return a table of (query, values, variance), query by query, for the same units."""
     tables = []
     for query, values, variance in parts:
         units, cells = values.shape
         narrow = values.astype(np.int32)
         if not np.array_equal(narrow, values):
-            raise OverflowError("a noisy value does not fit 32 bits")
+            raise OverflowError("a noisy value does not fit into 32 bits; lower the noise")
         lists = pa.ListArray.from_arrays(
             pa.array(np.arange(0, units * cells + 1, cells), pa.int32()),
             pa.array(narrow.reshape(-1)),
@@ -277,7 +300,7 @@ def in_layout(geocodes: pa.StringArray, parts: Sequence[tuple[str, IntArray, flo
 
 
 def open_writer(path: Path) -> pq.ParquetWriter:
-    """Open a Parquet file for measurements; deltas of small integers pack to a few bits each."""
+    """Open a Parquet file for measurements; deltas of small integers take a few bits each."""
     return pq.ParquetWriter(
         path,
         LAYOUT,

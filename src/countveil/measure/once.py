@@ -1,4 +1,4 @@
-"""Begin a release anew: freely before the charge, charged again after it, never once it is finished."""
+"""Carry a release through exactly once: charge, draw, seal, publish; resume or restart it safely."""
 
 from __future__ import annotations
 
@@ -32,15 +32,20 @@ from countveil.privacy.costs import BesidePublic, Cost
 from countveil.privacy.ledger import Claim, Ledger
 from countveil.privacy.ledger_file import recover
 
-_UNREADABLE = "unreadable"  # stands for the name of a run that cannot be read any more
+_UNREADABLE = "unreadable"  # in place of the identifier of a run that cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The wish to begin a release anew, and whether a second charge is accepted for it.
+    """A request to start an unfinished release over, and whether to accept a second charge.
 
-    A run that was begun so, of the same plan and records, goes on: the same command, given again after
-    a crash, does not pay again.
+    If the restarted run itself is interrupted, the same command resumes it and does not pay again.
+
+    Parameters
+    ----------
+    charge_again
+        Accept a second charge in full if the unfinished release was already charged.
+
     """
 
     charge_again: bool = False
@@ -49,10 +54,10 @@ class Restart:
 def set_aside(
     folder: Path, charge: tuple[Ledger, Cost | BesidePublic] | None, *, charge_again: bool
 ) -> Path | None:
-    """Move an unfinished run out of the way; return where it lies now, None where there was none.
+    """Move an unfinished run out of the way; return its new folder, None if there was no run.
 
-    What was drawn is kept unread, in a private folder, and the ledger keeps its charge: with
-    `charge_again` the next run is a release of its own, drawn anew and charged in full.
+    What was drawn stays unread in a private folder, and the ledger keeps its charge. With
+    `charge_again`, the next run is a new release, drawn again and charged in full.
     """
     internal = internal_of(folder)
     try:
@@ -66,16 +71,16 @@ def set_aside(
     with storage.held(internal / LOCK):
         if (folder / manifest.NAME).exists():
             raise FolderError(
-                f"{folder}: is measured and finished, and a finished release is not begun anew; "
-                f"`countveil postprocess` makes its tables again, and another folder takes a release "
-                f"of its own (charged in full)"
+                f"{folder}: is a finished release, which cannot be restarted; run `countveil "
+                f"postprocess` to make its tables again, or name another folder for a new release "
+                f"(charged in full)"
             )
         if charge is not None:
             if _charged(internal, release, charge[0]) and not charge_again:
                 raise FolderError(
-                    f"{folder}: its noise is charged to the ledger, and drawing it again is a second "
-                    f"release; leave out --restart and it goes on without another charge, or add "
-                    f"--charge-again to pay in full once more"
+                    f"{folder}: its noise was already charged, and drawing again is a second "
+                    f"release; leave out --restart to resume without another charge, or add "
+                    f"--charge-again to pay in full again"
                 )
             charge[0].check(charge[1])
         mark = f"{release[:8]}-{secrets.token_hex(4)}"
@@ -88,7 +93,7 @@ def set_aside(
 
 
 def _charged(internal: Path, release: str, ledger: Ledger) -> bool:
-    """Whether a run was charged, by this ledger's word, by the log's, or by what was drawn."""
+    """Return whether a run was charged, according to the ledger, the log, or what was drawn."""
     return (
         any(line.release == release for line in ledger.charges())
         or any(event["event"].startswith("charged") for event in RunLog(internal).read())
@@ -99,24 +104,23 @@ def _charged(internal: Path, release: str, ledger: Ledger) -> bool:
 
 # Measure once: charge durably, then draw, then seal, then publish; a crash repeats nothing.
 #
-# Each attempt takes a number from the ledger. Its token is on disk before the ledger sees it,
-# and the number before anything is drawn, so a crash in between locks no run out. Of two copies
-# of a run, the one that takes the next number first goes on, and the other is refused. What was
-# drawn is sealed in the ledger before any of it is published, so even where two copies drew,
-# one draw is published.
+# Each attempt takes a number from the ledger. Its token is on disk before the ledger sees it, and the
+# number before anything is drawn, so a crash in between locks no run out. Of two copies of a run, the
+# first to take the next number continues, and the other is refused. What was drawn is sealed in the
+# ledger before any of it is published, so even if two copies draw, only one draw is published.
 
 Digest = Callable[[Run], str | None]
 
 
 def ledger_for(plan: AnyPlan, ledger: str | Path | Ledger | None) -> Ledger | None:
-    """Return the ledger that a release is charged to, rolled back to its last commit if need be."""
+    """Return the ledger that a release is charged to, after undoing an interrupted transaction."""
     if isinstance(ledger, str | Path):
         recover(Path(ledger))
         return plan.ledger(ledger)
     return ledger
 
 
-def once(
+def release_once(
     folder: Path,
     identity: Identity,
     records_hash: Callable[[bytes], str],
@@ -128,11 +132,11 @@ def once(
     publish: Callable[[Run], None],
     restart: Restart | None = None,
 ) -> None:
-    """Carry a release through, or take up one that stopped; do nothing where it is finished.
+    """Carry a release through, or resume one that stopped; do nothing if it is finished.
 
-    `draw` keeps what it draws as parts of the run and skips those that are there; `digest` returns the
-    seal of all of them, None while one is missing; `publish` writes the manifest last. `restart`
-    sets an unfinished run aside, as the last step before the charge: nothing else is left to refuse.
+    `draw` stores its draws as parts of the run and skips parts that exist; `digest` returns the seal
+    of all parts, None while one is missing; `publish` writes the manifest last. `restart` sets an
+    unfinished run aside just before the charge, when everything else has been checked.
     """
     if charge is not None:
         charge[0].recover()
@@ -162,14 +166,14 @@ def once(
             if claim is None and (isinstance(error, LedgerError) or not _is_charged(charge, run)):
                 raise
             what = str(error) or type(error).__name__
-            after = "nothing is lost: the same command resumes, without charging again"
+            after = "nothing is lost: run the same command again to resume without another charge"
             if isinstance(error, FolderError | Overtaken):
                 after = "the charge stands"
             raise Interrupted(f"{folder}: stopped after the charge ({what}); {after}") from error
 
 
 def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest: Digest) -> Claim:
-    """Charge a run if it was not charged before, and take its next attempt."""
+    """Charge a run unless it was charged before, and take its next attempt."""
     if run.new:
         _refuse_inside(book, run)
     claim = run.claim(_sealed(book, run, digest))
@@ -177,7 +181,7 @@ def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest
     try:
         attempt = book.take_attempt(run.release, cost, claim, note=title)
     except LedgerError as error:
-        if run.new and not isinstance(error, Unsettled):  # which may have been charged
+        if run.new and not isinstance(error, Unsettled):  # if unsettled, it may have been charged
             run.discard()
         raise
     run.hold(attempt.number, claim)
@@ -187,27 +191,29 @@ def _begin(book: Ledger, cost: Cost | BesidePublic, run: Run, title: str, digest
 
 
 def _refuse_inside(book: Ledger, run: Run) -> None:
-    """Refuse a ledger in the folders of the run: a restart would set it aside with all its charges."""
+    """Refuse a ledger in the folders of the run: a restart would set its charges aside."""
     where = storage.real(book.path)
     if any(where.is_relative_to(storage.real(inside)) for inside in (run.folder, run.internal)):
         run.discard()
         raise LedgerError(
-            f"{book.path}: is in the release's own folder, which a restart sets aside and a copy takes "
-            f"along; name a ledger outside it"
+            f"{book.path}: is in the folder of the release, which a restart would set aside and a copy "
+            f"would include; name a ledger elsewhere"
         )
 
 
 def _seal(book: Ledger, run: Run, claim: Claim, digest: Digest) -> None:
-    """Commit what was drawn to the ledger, or refuse to publish it."""
+    """Commit the seal of the draws to the ledger, or refuse to publish them."""
     measurements = digest(run)
     if measurements is None:
-        raise FolderError(f"{run.internal}: a part that was drawn is gone")
+        raise FolderError(
+            f"{run.internal}: a part that was drawn is missing; restore it from a backup"
+        )
     book.seal(run.release, claim.token, measurements)
     run.log("sealed")
 
 
 def _sealed(book: Ledger, run: Run, digest: Digest) -> str | None:
-    """Return the digest of a run whose release is sealed: before that, nothing is compared with it."""
+    """Return the digest of a run if its release is sealed; otherwise it is not needed."""
     lines = [line for line in book.charges() if line.release == run.release]
     return digest(run) if lines and lines[0].measurements is not None else None
 
@@ -224,15 +230,15 @@ def _goes_on(
     charge: tuple[Ledger, Cost | BesidePublic] | None,
     digest: Digest,
 ) -> bool:
-    """Return whether a restart has begun already: the same command again pays nothing more.
+    """Return whether a restart has already begun, so that the same command resumes it for free.
 
-    Not where the ledger refuses that run: a copy of it would otherwise have no way out.
+    False if the ledger refuses that run: otherwise a copy of it could never be restarted.
     """
     try:
         run = restarted_run(folder, identity, records_hash)
         if run is None or charge is None or run.finished:
             return run is not None
         claim = run.claim(_sealed(charge[0], run, digest))
-    except FolderError:  # not readable any more
+    except FolderError:  # no longer readable
         return False
     return not charge[0].refuses_attempt(run.release, claim)

@@ -1,4 +1,4 @@
-"""A mean or the coefficients of a small regression: what is published, read and checked."""
+"""A mean or the coefficients of a small regression: how it is described, and read back."""
 
 from __future__ import annotations
 
@@ -19,22 +19,43 @@ NAME = "estimate.json"
 
 
 def read_estimate(folder: str | Path) -> FloatArray:
-    """Return the numbers of a folder that `draw_estimate` wrote, if they are as released."""
+    """Return the numbers in a folder that `draw_estimate` wrote.
+
+    Parameters
+    ----------
+    folder
+        The public folder.
+
+    Returns
+    -------
+    FloatArray
+        The mean, or the coefficients.
+
+    Raises
+    ------
+    VerificationError
+        If the folder is unfinished, or the numbers changed since they were released.
+
+    """
     path = Path(folder)
     try:
         document = storage.read_json(path / manifest.NAME)
-        stated = document["files"][NAME]["sha256"]
-        found = storage.read_json(path / NAME)
-        fine = document["format"] == FORMAT and storage.sha256(path / NAME) == stated
+        expected = document["files"][NAME]["sha256"]
+        numbers = storage.read_json(path / NAME)
+        intact = document["format"] == FORMAT and storage.sha256(path / NAME) == expected
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise VerificationError(f"{folder}: no finished estimate ({error})") from error
-    if not fine:
-        raise VerificationError(f"{folder}: {NAME} changed since it was released; its hash differs")
-    return np.array(found, np.float64)
+        raise VerificationError(
+            f"{folder}: not a finished estimate ({error}); name a folder that `draw_estimate` wrote"
+        ) from error
+    if not intact:
+        raise VerificationError(
+            f"{folder}: {NAME} changed since it was released (its hash differs); restore the original"
+        )
+    return np.array(numbers, np.float64)
 
 
 def describe_estimate(mechanism: KNormGradient, theta: Theta, coupling: str) -> dict[str, Any]:
-    """Return what decides the draw, exact and as text."""
+    """Return everything that determines the draw, as exact text."""
     return {
         "guarantee": {
             "currency": "beside public information",

@@ -1,4 +1,4 @@
-"""One table that agrees with public totals: mechanism, promise, files. Nothing confidential."""
+"""One table that agrees with public totals: mechanism, guarantee, files; nothing confidential."""
 
 from __future__ import annotations
 
@@ -31,39 +31,44 @@ FOLDER = "counts"
 
 
 def mechanism_of(plan: OneTablePlan, totals: IntArray | None, geography: Geography) -> Wasserstein:
-    """Return the mechanism of a plan, given the public totals of the units whose totals are public."""
+    """Return the mechanism of a plan, for the public totals of level `plan.fixed`."""
     codes = geography.geocodes(plan.level).to_pylist()
     previous = plan.previous_counts(codes)
-    given: dict[str, Any] = {"loss": plan.loss, "epsilon": plan.epsilon}
-    given |= {
+    settings: dict[str, Any] = {"loss": plan.loss, "epsilon": plan.epsilon}
+    settings |= {
         "delta_z": plan.people,
         "neighbors": plan.neighbors,
         "deaths": plan.part is not None,
     }
     if previous is not None:
-        given["prior"] = DirichletMultinomial(previous, plan.alpha, plan.pseudo_count)
+        settings["prior"] = DirichletMultinomial(previous, plan.alpha, plan.pseudo_count)
     if plan.base == "naive":
-        given |= {"base": "naive", "halved": False}  # its normalizer is the same for all counts
+        settings |= {
+            "base": "naive",
+            "halved": False,
+        }  # its normalizer does not depend on the counts
     if plan.fixed is None or totals is None:
-        return Wasserstein(**given)
+        return Wasserstein(**settings)
     if len(totals) > 1:
-        given["subtotals"] = _subtotals(geography.ancestors(plan.level, plan.fixed), totals)
-    return Wasserstein(total=int(totals.sum()), **given)
+        settings["subtotals"] = _subtotals(geography.ancestors(plan.level, plan.fixed), totals)
+    return Wasserstein(total=int(totals.sum()), **settings)
 
 
 def _subtotals(above: IntArray, totals: IntArray) -> list[tuple[range, int]]:
-    """Return the units in each unit of a level above, which are neighbours, and their public total."""
+    """Return the units in each unit of the level above, which are adjacent, and their public total."""
     ends = np.searchsorted(above, np.arange(len(totals) + 1)).tolist()
     sums = totals.tolist()
     return [(range(*ends[unit : unit + 2]), total) for unit, total in enumerate(sums)]
 
 
 def theta_of(plan: OneTablePlan) -> Theta:
-    """Return what a plan's promise is about: what is public, assumed, and secret."""
-    where = "all" if plan.fixed is None else f"his {plan.fixed}"
-    public, secrets = [], f"for each {plan.unit}, which {plan.level} of {where} counts him"
+    """Return what the guarantee of a plan is about: what is public, assumed and secret."""
+    where = "all" if plan.fixed is None else f"their {plan.fixed}"
+    public, secrets = [], f"for each {plan.unit}, which {plan.level} of {where} counts them"
     if plan.neighbors == "add-remove":
-        secrets = f"for each {plan.unit} and {plan.level}, whether he is counted there or nowhere"
+        secrets = (
+            f"for each {plan.unit} and {plan.level}, whether they are counted there or nowhere"
+        )
     if plan.fixed is not None:
         public.append(f"the TOTAL of every {plan.fixed}, exactly, and of all above it")
     if plan.part is not None:
@@ -71,14 +76,31 @@ def theta_of(plan: OneTablePlan) -> Theta:
         secrets += f", and whether as {plan.part_name}"
     if plan.previous is not None:
         public.append(f"the counts of every {plan.level} in an earlier period")
+    assumed = "given what is public, no one's record reveals anything about another's"
+    if plan.people > 1:
+        assumed = f"given what is public, at most {plan.people} records depend on each other"
+    return Theta(tuple(public), assumed, secrets, _identity(plan))
+
+
+def _identity(plan: OneTablePlan) -> tuple[str, str]:
+    """Return assumption and secrets in the words of the first version, which ledgers digest."""
+    where = "all" if plan.fixed is None else f"his {plan.fixed}"
+    secrets = f"for each {plan.unit}, which {plan.level} of {where} counts him"
+    if plan.neighbors == "add-remove":
+        secrets = f"for each {plan.unit} and {plan.level}, whether he is counted there or nowhere"
+    if plan.part is not None:
+        secrets += f", and whether as {plan.part_name}"
     assumed = "given what is public, nobody's record tells anything of another's"
     if plan.people > 1:
         assumed = f"given what is public, at most {plan.people} records depend on each other"
-    return Theta(tuple(public), assumed, secrets)
+    return assumed, secrets
 
 
 def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:
-    """Return what a release by this mechanism promises, and beside what."""
+    """Return the guarantee of a release by this mechanism, given what is public.
+
+    The ledger compares the text of the coupling between releases, so it must not be reworded.
+    """
     return PartialPrivacy(
         mechanism.epsilon,
         theta_of(plan),
@@ -88,7 +110,7 @@ def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:
 
 
 def cost_of(guarantee: PartialPrivacy) -> BesidePublic:
-    """Return what the ledger is charged for a guarantee: along its coupling, whatever is released."""
+    """Return what the ledger is charged for a guarantee: epsilon, along its coupling."""
     return BesidePublic(guarantee.epsilon, guarantee.coupling_digest)
 
 
@@ -111,9 +133,9 @@ def seal_of_table(
     geography: Geography,
     crosswalk: str,
 ) -> str:
-    """Return the seal that the ledger is given before a table is published.
+    """Return the seal that the ledger stores before a table is published.
 
-    `crosswalk` is the SHA-256 of the file that the places were first read from.
+    `crosswalk` is the SHA-256 of the original crosswalk file.
     """
     names = ["geocode", "count"] if plan.part is None else ["geocode", "count", "part"]
     drawn = parts_digest([(plan.level, rows_digest(table, names))])
@@ -128,7 +150,7 @@ def seal_of_table(
 def seal_of_part(
     part: bytes | None, plan: OneTablePlan, mechanism: Wasserstein, geography: Geography
 ) -> str | None:
-    """Return the seal of a table as it was drawn, None while it is missing."""
+    """Return the seal of a table that was drawn, None while it is missing."""
     if part is None:
         return None
     table = pq.read_table(pa.BufferReader(part))
@@ -136,26 +158,26 @@ def seal_of_part(
 
 
 def read_columns(folder: Path, plan: OneTablePlan) -> pa.Table:
-    """Return the released table of a folder; refuse other columns, and gaps in them."""
+    """Return the released table of a folder; refuse other columns and missing values."""
     path = path_of(folder, plan.level)
     try:
         table = pq.read_table(path)
     except UNREADABLE as error:
         raise InputError(
-            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore the original file"
         ) from error
     if not table.schema.equals(layout_of(plan)) or any(
         column.null_count for column in table.columns
     ):
         raise InputError(
-            f"{path}: has other columns than {', '.join(layout_of(plan).names)}, or gaps in them; "
-            f"restore it as it was released"
+            f"{path}: has columns other than {', '.join(layout_of(plan).names)}, or missing values; "
+            f"restore the original file"
         )
     return table
 
 
 def path_of(folder: Path, level: str) -> Path:
-    """Return where the released counts are."""
+    """Return the path of the released counts."""
     return folder / FOLDER / f"{level}.parquet"
 
 
@@ -167,7 +189,7 @@ def public_hash(*public: Any) -> str:
 def as_columns(
     table: IntArray, plan: OneTablePlan, mechanism: Wasserstein, geography: Geography
 ) -> pa.Table:
-    """Return a drawn table as it is published."""
+    """Return a drawn table with the columns in which it is published."""
     counts = table.reshape(len(table), -1)
     columns: dict[str, Any] = {"geocode": geography.geocodes(plan.level), "count": counts[:, 0]}
     if plan.part is not None:
@@ -193,7 +215,7 @@ def describe_one_table(
     geography: Geography,
     rng: BitSource,
 ) -> dict[str, Any]:
-    """Return the manifest of a table, except for its files."""
+    """Return the manifest of a table without its list of files."""
     return manifest.describe_table(
         plan,
         {level: geography.units(level) for level in plan.levels},
@@ -214,7 +236,7 @@ def publish_one_table(
     geography: Geography,
     rng: BitSource,
 ) -> None:
-    """Write the places, the files of public facts, the table, and the manifest last."""
+    """Write the places, the public facts, the table, and last the manifest."""
     storage.make_folder(run.folder / FOLDER)
     for folder in (run.folder, run.folder / FOLDER):
         storage.sweep(folder)
@@ -222,7 +244,7 @@ def publish_one_table(
         write_crosswalk(temporary, geography)
     files = [GEOGRAPHY]
     if mechanism.prior is not None:
-        # As it was used, and no other column of the file that was given.
+        # Only the column that was used: others in the file may be confidential.
         codes = geography.geocodes(plan.level)
         columns = {plan.level: codes, "count": np.array(mechanism.prior.previous, np.int64)}
         with storage.replacing(run.folder / PREVIOUS) as temporary:
@@ -230,7 +252,9 @@ def publish_one_table(
         files.append(PREVIOUS)
     part = run.parts.read(plan.level, 0)
     if part is None:
-        raise FolderError(f"{run.internal}: the table that was drawn is gone")
+        raise FolderError(
+            f"{run.internal}: the table that was drawn is missing; restore it from a backup"
+        )
     storage.write_bytes(path_of(run.folder, plan.level), part)
     files.append(f"{FOLDER}/{plan.level}.parquet")
     document = describe_one_table(run.release, plan, mechanism, guarantee, geography, rng)

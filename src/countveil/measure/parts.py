@@ -1,4 +1,4 @@
-"""Finished draws: a part is linked into place once, whole or not at all, whoever drew it first."""
+"""Finished draws: each part is stored once, completely, by the first process to draw it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SEAL = 32  # bytes of SHA-256 behind the data
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The folder of one run's parts; processes on several machines may write to it at once.
+    """The folder of a run's parts; processes on several machines may write to it at once.
 
-    Two attempts at one part draw two different noises. The first that is linked to the part's name is
-    the part for good; the other is deleted by whoever drew it, unread. The folder is gone when the run
-    is: whoever is late finds nowhere to write.
+    Two processes that draw the same part draw different noise. The first to link its file to the name
+    of the part wins for good; the other deletes its own draw unread. When the run ends, the folder is
+    deleted, so a late process cannot write.
     """
 
     folder: Path
 
     def has(self, level: str, number: int) -> bool:
-        """Whether a part was drawn."""
+        """Return whether a part was drawn."""
         return self._path(level, number).exists()
 
     def read(self, level: str, number: int) -> bytes | None:
-        """Return a part, None where it was not drawn yet; refuse one that changed since."""
+        """Return a part, None if it was not drawn yet; refuse one that has changed."""
         path = self._path(level, number)
         try:
             sealed = storage.read_file(path)
@@ -38,28 +38,28 @@ class Parts:
         data = sealed[:-_SEAL]
         if sha256(data).digest() != sealed[-_SEAL:]:
             raise FolderError(
-                f"{path}: changed since it was drawn; restore it from a backup, or begin anew with "
+                f"{path}: changed since it was drawn; restore it from a backup, or start over with "
                 f"--restart --charge-again (charged in full)"
             )
         return data
 
     def keep(self, level: str, number: int, data: bytes) -> bool:
-        """Keep a part for good, unless another draw of it was kept before: return whether it was ours.
+        """Store a part unless it already exists; return whether this call stored it.
 
-        From here on these draws are the draws.
+        Once stored, a part is never drawn again.
         """
         return storage.write_new(self._path(level, number), data + sha256(data).digest())
 
     def settle(self) -> None:
-        """Make durable what other processes kept, before anything is made of it."""
+        """Sync parts that other processes stored, before they are used."""
         storage.sync(self.folder)
 
     def clear(self) -> None:
-        """Delete the folder: the release holds its parts now."""
+        """Delete the folder: its parts are now in the release."""
         gone = self.folder.with_name(f"{self.folder.name}-done")
-        storage.remove(gone)  # what a crash left, or anything else at that name
-        with suppress(FileNotFoundError):  # it was cleared before
-            self.folder.rename(gone)  # nobody writes to it from here on
+        storage.remove(gone)  # left by a crash
+        with suppress(FileNotFoundError):  # already cleared
+            self.folder.rename(gone)  # from now on, no process can write to it
         storage.remove(gone)
 
     def _path(self, level: str, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""How far a stage is: told to whoever shows it, and to the run log."""
+"""Progress of a stage: passed on to a progress bar, and written to the run log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from countveil.plan.plans import Plan
 
 Progress = Callable[[str, str, int, int], None]  # stage, level, units done, units
 
-_EVERY = 2.0  # seconds between two lines of one level
+_EVERY = 2.0  # seconds between log lines of a level
 
 
 def silent(stage: str, level: str, done: int, units: int) -> None:
@@ -24,7 +24,7 @@ def silent(stage: str, level: str, done: int, units: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """When how much was done."""
+    """How much work was done at a time."""
 
     time: float
     work: float
@@ -38,7 +38,7 @@ def watched(
     workers: Workers,
     progress: Progress,
 ) -> Progress:
-    """Return a progress that also keeps the log of a run."""
+    """Return a progress function that also writes the log of a run."""
     values = {
         level: geography.units(level) * sum(item.query.cells for item in plan.at(level))
         for level in plan.measured_levels
@@ -47,10 +47,10 @@ def watched(
 
 
 class Watch:
-    """A progress that also keeps the log: each level's end, and now and then how far it is.
+    """A progress function that also logs the end of each level and, every few seconds, progress.
 
-    `values` says how many numbers each level needs, so that the time left of a stage can be told from
-    what was made of it since this attempt began.
+    `values` is the number of values of each level. The time left in a stage is estimated from the
+    values made since this attempt began.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Watch:
         self._first = 0
 
     def __call__(self, stage: str, level: str, done: int, units: int) -> None:
-        """Pass a step on, and log it if it ends a level or the last line is old."""
+        """Pass a step on; log it if it ends a level or the last line is old."""
         self._progress(stage, level, done, units)
         now = _Mark(self._clock(), self._work(level, done, units))
         if stage != self._stage:
@@ -95,13 +95,13 @@ class Watch:
         )
 
     def _work(self, level: str, done: int, units: int) -> float:
-        """Return how many numbers of the stage are made, those of the levels above included."""
+        """Return the number of values made in the stage, including those of the levels above."""
         levels = list(self._values)
         above = sum(self._values[name] for name in levels[: levels.index(level)])
         return above + self._values[level] * done / units
 
     def _speed(self, now: _Mark, done: int) -> dict[str, Any]:
-        """Return units a second and seconds left; nothing while there is nothing to tell them from."""
+        """Return units per second and seconds left, as far as they can be estimated."""
         seconds = now.time - self._level_begun.time
         facts: dict[str, Any] = {}
         if done > self._first and seconds > 0:

@@ -1,4 +1,4 @@
-"""The run log beside the outputs: what happened when, how far, how fast; never a count."""
+"""A run: one release into one folder, its identity, its parts and its log; never a count."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ NAME = "log.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """One line an event, in the internal folder of a run."""
+    """The log of a run, one line per event, in its internal folder."""
 
     internal: Path
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append a line; facts never hold a count."""
+        """Append an event; facts never include a count."""
         line = json.dumps({"at": time.time(), "process": os.getpid(), "event": event, **facts})
         with storage.open_private(self.internal / NAME, "a") as file:
             file.write(line + "\n")
 
     def write_stop(self, error: BaseException) -> None:
-        """Say why a run stopped, if the disk takes another line: the error itself matters more."""
+        """Log why a run stopped; ignore a full disk, because the error itself matters more."""
         with suppress(OSError):
             self.write("stopped", reason=type(error).__name__)
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the events, oldest first; a line torn by a crash is none."""
+        """Return the events, oldest first; skip a line truncated by a crash."""
         path = self.internal / NAME
         events = []
         for line in storage.read_file(path).splitlines() if path.exists() else []:
@@ -57,18 +57,15 @@ class RunLog:
         return events
 
 
-# One run into one folder: its identity, its finished parts, its log, all in the internal
-# sibling.
-
 STATE = "run.json"
 _PARTS = "parts"
 LOCK = "lock"
 SIMULATION = "simulation-"  # begins the identifier of a release drawn from a seed
 _KEYS = ("release", "restarted", "plan", "crosswalk", "randomness", "layout", "key", "records")
-_FENCE = {"attempt": "0", "tokens": ""}  # of a run that no ledger gave an attempt to
+_FENCE = {"attempt": "0", "tokens": ""}  # before a ledger has granted an attempt
 
 
-# The identifier names a folder, and the others are keys and hashes.
+# The identifier is also the name of a folder; the others are keys, hashes and numbers.
 _FORMS = {
     "release": r"[A-Za-z0-9-]{1,80}",
     "key": r"[0-9a-f]{64}",
@@ -80,7 +77,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What must not change between the first attempt and the last."""
+    """What must not change between attempts at a release."""
 
     plan: str
     crosswalk: str
@@ -90,7 +87,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A release under way in `folder`, with what saw records in `internal`."""
+    """An unfinished release in `folder`; files derived from records are in `internal`."""
 
     folder: Path
     internal: Path
@@ -99,104 +96,104 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the manifest, written last, is there; refuse one of something else."""
+        """Whether the manifest, which is written last, exists; refuse one of another release."""
         path = self.folder / manifest.NAME
         if not path.exists():
             return False
         try:
-            found = storage.read_json(path)["release"]
+            release = storage.read_json(path)["release"]
         except (ValueError, KeyError, TypeError):
-            found = None
-        if found != self.release:
+            release = None
+        if release != self.release:
             raise FolderError(
-                f"{path}: is not of the release that was begun here; restore it from a backup, or take "
-                f"it out of the folder"
+                f"{path}: belongs to another release than the one started here; restore it from a "
+                f"backup, or remove it from the folder"
             )
         return True
 
     @property
     def parts(self) -> Parts:
-        """What was drawn so far, in a folder of this run alone."""
+        """What has been drawn so far, in a folder of this run."""
         return Parts(self.internal / _PARTS / self.release)
 
     def claim(self, measurements: str | None) -> Claim:
-        """Return what this run shows the ledger for its next attempt."""
+        """Return the claim with which this run requests its next attempt from the ledger."""
         state = self._state()
-        held = tuple(state["tokens"].split())
-        return Claim(int(state["attempt"]), held, secrets.token_hex(16), measurements)
+        tokens = tuple(state["tokens"].split())
+        return Claim(int(state["attempt"]), tokens, secrets.token_hex(16), measurements)
 
     def expect(self, claim: Claim) -> None:
-        """Keep the token of a claim durably, before the ledger sees it.
+        """Store the token of a claim durably, before the ledger sees it.
 
-        Those it may already hold stay: a crash must not lose the one that the ledger committed.
+        Earlier tokens are kept: a crash must not lose the one that the ledger committed.
         """
         tokens = " ".join((*claim.held, claim.token))
         _write_state(self.internal, {**self._state(), "tokens": tokens})
 
     def hold(self, attempt: int, claim: Claim) -> None:
-        """Note the attempt that the ledger gave, before anything is drawn for it."""
+        """Store the attempt that the ledger granted, before anything is drawn."""
         state = {**self._state(), "attempt": str(attempt), "tokens": claim.token}
         _write_state(self.internal, state)
 
     def log(self, event: str, **facts: Any) -> None:
-        """Append a line to the run log; facts never hold a count."""
+        """Append an event to the run log; facts never include a count."""
         RunLog(self.internal).write(event, **facts)
 
     def close(self) -> None:
-        """Mark the run finished for good, then delete the parts its release now holds."""
+        """Mark the run finished, then delete the parts, which are now in the release."""
         _write_state(self.internal, {**self._state(), "finished": "yes"})
         self.parts.clear()
 
     def discard(self) -> None:
-        """Take back a new run that was never charged."""
+        """Delete a new run that was never charged."""
         shutil.rmtree(self.internal)
 
     def _state(self) -> dict[str, str]:
         state = read_state(self.folder)
         if state is None:
-            raise FolderError(f"{self.internal}: {STATE} is gone; restore it from a backup")
+            raise FolderError(f"{self.internal}: {STATE} is missing; restore it from a backup")
         return state
 
 
 def internal_of(folder: Path) -> Path:
-    """Return the sibling that holds whatever saw a record."""
+    """Return the sibling folder for files derived from records: FOLDER-internal."""
     named = Path(os.path.abspath(folder))  # "." and ".." have no name of their own
     if not named.name:
         raise FolderError(
-            f"{folder}: is the root of the file system, and a release has a folder beside it; name one "
-            f"below"
+            f"{folder}: is the root of the file system, and a release needs a second folder next "
+            f"to it; name a folder below the root"
         )
     return named.with_name(f"{named.name}-internal")
 
 
 def is_copied_along(path: Path, folder: Path) -> bool:
-    """Return whether a file is in the folder that holds a run, so that a copy of that takes it along.
+    """Return whether a file is in the folder that contains a run, so that a copy includes it.
 
-    A run is two folders, OUT and OUT-internal: copying it means copying what they are in.
+    A run is two folders, OUT and OUT-internal: to copy it, one copies the folder that contains both.
     """
     internal, where = storage.real(internal_of(folder)), storage.real(path)
     around = internal.parent
-    if around == around.parent:  # nobody copies the root of a file system
+    if around == around.parent:  # the root of a file system is not copied
         inside = (internal, storage.real(folder))
         return any(where.is_relative_to(place) for place in inside)
     return where.is_relative_to(around)
 
 
 def release_of(folder: Path) -> str | None:
-    """Return the identity of the run into a folder, None where there is none."""
+    """Return the identifier of the release in a folder, None if there is none."""
     state = read_state(folder)
     return None if state is None else state["release"]
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse links in a release folder, and an internal one that is a link or holds one."""
+    """Refuse symbolic links in a release folder and its internal folder."""
     internal = internal_of(folder)
     named = Path(os.path.abspath(folder))
     storage.refuse_links([named, *named.rglob("*"), internal, *internal.rglob("*")])
 
 
 def read_state(folder: Path) -> dict[str, str] | None:
-    """Return what the internal folder says of a run, None where there is none."""
+    """Return the state of the run into a folder, None if there is none."""
     path = internal_of(folder) / STATE
     if not path.exists():
         return None
@@ -204,7 +201,7 @@ def read_state(folder: Path) -> dict[str, str] | None:
         return _checked_state(storage.read_json(path))
     except ValueError as error:
         raise FolderError(
-            f"{path}: not readable as a run; restore it from a backup, or begin anew with --restart "
+            f"{path}: not readable as a run; restore it from a backup, or start over with --restart "
             f"--charge-again (charged in full)"
         ) from error
 
@@ -212,7 +209,7 @@ def read_state(folder: Path) -> dict[str, str] | None:
 def restarted_run(
     folder: Path, identity: Identity, records_hash: Callable[[bytes], str]
 ) -> Run | None:
-    """Return the run that a restart began in a folder, if it is of the same plan and records."""
+    """Return the run that a restart began in a folder, if plan and records are the same."""
     try:
         state = read_state(folder)
     except FolderError:
@@ -228,15 +225,15 @@ def restarted_run(
 
 
 def _checked_state(state: Any) -> dict[str, str]:
-    """Return the facts of a run, all text; raise ValueError for what no run of ours has written."""
+    """Return the state of a run, all text; raise ValueError if countveil did not write it."""
     facts = _FENCE | (state if isinstance(state, dict) else {})
     keys = (*_KEYS, *_FENCE, "finished")
     kept = {key: facts[key] for key in keys if isinstance(facts.get(key), str)}
     if len(kept) < len(keys):
-        raise ValueError("a fact is missing, or is not text")
+        raise ValueError("a key is missing, or is not text")
     for key, form in _FORMS.items():
         if not re.fullmatch(form, kept[key]):
-            raise ValueError(f"{key} is not as it was written")
+            raise ValueError(f"{key} has the wrong form")
     return kept
 
 
@@ -248,14 +245,14 @@ def opened(
     *,
     restarted: bool = False,
 ) -> Iterator[Run]:
-    """Begin a run, or take up the one this folder holds; refuse any other use of the folder.
+    """Begin a run, or resume the one in this folder; refuse a folder with anything else.
 
-    `records_hash(key)` is the keyed hash of the counts; `restarted` says that a run is begun anew.
+    `records_hash(key)` is the keyed hash of the counts; `restarted` marks a run that starts over.
     """
     internal = internal_of(folder)
     try:
         refuse_links(folder)
-        _refuse_something_else(folder, internal)  # before anything is made
+        _refuse_something_else(folder, internal)  # before creating anything
         made = not internal.exists()
         storage.make_folder(internal, 0o700)
         internal.chmod(0o700)
@@ -263,7 +260,7 @@ def opened(
             storage.try_writing(folder)
     except OSError as error:
         raise FolderError(
-            f"{error.filename or internal}: cannot be made or written to ({error.strerror}); name "
+            f"{error.filename or internal}: cannot be created or written to ({error.strerror}); name "
             f"another folder"
         ) from error
     with storage.held(internal / LOCK):
@@ -296,21 +293,21 @@ def opened(
 
 
 def _new_release(identity: Identity) -> str:
-    """Return an identifier that says of a simulation that it is one, also in the ledger."""
+    """Return a new identifier; that of a simulation says so, also in the ledger."""
     seeded = identity.randomness.startswith("seeded:")
     return f"{SIMULATION if seeded else ''}{uuid.uuid4()}"
 
 
 def _refuse_unlinkable(run: Run) -> None:
-    """Refuse a file system that parts cannot be kept on, before anything is charged."""
+    """Refuse a file system without hard links, before anything is charged."""
     try:
         storage.make_folder(run.parts.folder)
         storage.try_linking(run.parts.folder)
     except OSError as error:
         run.discard()
         raise FolderError(
-            f"{run.internal}: hard links cannot be made there ({error.strerror}), and draws are kept "
-            f"by them; name a folder on another file system"
+            f"{run.internal}: this file system does not support hard links ({error.strerror}), "
+            f"which keep draws safe; name a folder on another file system"
         ) from error
 
 
@@ -321,7 +318,8 @@ def _begin(internal: Path, state: dict[str, str], made: bool) -> None:
         if made:
             shutil.rmtree(internal, ignore_errors=True)
         raise FolderError(
-            f"{internal}: cannot be written ({error.strerror}); nothing was charged"
+            f"{internal}: cannot be written ({error.strerror}); nothing was charged: name another "
+            f"folder"
         ) from error
 
 
@@ -335,17 +333,17 @@ def _same_records(state: dict[str, str], records_hash: Callable[[bytes], str]) -
 
 
 def _refuse_something_else(folder: Path, internal: Path) -> None:
-    """Refuse to begin where there is something that is no release of ours.
+    """Refuse to begin in a folder with files that are not of a release.
 
-    What a run leaves that was killed before it had an identity is ours: a lock, half-written files.
+    A lock or half-written files are accepted: a run that was killed early leaves them.
     """
     if (internal / STATE).exists():
         return
     if folder.exists() and (not folder.is_dir() or any(_foreign(folder.iterdir()))):
-        raise FolderError(f"{folder}: holds something else; name a new or empty folder")
+        raise FolderError(f"{folder}: has other files in it; name a new or empty folder")
     inside = (path for path in internal.rglob("*") if path.is_file() and path.name != LOCK)
     if internal.exists() and (not internal.is_dir() or any(_foreign(inside))):
-        raise FolderError(f"{internal}: holds something else; name another folder")
+        raise FolderError(f"{internal}: has other files in it; name another folder")
 
 
 def _foreign(paths: Iterable[Path]) -> Iterator[Path]:
@@ -356,23 +354,23 @@ def _refuse_another(
     folder: Path, state: dict[str, str], identity: Identity, records_hash: Callable[[bytes], str]
 ) -> None:
     for what, stored, now in (
-        ("another plan, or other files that it names", state["plan"], identity.plan),
+        ("another plan, or other files named in it", state["plan"], identity.plan),
         ("another crosswalk", state["crosswalk"], identity.crosswalk),
         ("other randomness", state["randomness"], identity.randomness),
         ("another version of countveil", state["layout"], identity.layout),
     ):
         if stored != now:
             raise FolderError(
-                f"{folder}: was begun with {what}; name a new folder (charged as a release of its "
-                f"own), or go back to what it was begun with"
+                f"{folder}: was started with {what}; name a new folder (charged as a new release), or "
+                f"restore what it was started with"
             )
     if not _same_records(state, records_hash):
         raise FolderError(
-            f"{folder}: was begun with other records; a second draw for changed records is a release "
-            f"of its own: name a new folder, or restore the records"
+            f"{folder}: was started with other records, and a draw for changed records is a new "
+            f"release; name a new folder (charged as a new release), or restore the records"
         )
     if state["finished"] == "yes" and not (folder / manifest.NAME).exists():
         raise FolderError(
-            f"{folder}: was finished, and its files are gone; drawing them again would be a second "
-            f"draw: restore them, or name a new folder (charged as a release of its own)"
+            f"{folder}: was finished, but its files are missing, and drawing again would be a "
+            f"second draw; restore them, or name a new folder (charged as a new release)"
         )

@@ -66,8 +66,8 @@ _ENTRIES = (
     Entry("003", "Figure 2", "Relative errors of cases", public_items.figure_2, NEEDS_COUNTIES),
     Entry("003", "Figure 3", "What projection contracts", public_items.figure_3, NEEDS_COUNTIES),
     Entry("003", "Figure 4", "Delta_z against dependence", public_items.figure_4),
-    Entry("003", "Example 1", "A normal mean next to a public number", public_items.example_1),
-    Entry("003", "Example 2", "A count next to anonymity measures", public_items.example_2),
+    Entry("003", "Example 1", "A normal mean given a public number", public_items.example_1),
+    Entry("003", "Example 2", "A count given anonymity measures", public_items.example_2),
     Entry("003", "Text", "Lemmas 6 and 7, and equation (5)", public_items.text),
     Entry("004", "Table 1", "An example subject to the attack", attack_items.table_1),
     Entry("004", "Table 2", "The theorems, evaluated", attack_items.table_2),
@@ -99,7 +99,7 @@ def items(paper: str | None = None) -> tuple[Entry, ...]:
     ['table-sa1', 'figure-sa1', 'figure-sa2', 'figure-sa3', 'figure-sa4']
     """
     if paper is not None and paper not in PAPERS:
-        raise InputError(f"no paper {paper!r}; choose from {', '.join(PAPERS)}")
+        raise InputError(f"unknown paper {paper!r}; choose from {', '.join(PAPERS)}")
     return tuple(entry for entry in _ENTRIES if paper in (None, entry.paper))
 
 
@@ -162,4 +162,4 @@ def _entry(paper: str, item: str) -> Entry:
         if entry.slug == slug:
             return entry
     names = ", ".join(entry.slug for entry in of_paper)
-    raise InputError(f"no item {item!r} in paper {paper}; choose from {names}")
+    raise InputError(f"unknown item {item!r} in paper {paper}; choose from {names}")

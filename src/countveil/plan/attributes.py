@@ -13,7 +13,7 @@ LONGEST_LABEL = 500
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One property of a person: its categories are declared, never learned from data."""
+    """A property of each person, with declared categories that are never learned from data."""
 
     name: str
     categories: tuple[str, ...]
@@ -25,7 +25,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """A coarser view of an attribute: groups of its categories, some perhaps omitted."""
+    """A coarser view of an attribute: groups of its categories, which may omit some."""
 
     name: str
     of: str
@@ -44,21 +44,21 @@ class Recode:
             for member in members:
                 if member in numbers:
                     raise PlanError(
-                        f"{where}.groups.{label}: category {member!r} is grouped twice; each goes "
-                        f"into one group or into omit"
+                        f"{where}.groups.{label}: category {member!r} is listed twice; put it into "
+                        f"one group or into omit"
                     )
                 numbers[member] = number
         known = frozenset(attribute.categories)
         unknown = [member for member in numbers if member not in known]
         if unknown:
             raise PlanError(
-                f"{where}: {attribute.name} has no category {unknown[0]!r}; choose from "
-                f"{listed(attribute.categories)}"
+                f"{where}: unknown category {unknown[0]!r} of {attribute.name}; choose from "
+                f"{choices(attribute.categories)}"
             )
         missing = [category for category in attribute.categories if category not in numbers]
         if missing:
             raise PlanError(
-                f"{where}: category {missing[0]!r} of {attribute.name} is in no group; put it into "
+                f"{where}: category {missing[0]!r} of {attribute.name} is in no group; add it to "
                 f"one, or list it under omit"
             )
         return tuple(numbers[category] for category in attribute.categories)
@@ -69,8 +69,8 @@ def read_attributes(table: Mapping[str, Iterable[str]]) -> tuple[Attribute, ...]
     return tuple(Attribute(name, tuple(categories)) for name, categories in table.items())
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Join names for a message, cut where the list is long."""
+def choices(names: Iterable[str], most: int = 12) -> str:
+    """Join names for a message; cut a long list."""
     every = list(names)
     cut = f", … ({len(every)} in all)" if len(every) > most else ""
     return ", ".join(every[:most]) + cut
@@ -79,12 +79,12 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 def _check_name(name: str, where: str) -> None:
     if len(name) > LONGEST_LABEL:
         raise PlanError(
-            f"{where[:60]}…: has {len(name):,} characters; a name has at most {LONGEST_LABEL}"
+            f"{where[:60]}…: has {len(name):,} characters; the limit for names is {LONGEST_LABEL}"
         )
     if not name.isidentifier() or name == "TOTAL":
         raise PlanError(
-            f"{where}: {name!r} cannot be a name; use letters, digits and underscores, and leave "
-            f"TOTAL to the query that counts everyone"
+            f"{where}: {name!r} is not allowed as a name; use letters, digits and underscores, and not "
+            f"TOTAL, which is the query that counts everyone"
         )
 
 
@@ -93,14 +93,15 @@ def _check_labels(labels: Iterable[str], where: str, what: str) -> None:
     long = next((label for label in counted if len(label) > LONGEST_LABEL), None)
     if long is not None:
         raise PlanError(
-            f"{where}: {long[:40]!r}… has {len(long):,} characters; a label has at most {LONGEST_LABEL}"
+            f"{where}: {long[:40]!r}… has {len(long):,} characters; the limit for labels is "
+            f"{LONGEST_LABEL}"
         )
     if not counted:
-        raise PlanError(f"{where}: no {what}; list at least one")
+        raise PlanError(f"{where}: {what} are missing; list at least one")
     label, times = counted.most_common(1)[0]
     if times > 1:
         raise PlanError(f"{where}: {label!r} is listed {times} times; list each once")
     if "" in counted:
         raise PlanError(
-            f"{where}: an empty label; missing codes are declared under records.missing"
+            f"{where}: a label is empty; declare missing values under records.missing instead"
         )

@@ -1,4 +1,4 @@
-"""The budget of a plan: what may be spent, and how it is shared among levels and queries."""
+"""The budget of a plan, and the shares of its levels and queries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fractions import Fraction
 from countveil.errors import InputError, PlanError
 from countveil.noise.law import Mechanism
 from countveil.noise.mechanisms import calibrate, mechanism_named
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.workload import Neighbors, Query, Schema
 from countveil.privacy.costs import ZCDP, ApproxDP, Cost, PureDP, Sensitivity
 
 _LARGEST_BUDGET = 10_000
 _SMALLEST_DELTA = Fraction(1, 10**300)  # what a float can hold
-_MOST_DIGITS = 1_000  # of a common denominator
+_MOST_DIGITS = 1_000  # of the common denominator
 LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one query of one level may spend, how far one person moves it, and its noise."""
+    """The cost of one query of one level, its sensitivity and its noise."""
 
     level: str
     query: Query
@@ -34,26 +34,26 @@ class Allocation:
 
 
 def noise_is_gaussian(allocations: Iterable[Allocation]) -> bool:
-    """Whether all noise is discrete Gaussian, so that losses add up to an effective rho."""
+    """Return whether all noise is discrete Gaussian, so that losses add up to an effective rho."""
     return all(item.mechanism.gaussian_variance is not None for item in allocations)
 
 
 def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
-    """Return what may be spent, and the delta to report epsilon at."""
+    """Return the budget of a plan, and the delta at which epsilon is reported."""
     budget = checked.budget
     if (budget.rho is None) == (budget.epsilon is None):
-        raise PlanError("budget: give either rho or epsilon")
+        raise PlanError('budget: give exactly one of rho and epsilon, for example rho = "1"')
     amount = budget.rho if budget.rho is not None else budget.epsilon
     if amount is None or amount <= 0:
-        raise PlanError(f"budget: {amount} is not allowed; a budget is above 0")
+        raise PlanError(f"budget: {amount} is not allowed; it must be above 0")
     if amount > _LARGEST_BUDGET:
-        raise PlanError(f"budget: above {_LARGEST_BUDGET:,} it protects nobody; lower it")
+        raise PlanError(f"budget: above {_LARGEST_BUDGET:,}, which protects no one; lower it")
     delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
     if not 0 < delta < 1:
         raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
     if delta < _SMALLEST_DELTA:
         raise PlanError(
-            "budget.delta: below 1e-300 a delta is no chance of anything; choose a larger one, such as "
+            "budget.delta: below 1e-300, the smallest that is supported; choose a larger one, such as "
             '"1e-10"'
         )
     if budget.rho is not None:
@@ -71,7 +71,7 @@ def allocate(
     neighbors: Neighbors,
     rows: int,
 ) -> tuple[Allocation, ...]:
-    """Share the budget among the queries of every level, each with its sensitivity and noise."""
+    """Divide the budget among the queries of every level; return each with its noise."""
     try:
         kind = mechanism_named(checked.budget.mechanism, cost.currency)
     except InputError as error:
@@ -81,12 +81,12 @@ def allocate(
     for level in levels:
         if level not in shares:
             raise PlanError(
-                f'budget.levels: no share for level {level!r}; give one, "0" if it is not measured'
+                f'budget.levels: no share for level {level!r}; add one, or "0" to leave it unmeasured'
             )
     for level in tables:
         if level not in (*levels, "*"):
             raise PlanError(
-                f"budget.queries.{level}: unknown level {level!r}; choose from {listed(levels)}"
+                f"budget.queries.{level}: unknown level {level!r}; choose from {choices(levels)}"
             )
     allocations = []
     for level in levels:
@@ -94,7 +94,10 @@ def allocate(
             continue
         table = tables.get(level, tables.get("*"))
         if table is None:
-            raise PlanError(f"budget.queries.{level}: is needed and not there")
+            raise PlanError(
+                f'budget.queries.{level} is missing. Add it, or [budget.queries."*"] for all levels, '
+                f'for example with TOTAL = "1".'
+            )
         _check_shares(table, f"budget.queries.{level}", None)
         where = f"budget.queries.{level}"
         queries = [query_named(schema, name, where) for name in table]
@@ -107,8 +110,8 @@ def allocate(
             mechanism = calibrate(kind, part, sensitivity)
             if not mechanism.variance <= LARGEST_DEVIATION**2:
                 raise PlanError(
-                    f"{where}.{query.name}: its noise would have a standard deviation above "
-                    f"{LARGEST_DEVIATION:,} and drown any count; give it a larger share, or 0"
+                    f"{where}.{query.name}: the noise would have a standard deviation above "
+                    f"{LARGEST_DEVIATION:,}, more than any count; give it a larger share, or 0"
                 )
             allocations.append(Allocation(level, query, part, sensitivity, mechanism))
     _refuse_denominators((item.cost.amount for item in allocations), "budget")
@@ -116,14 +119,14 @@ def allocate(
 
 
 def _refuse_denominators(values: Iterable[Fraction], where: str) -> None:
-    """Refuse fractions whose exact sum has more digits than can be added up in a moment."""
+    """Refuse fractions whose exact sum has too many digits to compute quickly."""
     common = 1
     for value in values:
         common = math.lcm(common, value.denominator)
         if common.bit_length() > _MOST_DIGITS * math.log2(10):
             raise PlanError(
-                f"{where}: the shares have no common denominator of at most {_MOST_DIGITS:,} digits; "
-                f"write them with the same one, such as 1/100"
+                f"{where}: the common denominator of the shares has more than {_MOST_DIGITS:,} "
+                f"digits; write them with the same denominator, such as 1/100"
             )
 
 
@@ -132,24 +135,24 @@ def _check_shares(
 ) -> None:
     for name, share in shares.items():
         if known is not None and name not in known:
-            raise PlanError(f"{where}.{name}: unknown level {name!r}; choose from {listed(known)}")
+            raise PlanError(f"{where}.{name}: unknown level {name!r}; choose from {choices(known)}")
         if share < 0:
-            raise PlanError(f"{where}.{name}: {share} is not allowed; a share is 0 or more")
+            raise PlanError(f"{where}.{name}: {share} is not allowed; a share must be 0 or more")
     _refuse_denominators(shares.values(), where)
     together = sum(shares.values(), Fraction(0))
     if together != 1:
-        raise PlanError(f"{where}: the shares sum to {together}, and must sum to 1")
+        raise PlanError(f"{where}: the shares sum to {together}; they must sum to 1")
 
 
 def refuse_repeats(queries: Sequence[Query], where: str) -> None:
-    """Refuse a query that a list names twice; blanks in its name make no other query of it."""
+    """Refuse a query that is listed twice, with or without blanks in its name."""
     for name, times in Counter(query.name for query in queries).items():
         if times > 1:
             raise PlanError(f"{where}: {name} is listed {times} times; list it once")
 
 
 def query_named(schema: Schema, name: str, where: str) -> Query:
-    """Return a query of the schema; `where` is the key that names it."""
+    """Return a query of the schema; `where` is the key for messages."""
     try:
         return schema.query(name)
     except PlanError as error:

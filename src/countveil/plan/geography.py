@@ -1,4 +1,4 @@
-"""Places: any number of nested levels, read from a crosswalk with one row per lowest unit."""
+"""Places: nested levels of units, read from a crosswalk with one row per lowest unit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _LONGEST_CODE = 256
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Geography:
-    """All units of all levels, in the order of their path from the top.
+    """All units of all levels, sorted by their path from the top.
 
-    `parents[l][u]` is the number, at the level above, of the unit that holds unit u of level l;
-    units of one parent are neighbours, so numbers never fall along a level. `sha256` is the hash of
-    the crosswalk they were read from.
+    `parents[l][u]` is the number, at the level above, of the parent of unit u of level l. The
+    children of a unit are adjacent, so these numbers never decrease along a level. `sha256` is the
+    hash of the crosswalk file.
     """
 
     levels: tuple[str, ...]
@@ -40,7 +40,7 @@ class Geography:
     sha256: str = ""
 
     def units(self, level: str) -> int:
-        """How many units a level has."""
+        """Return the number of units of a level."""
         return len(self.codes[self.index(level)])
 
     def index(self, level: str) -> int:
@@ -55,23 +55,23 @@ class Geography:
         return codes.slice(start, (len(codes) if stop is None else stop) - start)
 
     def own_geocodes(self, level: str, start: int, stop: int) -> pa.StringArray:
-        """Return a copy of codes; a slice would be sent to a worker with all of its array."""
+        """Return a copy of codes: a slice would take its whole array along to a worker."""
         return self.geocodes(level, start, stop).take(pa.array(np.arange(stop - start)))
 
     def ancestors(self, level: str, above: str) -> IntArray:
-        """Return the number, at a level above, of the unit that holds each unit of a level."""
+        """Return the number, at a level above, of the ancestor of each unit of a level."""
         first, last = self.index(above), self.index(level)
         if first == last:
             return np.arange(self.units(level))
-        held = self.parents[last]
+        ancestors = self.parents[last]
         for index in range(last - 1, first, -1):
-            held = self.parents[index][held]
-        return held
+            ancestors = self.parents[index][ancestors]
+        return ancestors
 
     def batches(self, level: str, most: int, above: str | None = None) -> list[tuple[int, int]]:
-        """Cut a level into runs of whole families, about `most` units each and at least one family.
+        """Return runs of whole families, (start, stop), of at most `most` units or one family each.
 
-        Families are of the level `above`, the next one if not given.
+        Families are the units with the same ancestor at level `above`, by default the next level up.
         """
         parents = self.parents[self.index(level)] if above is None else self.ancestors(level, above)
         ends = np.append(np.flatnonzero(np.diff(parents)) + 1, len(parents))
@@ -96,10 +96,10 @@ def write_crosswalk(path: Path, geography: Geography) -> None:
         for start in range(0, geography.units(lowest), _CHUNK):
             stop = min(start + _CHUNK, geography.units(lowest))
             columns = []
-            for held, all_codes in zip(above, geography.codes, strict=False):
-                first = int(held[start])
-                part = all_codes.slice(first, int(held[stop - 1]) + 1 - first)
-                indices = pa.array((held[start:stop] - first).astype(np.int32))
+            for ancestors, all_codes in zip(above, geography.codes, strict=False):
+                first = int(ancestors[start])
+                part = all_codes.slice(first, int(ancestors[stop - 1]) + 1 - first)
+                indices = pa.array((ancestors[start:stop] - first).astype(np.int32))
                 columns.append(pa.DictionaryArray.from_arrays(indices, part))
             columns.append(geography.geocodes(lowest, start, stop))
             writer.write_table(pa.table(columns, schema=layout))
@@ -108,14 +108,14 @@ def write_crosswalk(path: Path, geography: Geography) -> None:
 def read_crosswalk(path: Path, levels: Sequence[str], units: int | None = None) -> Geography:
     """Read a CSV or Parquet crosswalk; every message names the file, the rows and the rule.
 
-    `units` is how many lowest units the manifest of a release states: a Parquet file of more or
-    fewer rows is refused before it is read.
+    `units` is the number of lowest units in the manifest of a release: a Parquet file with another
+    number of rows is refused before it is read.
     """
     try:
         return _read_crosswalk(path, levels, units)
     except MemoryError:
         raise GeographyError(
-            f"{path}: does not fit in memory; free some, or use a machine with more"
+            f"{path}: does not fit in memory; close other programs, or use a machine with more"
         ) from None
 
 
@@ -127,10 +127,10 @@ def _read_crosswalk(path: Path, levels: Sequence[str], units: int | None) -> Geo
     for level in levels:
         if level not in names:
             raise GeographyError(
-                f"{path}: no column {level!r} for the level of that name; its columns are "
-                f"{', '.join(names[:20])}"
+                f"{path}: column {level!r} is missing, and geography.levels names it; the file has the "
+                f"columns {', '.join(names[:20])}"
             )
-    # One column at a time: all of them at once would be most of the memory of a national run.
+    # One column at a time: all of them would take most of the memory of a national run.
     columns = [_ranked(path, level, lowest=level == levels[-1]) for level in levels]
     order = np.lexsort([column.rank for column in reversed(columns)])
     starts = np.zeros(len(order), bool)
@@ -170,7 +170,7 @@ class _Column:
 def _column_names(path: Path) -> list[str]:
     if not path.is_file():
         raise GeographyError(
-            f"{path}: no such file; geography.path names a CSV or Parquet file with one row per "
+            f"{path}: no such file; set geography.path to a CSV or Parquet file with one row per "
             f"lowest unit"
         )
     with _translated(path):
@@ -180,29 +180,30 @@ def _column_names(path: Path) -> list[str]:
 
 
 def _refuse_row_count(path: Path, levels: Sequence[str], units: int | None) -> None:
-    """Refuse a Parquet file by the number of rows in its footer, before memory is taken for them."""
+    """Refuse a Parquet file by the number of rows in its footer, before reading any."""
     if not _is_parquet(path):
         return
     with _translated(path):
         rows = sum(group.rows for group in read_footer(path))
     if units is not None and rows != units:
         raise GeographyError(
-            f"{path}: the crosswalk has {rows:,} units of {levels[-1]}, and the manifest {units:,}"
+            f"{path}: has {rows:,} units of {levels[-1]}, but the manifest has {units:,}; restore "
+            f"the file"
         )
     if rows * len(levels) > MOST_CODES:
         raise GeographyError(
-            f"{path}: has {rows:,} rows on {len(levels)} levels, {rows * len(levels):,} codes; the "
-            f"limit is {MOST_CODES:,}: drop levels or units"
+            f"{path}: has {rows:,} rows and {len(levels)} levels, {rows * len(levels):,} codes in "
+            f"total; the limit is {MOST_CODES:,}: remove levels or units"
         )
 
 
 def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
-    """Read one column and rank its rows by code."""
+    """Read the column of a level and rank its rows by code."""
     with _translated(path):
-        # At the lowest level nearly all codes differ: sorting them beats a dictionary of them.
+        # At the lowest level nearly all codes differ, so sorting is faster than a dictionary.
         column = _read_column(path, level, as_text=lowest)
     if len(column) == 0:
-        raise GeographyError(f"{path}: no rows; list one row per lowest unit")
+        raise GeographyError(f"{path}: has no rows; list one row per lowest unit")
     if lowest:
         _refuse_blank(path, level, pc.equal(column, ""))
         order = pc.sort_indices(column).to_numpy()
@@ -227,22 +228,22 @@ def _ranked(path: Path, level: str, *, lowest: bool) -> _Column:
 
 
 def _refuse_odd(path: Path, level: str, column: _Column) -> None:
-    """Refuse codes that a spreadsheet would run, and codes that are no codes."""
+    """Refuse codes that a spreadsheet would run as a formula, and codes that are too long."""
     formula = _as_bool(pc.match_substring_regex(column.codes, FORMULA))
     long = _as_bool(pc.greater(pc.utf8_length(column.codes), _LONGEST_CODE))
     for bad, rule in (
         (
             formula,
             "a code that begins with =, +, -, @, a tab or a line break, or has one of these after "
-            "; or |, which spreadsheets run",
+            "; or |, which spreadsheets run as formulas",
         ),
         (long, f"a code of more than {_LONGEST_CODE} characters"),
     ):
         if bad.any():
             rows = np.flatnonzero(bad[column.rank])
             raise GeographyError(
-                f"{path}: {named_rows(rows)}: column {level!r} has {rule}; begin codes with a letter "
-                f"or a digit, and keep them short"
+                f"{path}: {named_rows(rows)}: column {level!r} has {rule}; start codes with a "
+                f"letter or a digit, and keep them short"
             )
 
 
@@ -254,8 +255,8 @@ def _read_column(path: Path, level: str, *, as_text: bool) -> pa.Array:
         text = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
             raise GeographyError(
-                f"{path}: column {level!r} holds {column.type}, and codes are text so that leading "
-                f"zeros survive; store the column as text"
+                f"{path}: column {level!r} has type {column.type}; store codes as text, to keep "
+                f"leading zeros"
             )
         column = column.cast(pa.string())
         column = column if as_text else column.dictionary_encode()
@@ -274,8 +275,8 @@ def _refuse_blank(path: Path, level: str, blank: pa.BooleanArray) -> None:
     bad = np.flatnonzero(_as_bool(pc.fill_null(blank, True)))
     if len(bad):
         raise GeographyError(
-            f"{path}: {named_rows(bad)}: no code in column {level!r}; every row names a unit at every "
-            f"level"
+            f"{path}: {named_rows(bad)}: the code in column {level!r} is missing; give every row a "
+            f"code at every level"
         )
 
 
@@ -296,7 +297,7 @@ def _translated(path: Path) -> Iterator[None]:
         if "invalid UTF8" in str(error):
             raise GeographyError(f"{path}: is not UTF-8 text; save the file as UTF-8") from None
         raise GeographyError(
-            f"{path}: cannot be read as a {kind} file ({str(error).splitlines()[0]}); write it "
+            f"{path}: cannot be read as a {kind} file ({str(error).splitlines()[0]}); save it "
             f"again, with codes as text"
         ) from error
 
@@ -304,7 +305,7 @@ def _translated(path: Path) -> Iterator[None]:
 def _refuse_two_parents(
     path: Path, levels: Sequence[str], columns: Sequence[_Column], rows: NDArray[np.int64]
 ) -> None:
-    """Refuse a code that starts two units: it would lie in two places. `rows` start the units."""
+    """Refuse a code that appears under two parents; `rows` are the first rows of the units."""
     *upper, column = columns
     ranks = column.rank[rows]
     order = np.argsort(ranks, kind="stable")
@@ -315,8 +316,8 @@ def _refuse_two_parents(
     where = max(i for i, above in enumerate(upper) if above.code(first) != above.code(second))
     raise GeographyError(
         f"{path}: {named_rows(np.array([first, second]))}: {levels[len(upper)]} {column.code(first)} "
-        f"lies in {levels[where]} {upper[where].code(first)} and in {levels[where]} "
-        f"{upper[where].code(second)}; a unit has one parent, and codes are unique within their "
+        f"is in {levels[where]} {upper[where].code(first)} and in {levels[where]} "
+        f"{upper[where].code(second)}; a unit has one parent, and codes must be unique within their "
         f"level: use full codes"
     )
 

@@ -1,4 +1,4 @@
-"""A plan of one table: one count per unit, or two, drawn to agree with public totals."""
+"""A plan of one table: one or two counts per unit, drawn to agree with public totals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from countveil.base.delimited import read_header
 from countveil.base.numerics import Array, IntArray, exact
 from countveil.base.parquet_size import refuse_bomb
 from countveil.errors import InputError, PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import LARGEST_DEVIATION
 from countveil.plan.plan_basis import PlanBasis
 from countveil.plan.plan_file import CongenialSection, PlanFile
@@ -31,9 +31,10 @@ PREVIOUS = "previous.csv"
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class OneTablePlan(PlanBasis):
-    """A plan of one table: units of `level`, drawn to agree with totals that are public at `fixed`.
+    """A plan of one table: counts of all units of `level`, drawn to agree with public totals.
 
-    `fixed` is the lowest level above with public totals, None if there is none.
+    `fixed` is the lowest level above `level` with public totals, None if there is none. Plans of
+    this kind come from `Plan.load` if the plan's method is "congenial".
     """
 
     epsilon: Fraction
@@ -51,16 +52,16 @@ class OneTablePlan(PlanBasis):
     def __repr__(self) -> str:
         return (
             f"<OneTablePlan {self.title!r}: one count per {self.level}, "
-            f"epsilon = {self.epsilon} next to public totals of {self.fixed}>"
+            f"epsilon = {self.epsilon} given public totals of {self.fixed}>"
         )
 
     @property
     def price(self) -> str:
-        """What the ledger is charged, in words."""
-        return f"epsilon = {self.epsilon} next to public information"
+        """The cost of the release, as text."""
+        return f"epsilon = {self.epsilon} given public information"
 
     def left_in(self, ledger: Ledger) -> str:
-        """Return what is left in a ledger, in words."""
+        """Return what is left in a ledger, as text."""
         return f"epsilon = {show(ledger.left_beside_public())}"
 
     def previous_counts(self, geocodes: list[str]) -> IntArray | None:
@@ -75,10 +76,19 @@ class OneTablePlan(PlanBasis):
         return {"congenial": {**self.document["congenial"], "previous": PREVIOUS}}
 
     def ledger(self, path: str | Path | None = None) -> Ledger:
-        """Return the ledger this plan spends from, in the currency next to public information."""
+        """Return the ledger that a release of this plan is charged to.
+
+        It is kept in the currency of guarantees given public information.
+
+        Parameters
+        ----------
+        path
+            The ledger file; by default the one that the plan names.
+
+        """
         where = Path(path) if path is not None else self.ledger_path
-        stated = self.document.get("ledger", {}).get("total")
-        limit = Ledger.beside_public_of(where) if stated is None else exact(stated)
+        total = self.document.get("ledger", {}).get("total")
+        limit = Ledger.beside_public_of(where) if total is None else exact(total)
         return Ledger(
             where,
             self.dataset,
@@ -90,19 +100,19 @@ class OneTablePlan(PlanBasis):
 
 
 def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
-    """Resolve [congenial]; refuse what such a release cannot keep."""
+    """Resolve [congenial]; refuse sections that such a release does not support."""
     section = checked.congenial or CongenialSection()
     budget, levels, rows = checked.budget, basis.levels, basis.rows_per_person
     if budget.epsilon is None or budget.rho is not None or budget.delta is not None:
         raise PlanError(
-            "budget: method congenial spends epsilon alone; give epsilon, without rho and delta"
+            "budget: method congenial spends only epsilon; give epsilon, and remove rho and delta"
         )
     if budget.epsilon <= 0:
         raise PlanError(f"budget.epsilon: {budget.epsilon} is not allowed; it must be above 0")
     if budget.levels or budget.queries:
         raise PlanError("budget: method congenial draws one table; remove levels and queries")
     if budget.mechanism is not None:
-        raise PlanError("budget.mechanism: method congenial has a mechanism of its own; remove it")
+        raise PlanError("budget.mechanism: method congenial has its own mechanism; remove this key")
     post = checked.postprocess
     if (
         checked.constraints
@@ -112,41 +122,45 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
         or post.microdata
     ):
         raise PlanError(
-            "postprocess: method congenial keeps public totals alone; remove constraints, structural "
+            "postprocess: method congenial supports only public totals; remove constraints, structural "
             "zeros, passes, tables and microdata"
         )
     level = section.level or levels[-1]
     if level not in levels:
-        raise PlanError(f"congenial.level: unknown level {level!r}; choose from {listed(levels)}")
+        raise PlanError(f"congenial.level: unknown level {level!r}; choose from {choices(levels)}")
     fixed = _fixed_level(levels, level, basis.invariants)
     if fixed is None and section.base == "congenial":
         raise PlanError(
-            f"congenial: a release agrees with public totals, and no level above {level} has one; "
-            f'declare one in [[invariants]] with query = "TOTAL", or choose base = "naive"'
+            f"congenial: no level above {level} has public totals to agree with; declare some in "
+            f'[[invariants]] with query = "TOTAL", or choose base = "naive"'
         )
     if section.loss == "squared L2" and section.base == "naive":
         raise PlanError(
-            'congenial.loss: "squared L2" is unbounded where counts are; choose "L1" or "L2", or keep '
-            'the totals with base = "congenial"'
+            'congenial.loss: "squared L2" is unbounded with base = "naive"; choose "L1" or "L2", or '
+            'base = "congenial"'
         )
     kept, intruder = checked.ledger, checked.intruder
     if kept.period is not None or kept.currency is not None or intruder.limit is not None:
         raise PlanError(
-            "ledger and intruder: method congenial has no period, no other currency and no limit on "
-            "an intruder's risk, because its epsilon is not differential privacy; remove them"
+            "ledger and intruder: method congenial supports no period, currency or intruder.limit, "
+            "because its epsilon is not differential privacy; remove them"
         )
     if intruder.level is not None:
         raise PlanError(
-            f"intruder.level: {intruder.level} is not measured; method congenial draws one table"
+            f"intruder.level: {intruder.level} is not measured, as method congenial draws one "
+            f"table; remove it"
         )
     if kept.total is not None and kept.total <= 0:
         raise PlanError(f"ledger.total: {kept.total} is not allowed; it must be above 0")
     if section.previous is not None and section.base == "naive":
         raise PlanError(
-            'congenial.previous: previous counts divide public totals; remove base = "naive"'
+            'congenial.previous: previous counts need public totals to divide; remove base = "naive"'
         )
     if section.alpha <= 0 or section.pseudo_count < 0:
-        raise PlanError("congenial: alpha must be above 0, and pseudo_count 0 or more")
+        raise PlanError(
+            f"congenial: alpha = {section.alpha} and pseudo_count = {section.pseudo_count} are not "
+            f"allowed; alpha must be above 0, and pseudo_count 0 or more"
+        )
     if section.base == "naive":
         _refuse_wide_noise(section, budget.epsilon, basis.neighbors, rows)
     previous = section.previous
@@ -171,18 +185,18 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
 def _refuse_wide_noise(
     section: CongenialSection, epsilon: Fraction, neighbors: Neighbors, rows: int
 ) -> None:
-    """Refuse noise that could take a count beyond 32 bits; nothing else bounds a naive release.
+    """Refuse noise that could exceed 32 bits; nothing else bounds a naive release.
 
-    One count has the variance 2 (sigma/epsilon)², where sigma is how far people move the loss. More
-    counts have more where the loss is L2: the mechanism refuses those, once it has the counts.
+    One count has the variance 2 (sigma/epsilon)², where sigma is the sensitivity of the loss. With an
+    L2 loss, several counts have more; the mechanism refuses those, once it has the counts.
     """
     moved = (2 if neighbors == "change-one" else 1) * (2 if section.part else 1)
     people = section.people * rows
     squared = (moved * people) ** 2 if section.loss == "L1" else moved * people**2
     if 2 * squared > (LARGEST_DEVIATION * epsilon) ** 2:
         raise PlanError(
-            f'congenial: with base = "naive", this epsilon and people = {section.people:,} the noise '
-            f"would have a standard deviation above {LARGEST_DEVIATION:,} and drown any count; raise "
+            f'congenial: with base = "naive", this epsilon and people = {section.people:,}, the noise '
+            f"would have a standard deviation above {LARGEST_DEVIATION:,}, more than any count; raise "
             f"budget.epsilon, or lower people"
         )
 
@@ -190,33 +204,33 @@ def _refuse_wide_noise(
 def _fixed_level(
     levels: tuple[str, ...], level: str, invariants: tuple[Invariant, ...]
 ) -> str | None:
-    """Return the finest level whose totals are public: all above it follow."""
-    found = None
+    """Return the lowest level whose totals are public: those of all levels above follow."""
+    lowest = None
     for item in invariants:
         if item.query.name != "TOTAL":
             raise PlanError(
-                f"invariants: {item.query.name} of {item.level} is public; method congenial keeps "
-                f"TOTAL alone"
+                f"invariants: {item.query.name} of {item.level} is not allowed; method congenial "
+                f"supports only TOTAL: remove this invariant"
             )
         if levels.index(item.level) >= levels.index(level):
             raise PlanError(
-                f"invariants: TOTAL of {item.level} is public, and so is every count of {level} that "
-                f"could be drawn; release a lower level, or take the invariant out"
+                f"invariants: TOTAL of {item.level} is public, which fixes every count of {level} "
+                f"that could be drawn; release a lower level, or remove the invariant"
             )
-        if found is None or levels.index(item.level) > levels.index(found):
-            found = item.level
-    return found
+        if lowest is None or levels.index(item.level) > levels.index(lowest):
+            lowest = item.level
+    return lowest
 
 
 def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
-    """Return the cells of the histogram that are in all the categories named."""
+    """Return which cells of the histogram are in the named categories of every attribute."""
     shape = tuple(len(item.categories) for item in schema.attributes)
     chosen = np.ones(shape, bool)
     known = {item.name: number for number, item in enumerate(schema.attributes)}
     for name, categories in named.items():
         if name not in known:
             raise PlanError(
-                f"congenial.part.{name}: no such attribute; choose from {listed(known)}"
+                f"congenial.part.{name}: unknown attribute; choose from {choices(known)}"
             )
         attribute = schema.attributes[known[name]]
         number_of = {category: number for number, category in enumerate(attribute.categories)}
@@ -224,56 +238,59 @@ def _part(named: dict[str, list[str]], schema: Schema) -> NDArray[np.bool_]:
         for category in categories:
             if category not in number_of:
                 raise PlanError(
-                    f"congenial.part.{name}: no category {category!r}; choose from "
-                    f"{listed(attribute.categories)}"
+                    f"congenial.part.{name}: unknown category {category!r}; choose from "
+                    f"{choices(attribute.categories)}"
                 )
             inside[number_of[category]] = True
         axis = known[name]
         chosen &= inside.reshape([-1 if i == axis else 1 for i in range(len(shape))])
     flat = chosen.reshape(-1)
     if not flat.any() or flat.all():
-        raise PlanError("congenial.part: it names nobody, or everybody; name some categories")
+        raise PlanError(
+            "congenial.part: selects no cells or all cells; name some of the categories"
+        )
     flat.setflags(write=False)
     return flat
 
 
 def read_numbers(path: Path, level: str, column: str, geocodes: list[str]) -> Array:
-    """Read one public number for each of some units, from a column of a CSV or Parquet file."""
+    """Return one public number per unit, in the order of `geocodes`, from a CSV or Parquet file."""
     try:
         table = _columns(path, level, column)
     except InputError:
         raise
     except MemoryError:
         raise InputError(
-            f"{path}: does not fit in memory; free some, or use a machine with more"
+            f"{path}: does not fit in memory; close other programs, or use a machine with more"
         ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read ({str(error).splitlines()[0]}); it is a CSV or Parquet file with "
-            f"a column {column!r} of numbers"
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); provide a CSV or Parquet file "
+            f"with a column {column!r} of numbers"
         ) from error
     codes, numbers = table.column(0).to_pylist(), table.column(1).to_pylist()
-    found = dict(zip(codes, numbers, strict=True))
-    if len(found) != len(codes):
+    number_of = dict(zip(codes, numbers, strict=True))
+    if len(number_of) != len(codes):
         raise InputError(f"{path}: a {level} is listed twice; list each once")
-    missing = [code for code in geocodes if found.get(code) is None]
+    missing = [code for code in geocodes if number_of.get(code) is None]
     if missing:
         raise InputError(
-            f"{path}: no {column} for {len(missing)} of {len(geocodes)} units of {level}, such as "
-            f"{missing[0]!r}; list each, 0 if it has none"
+            f"{path}: {column} is missing for {len(missing)} of {len(geocodes)} units of {level}, "
+            f"such as {missing[0]!r}; list every unit, with 0 if it has none"
         )
-    return np.array([found[code] for code in geocodes])
+    return np.array([number_of[code] for code in geocodes])
 
 
 def _columns(path: Path, level: str, column: str) -> pa.Table:
-    """Return the columns of codes, as text, and of numbers: counts are whole."""
+    """Return the columns of codes, as text, and of numbers; counts are whole."""
     parquet = path.suffix.lower() in (".parquet", ".pq")
     names = pa.parquet.read_schema(path).names if parquet else read_header(path)[0]
     code = level if level in names else "geocode"
     for name in (code, column):
         if name not in names:
             raise InputError(
-                f"{path}: no column {name!r}; it needs one named {level!r} or 'geocode', and {column!r}"
+                f"{path}: column {name!r} is missing; add columns {level!r} (or 'geocode') and "
+                f"{column!r}"
             )
     kind = pa.int64() if column == "count" else pa.float64()
     if parquet:

@@ -1,4 +1,4 @@
-"""How each level is post-processed: what is estimated first, how it is rounded, what is written."""
+"""Passes: which queries of a level are estimated first, and how estimates are rounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from countveil.base.numerics import IntArray
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import query_named, refuse_repeats
 from countveil.plan.plan_file import LevelPassesSection, PlanFile
 from countveil.plan.workload import TOTAL, Query, Schema
@@ -20,7 +20,7 @@ Rounding = Literal["cells", "totals", "queries", "unbiased"]
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The queries of a level that are estimated and held before all the rest, and the rounding."""
+    """The queries of a level that are estimated and fixed before the rest, and the rounding."""
 
     first: tuple[Query, ...]
     rounding: Rounding
@@ -34,7 +34,7 @@ def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> d
     for level in sections:
         if level not in (*levels, "*"):
             raise PlanError(
-                f"postprocess.levels.{level}: unknown level {level!r}; choose from {listed(levels)}"
+                f"postprocess.levels.{level}: unknown level {level!r}; choose from {choices(levels)}"
             )
     residual = checked.postprocess.residual
     default = _passes(sections.get("*", LevelPassesSection()), schema, "*", residual)
@@ -50,7 +50,9 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
     refuse_repeats(queries, where)
     for query in queries:
         if not query.complete:
-            raise PlanError(f"{where}: {query.name} leaves people out; name a query of everyone")
+            raise PlanError(
+                f"{where}: {query.name} leaves people out; name a query that counts everyone"
+            )
     for coarse, fine in pairwise(queries):
         if not coarsens(coarse, fine):
             raise PlanError(
@@ -59,20 +61,20 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
             )
     if section.look_below and all(query.name != TOTAL for query in queries):
         raise PlanError(
-            f"postprocess.levels.{level}.look_below: serves a pass over TOTAL, and passes names none; "
-            f'write passes = ["TOTAL"]'
+            f"postprocess.levels.{level}.look_below: needs a pass over TOTAL, and passes has none; set "
+            f'passes = ["TOTAL"], or remove look_below'
         )
     return Passes(queries, section.rounding, section.look_below, residual)
 
 
 def cells_within(coarse: Query, fine: Query) -> IntArray:
-    """Return the cell of `coarse` that each cell of `fine` lies in, for one that coarsens it."""
+    """Return the cell of `coarse` that contains each cell of `fine`, if `coarse` coarsens it."""
     cell = np.zeros([len(categories) for _, categories in fine.labels], np.int64)
     axes = [factor.axis for factor in fine.factors]
     for factor, (_, categories) in zip(coarse.factors, coarse.labels, strict=True):
         cell *= len(categories)
         if factor.axis not in axes:
-            cell += factor.group[0]  # it has but one group, or it would not be coarser
+            cell += factor.group[0]  # it has only one group, or it would not be coarser
             continue
         number = axes.index(factor.axis)
         of_group = np.zeros(cell.shape[number], np.int64)
@@ -82,7 +84,7 @@ def cells_within(coarse: Query, fine: Query) -> IntArray:
 
 
 def coarsens(coarse: Query, fine: Query) -> bool:
-    """Whether each cell of `fine` lies in one cell of `coarse`; both count everyone."""
+    """Return whether each cell of `fine` is in one cell of `coarse`; both count everyone."""
     finer = {factor.axis: factor.group for factor in fine.factors}
     for factor in coarse.factors:
         within = finer.get(factor.axis)
@@ -91,7 +93,7 @@ def coarsens(coarse: Query, fine: Query) -> bool:
                 return False
             continue
         holder = np.zeros(within.max() + 1, np.int64)
-        holder[within] = factor.group  # one of them, where a cell of `fine` has parts in several
+        holder[within] = factor.group  # one of several, if a cell of `fine` is split
         if (holder[within] != factor.group).any():
             return False
     return True

@@ -1,7 +1,7 @@
-"""Person ids that name nobody: blanks, and the usual placeholders for an unknown person.
+"""Person ids that identify no one: blanks, and the usual placeholders for an unknown person.
 
-The patterns are read alike by Python, RE2 (DuckDB) and Java (Spark): characters as they are, and
-escapes that all three know. They match a whole id, once what shows nothing has been removed from it.
+The patterns work in Python, RE2 (DuckDB) and Java (Spark): they use only plain characters and escapes
+that all three share. They match a whole id after invisible characters are removed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# What shows nothing: controls, spaces, separators, format characters, variation selectors, and letters
-# and symbols that are drawn blank. Listed, so that no version of Unicode changes who is a person.
+# Invisible characters: controls, spaces, separators, format characters, variation selectors, and blank
+# letters and symbols. They are listed so that a new version of Unicode does not change who is counted.
 INVISIBLE = (
     r"[\x00-\x1f\x7f-\x9f "
     "\u00a0\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
@@ -22,8 +22,8 @@ _WORDS = (
     r"n\.?a\.?|n/a|#n/a|<na>|nat|null|\(null\)|<null>|nil|none|noid|unknown|unk|unspecified|"
     r"undefined|missing|blank|empty|notavailable|notapplicable|notknown|anonymous|anon|tbd|tba"
 )
-# Zeros (a nil UUID too), -1, -9, -99 …, nine nines or more, also as floats print them; and marks that
-# are neither letter nor digit.
+# Zeros (also a nil UUID), -1, -9, -99 …, nine or more nines, all of these also as floats; and marks
+# that are neither letters nor digits.
 _NUMBERS = (
     r"[+-]?0[0-]*(?:\.0*)?|-(?:1|9+)(?:\.0*)?|9{9,}(?:\.0*)?|"
     r"-9(?:\.9+)?[eE]\+?[0-9]+|9\.9{8,}[eE]\+?[0-9]+|1(?:\.0)?[eE]\+?(?:0?9|[1-9][0-9])"
@@ -36,12 +36,12 @@ _INVISIBLE, _NOBODY, _PLACEHOLDER = map(re.compile, (INVISIBLE, NOBODY, PLACEHOL
 
 
 def is_nobody(person: str | None) -> bool:
-    """Return whether an id is missing, not a number, or shows nothing."""
+    """Return whether an id is missing, NaN, or invisible."""
     return _NOBODY.fullmatch(_visible(person)) is not None
 
 
 def is_placeholder(person: str | None, real_ids: Iterable[str] = ()) -> bool:
-    """Return whether an id is a usual placeholder, and not one that the plan lists as real."""
+    """Return whether an id is a usual placeholder that the plan does not list as real."""
     return _PLACEHOLDER.fullmatch(_visible(person)) is not None and person not in set(real_ids)
 
 

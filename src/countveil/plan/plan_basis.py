@@ -1,4 +1,4 @@
-"""What every kind of plan states: who is counted, where, by what attributes, and what is public."""
+"""What every plan states: who is counted, where, by which attributes, and what is public."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class PlanBasis:
     ledger_path: Path
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is cached: a job that carries a plan to a worker needs no crosswalk."""
+        """Return the fields without caches: a worker that is sent a plan needs no crosswalk."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @property
     def chosen_from_records(self) -> bool:
-        """Whether its budget was chosen by looking at records, which the guarantee does not cover."""
+        """Whether the budget was chosen by looking at records, which no guarantee covers."""
         return bool(self.document.get("budget", {}).get("chosen_from"))
 
     @property
     def attests_each_person_alone(self) -> bool:
-        """Whether the curator vouches that each person's rows depend on that person alone."""
+        """Whether the curator attests that each person's rows depend on that person alone."""
         return bool(self.document.get("records", {}).get("each_person_alone"))
 
     @property
@@ -67,7 +67,7 @@ class PlanBasis:
 
     @property
     def public_document(self) -> dict[str, Any]:
-        """The plan as it may be published, without where the records are."""
+        """The plan as it may be published, without the location of the records."""
         document = dict(self.document)
         if "records" in document:
             records = document["records"]
@@ -81,23 +81,23 @@ class PlanBasis:
         return document
 
     def _public_sections(self) -> dict[str, Any]:
-        """Return the sections that are published otherwise than written: files by their new names."""
+        """Return sections that change when published: files have new names."""
         return {}
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of what the plan decides."""
+        """The SHA-256 of the published plan."""
         return _sha256(self.public_document)
 
     @cached_property
     def measuring_digest(self) -> str:
-        """The SHA-256 of what decides the measurements: the plan without what comes after them."""
+        """The SHA-256 of the parts that determine the measurements, without post-processing."""
         later = ("postprocess", "constraints", "structural_zeros")
         return _sha256({k: v for k, v in self.public_document.items() if k not in later})
 
     @cached_property
     def counting_digest(self) -> str:
-        """The SHA-256 of what decides the meaning of counts: places, categories, rows per person."""
+        """The SHA-256 of the parts that determine counts: levels, categories, rows per person."""
         records = self.document.get("records", {})
         policy = [self.rows_per_person, records.get("missing", "refuse")]
         return _sha256([self.levels, self.document["attributes"], policy])
@@ -110,11 +110,12 @@ class PlanBasis:
     def _geography(self) -> Geography:
         if self.crosswalk is None:
             raise PlanError(
-                f"{self.name}: geography.path is missing; a release needs the crosswalk"
+                f"{self.name}: geography.path is missing. Add it to [geography], for example path "
+                f'= "blocks.csv".'
             )
         return read_crosswalk(self.crosswalk, self.levels)
 
 
 def _sha256(document: Any) -> str:
-    # In the order given: the order of attributes, groups and queries decides where cells are.
+    # Keys are not sorted: the order of attributes, groups and queries determines the order of cells.
     return hashlib.sha256(json.dumps(document, ensure_ascii=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""How deep and how large a plan is: checked before a parser that grows with it reads it."""
+"""The plan file: TOML, read into checked sections. Every error names the file and the key."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from pydantic import (
 
 from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.presets import PRESETS, read_preset
+
+# Depth and size are checked first: a parser would take memory or time in proportion.
 
 MOST_PARTS = 16  # of a dotted key
 MOST_BRACKETS = 16  # open at once
@@ -49,12 +51,12 @@ _TOKEN = re.compile(
 
 
 def refuse_deep_nesting(text: str, name: str) -> None:
-    """Refuse a TOML text whose keys or brackets nest deeper than any plan; strings may hold both."""
+    """Refuse TOML text whose keys or brackets nest deeper than in any plan, except in strings."""
     dots = depth = 0
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if kind == "unclosed":
-            # The parser stops here too. Trying each later quote would scan the rest as often.
+            # The parser stops here, too. Trying every later quote would take quadratic time.
             return
         if kind == "dot":
             dots += 1
@@ -62,11 +64,11 @@ def refuse_deep_nesting(text: str, name: str) -> None:
             dots = 0
             depth = max(0, depth + (kind == "opening") - (kind == "closing"))
         if dots >= MOST_PARTS:
-            fault = f"a key of more than {MOST_PARTS} parts; a plan has tables three deep"
+            fault = f"a key has more than {MOST_PARTS} parts; plans nest at most three deep"
         elif depth > MOST_BRACKETS:
-            fault = f"more than {MOST_BRACKETS} brackets nested; a plan has tables three deep"
+            fault = f"more than {MOST_BRACKETS} nested brackets; plans nest at most three deep"
         elif kind == "word" and token.end() - token.start() > LONGEST_WORD:
-            fault = f"a number or key of more than {LONGEST_WORD:,} characters; write it shorter"
+            fault = f"a number or key has more than {LONGEST_WORD:,} characters; shorten it"
         else:
             continue
         line = text.count("\n", 0, token.start()) + 1
@@ -74,9 +76,9 @@ def refuse_deep_nesting(text: str, name: str) -> None:
 
 
 def values_by_depth(document: Any) -> Iterator[int]:
-    """Yield, layer by layer, how many values a document of tables and lists has down to there.
+    """Yield, for each depth, the number of values of a document down to that depth.
 
-    A caller that stops at its limit takes no memory for what lies deeper.
+    A caller that stops at a limit uses no memory for deeper values.
     """
     layer: list[Any] = [document]
     values = 0
@@ -87,13 +89,11 @@ def values_by_depth(document: Any) -> Iterator[int]:
         layer = [part for t in tables for part in (t.values() if isinstance(t, dict) else t)]
 
 
-# The plan file: TOML read into checked sections, every error naming file and key.
-
 _LARGEST_FILE = 5_000_000
-MOST_VALUES = 500_000  # of a whole plan: its categories, members of groups, shares and names
+MOST_VALUES = 500_000  # categories, members of groups, shares and names of a plan
 _DEEPEST = 16
 _MOST_SHOWN = 20  # mistakes in one message
-_SHORT = reprlib.Repr()  # of what came, however long it is
+_SHORT = reprlib.Repr()  # shortens values in messages
 _SHORT.maxstring = _SHORT.maxother = 60
 
 
@@ -105,18 +105,18 @@ def _fraction(value: Any) -> Fraction:
 
 
 def at_most(entries: int) -> BeforeValidator:
-    """Refuse a table of more entries before any of them is checked; `max_length` does so after."""
+    """Refuse a table with more entries before checking any; `max_length` would check them all first."""
 
     def refuse(value: Any) -> Any:
         if isinstance(value, dict) and len(value) > entries:
-            raise ValueError(f"it has {len(value):,} entries; the limit is {entries:,}")
+            raise ValueError(f"has {len(value):,} entries; the limit is {entries:,}: remove some")
         return value
 
     return BeforeValidator(refuse)
 
 
 def _few_wrong_texts(value: Any) -> Any:
-    """Cut a list after more mistakes than are shown: memory is taken for each."""
+    """Cut a list after more mistakes than are shown: each takes memory."""
     if not isinstance(value, list) or _all_text(value):
         return value
     wrong = (number for number, item in enumerate(value) if not isinstance(item, str))
@@ -138,13 +138,13 @@ def _all_text(value: Any) -> bool:
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("it has a NUL character, which no text and no name of a file has")
+        raise ValueError("contains a NUL character, which texts and file names cannot; remove it")
     return text
 
 
 def _known_preset(name: str) -> str:
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}; choose from {listed(PRESETS)}")
+        raise ValueError(f"unknown preset {name!r}; choose from {choices(PRESETS)}")
     return name
 
 
@@ -172,7 +172,7 @@ class _Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few_unknown_keys(cls, value: Any) -> Any:
-        """Drop unknown keys beyond those that are shown: each is a mistake, and takes memory."""
+        """Drop unknown keys beyond those that are shown: each mistake takes memory."""
         if not isinstance(value, dict) or len(value) <= len(cls.model_fields) + _MOST_SHOWN:
             return value
         known = {key: item for key, item in value.items() if key in cls.model_fields}
@@ -187,10 +187,10 @@ class ReleaseSection(_Section):
     unit: Text = Field(description="The unit of protection, such as person or household.")
     neighbors: Literal["change-one", "add-remove"] = Field(
         description="change-one: a person's row is replaced; add-remove: a person joins or leaves, "
-        "half the variance for the same rho, refused beside invariants."
+        "which needs half the variance for the same rho but allows no invariants."
     )
     dataset: Text | None = Field(None, description="The data set the ledger is kept for.")
-    purpose: Text | None = Field(None, description="What it is for, as its report says.")
+    purpose: Text | None = Field(None, description="What the release is for; shown in its report.")
     preset: PresetName | None = None
 
 
@@ -199,38 +199,40 @@ class RecordsSection(_Section):
 
     path: Text | None = Field(None, description="A CSV or Parquet file, relative to the plan.")
     database: Text | None = Field(None, description="A DuckDB database file for `query`.")
-    query: Sql | None = Field(None, description="A SELECT that yields the records.")
+    query: Sql | None = Field(None, description="A SELECT statement that returns the records.")
     public_tables: list[Text] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Files and tables of `query` that hold nothing confidential, as it names them.",
+        description="Files and tables in `query` without confidential data, as written there.",
     )
     each_person_alone: bool = Field(
         False,
-        description="Attested by the curator: what `query` returns for one person depends on that "
-        "person's records and public tables only. It is published.",
+        description="Attested by the curator: the rows that `query` returns for a person depend only "
+        "on that person's records and on public tables. The attestation is published.",
     )
     counts: Text | None = Field(
-        None, description="For tables already tabulated: the column that holds the counts."
+        None, description="For data that is already tabulated: the column of counts."
     )
     columns: Annotated[dict[str, Text], at_most(1000)] = Field(
         default_factory=dict,
-        description="Column names where they differ from the plan's names.",
+        description="Column names that differ from the names in the plan.",
     )
-    one_row_per_person: bool | None = Field(None, description="Attested by the curator.")
-    person_id: Text | None = Field(None, description="The column that names the person.")
+    one_row_per_person: bool | None = Field(
+        None, description="Attested by the curator: no person has more than one row."
+    )
+    person_id: Text | None = Field(None, description="The column that identifies the person.")
     real_ids: list[Text] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Ids of real people that look like placeholders, such as 0; all others that do "
-        "are refused.",
+        description="Ids of real people that look like placeholders, such as 0; other placeholders are "
+        "refused.",
     )
     max_rows: Annotated[int, Field(ge=1, le=1000)] | None = None
     redacted: bool = Field(
-        False, description="Set in a published plan: where they are is left out."
+        False, description="Set in a published plan, which omits where the records are."
     )
     missing: Literal["refuse"] | Annotated[dict[str, str], at_most(1000)] = Field(
-        "refuse", description="refuse, or the category that stands for missing, per attribute."
+        "refuse", description="refuse, or per attribute the category to use for missing values."
     )
 
 
@@ -250,41 +252,42 @@ class RecodeSection(_Section):
 
 
 class BudgetSection(_Section):
-    """What may be spent, and how it is shared among levels and queries."""
+    """What a release may spend, and the shares of levels and queries."""
 
     rho: ExactNumber | None = Field(
-        None, description="zCDP: discrete Gaussian noise unless mechanism says otherwise."
+        None, description="A zCDP budget; discrete Gaussian noise unless mechanism names another."
     )
     epsilon: ExactNumber | None = Field(
         None,
-        description="With delta: calibrates rho. Alone: pure DP, discrete Laplace noise unless "
-        "mechanism says otherwise.",
+        description="With delta: converted to rho. Alone: pure DP, with discrete Laplace noise unless "
+        "mechanism names another.",
     )
     delta: ExactNumber | None = None
     mechanism: Name | None = Field(
         None,
-        description="The noise, such as discrete-gaussian; its price must be in the currency of the "
+        description="The noise, such as discrete-gaussian; it must be priced in the currency of the "
         "budget.",
     )
     chosen_by: Text | None = Field(
-        None, description="Who chose the budget, and why, as the report says."
+        None, description="Who chose the budget, and why; shown in the report."
     )
     chosen_from: Literal["records"] | None = Field(
         None,
-        description="If the budget was chosen by looking at records, as by homogeneity risk: the "
+        description="If the budget was chosen by looking at records, as for a homogeneity risk: the "
         "guarantee does not cover that choice, and the manifest says so.",
     )
     levels: Shares = Field(
-        default_factory=dict, description="Shares of the levels; not for method congenial."
+        default_factory=dict,
+        description="Shares of the levels, which sum to 1; not for method congenial.",
     )
     queries: Annotated[dict[str, Shares], at_most(1000)] = Field(
         default_factory=dict,
-        description='Shares per level; the table "*" serves levels without one of their own.',
+        description='Shares of queries per level; "*" applies to levels without their own.',
     )
 
 
 class InvariantSection(_Section):
-    """A query published as counted: public, exact, never priced."""
+    """A query that is public and published exactly; it costs no budget."""
 
     level: str
     query: str
@@ -297,17 +300,18 @@ class ConstraintSection(_Section):
     level: str
     query: str
     path: Text = Field(
-        description="A CSV file with a column named as the level (or `group`), one per attribute of "
-        "the query, and at_least, at_most or exactly."
+        description="A CSV file with a column named after the level (or `group`), one for each "
+        "attribute of the query, and at_least, at_most or exactly."
     )
     members: Text | None = Field(
-        None, description="For groups of siblings: a CSV file with columns group and the level."
+        None,
+        description="For groups of siblings: a CSV file with a column group and one for the level.",
     )
     reason: Text
 
 
 class StructuralZeroSection(_Section):
-    """Cells where nobody can be: the cross-classification of the named categories."""
+    """Cells in which no one can be: all combinations of the named categories."""
 
     cells: TextsByName
     reason: Text
@@ -319,18 +323,17 @@ class LevelPassesSection(_Section):
     passes: list[str] = Field(
         default_factory=list,
         max_length=32,
-        description="Queries estimated, rounded and then held, before all the rest; each nests in "
-        "the next.",
+        description="Queries to estimate, round and fix before the rest; each is nested in the next.",
     )
     look_below: bool = Field(
         False,
-        description='For information = "level": let the pass over TOTAL use what was measured below.',
+        description='For information = "level": let the pass over TOTAL use all measurements below.',
     )
     rounding: Literal["cells", "totals", "queries", "unbiased"] = Field(
         "queries",
-        description="queries: every measured query and table ends within 1 of its estimate; totals: "
-        "only the units' totals do; cells: least change of each count; unbiased: at random, right on "
-        "average.",
+        description="queries: keep every measured query and table within 1 of its estimate; totals: keep "
+        "only the totals of units; cells: change each count as little as possible; unbiased: round at "
+        "random, without bias.",
     )
 
 
@@ -339,8 +342,9 @@ class PostprocessSection(_Section):
 
     method: Literal["none", "top-down", "congenial"] = Field(
         "none",
-        description="none publishes measurements only; top-down also consistent tables; congenial "
-        "draws one table that agrees with public totals, beside which its guarantee holds.",
+        description="none: publish measurements only; top-down: also publish consistent tables; "
+        "congenial: draw one table that agrees with public totals, with a guarantee relative to "
+        "those totals.",
     )
     information: Literal["tree", "level"] = Field(
         "tree",
@@ -349,84 +353,87 @@ class PostprocessSection(_Section):
     )
     levels: Annotated[dict[str, LevelPassesSection], at_most(1000)] = Field(
         default_factory=dict,
-        description='Passes per level; the table "*" serves levels without one of their own.',
+        description='Passes per level; "*" applies to levels without their own.',
     )
     tables: list[str] = Field(
         default_factory=list,
         max_length=1000,
-        description="Tables to write: queries, and P1 to P5 or H1 where the schema has them.",
+        description="Tables to write: queries, or P1 to P5 and H1 if the schema has their attributes.",
     )
     confidence: Annotated[float, Field(ge=0, le=1 - 1e-9)] = Field(
         0.9,
-        description="Of the interval that estimates carry beside their standard error; 0 leaves both "
-        "out.",
+        description="Confidence of the intervals published with standard errors; 0 omits both.",
     )
     residual: Annotated[float, Field(ge=1e-9, le=1e-3)] = Field(
         1e-9,
-        description="How far from optimal a family's solution may be before it is rounded, relative to "
-        "its largest count; give more only where full precision was not reached.",
+        description="How far from optimal a family's solution may be before rounding, relative to its "
+        "largest count; raise it only if full precision was not reached.",
     )
     microdata: bool = Field(
-        False, description="Write synthetic microdata, one row a person, that tabulate the same."
+        False, description="Write synthetic microdata, one row per person, that match the tables."
     )
 
 
 class CongenialSection(_Section):
-    """One table drawn in agreement with what is public (paper 003); goes with method congenial."""
+    """One table that agrees with public totals (paper 003), for method congenial."""
 
     level: str | None = Field(
-        None, description="Whose counts are released; the lowest if not said."
+        None, description="The level whose counts are released; default: the lowest."
     )
     part: TextsByName = Field(
         default_factory=dict,
-        description="Categories counted beside all, such as deaths among cases: released as a second "
+        description="Categories to count separately, such as deaths among cases: released as a second "
         "count of each unit, never above the first.",
     )
     loss: Literal["L1", "L2", "squared L2"] = "L1"
     base: Literal["congenial", "naive"] = Field(
         "congenial",
-        description="congenial: releases have the public totals and no negative count; naive: all "
+        description="congenial: the table has the public totals and no negative counts; naive: any "
         "whole numbers.",
     )
     previous: Text | None = Field(
         None,
-        description="A CSV or Parquet file of public counts of an earlier period, with a column named "
-        "as the level (or geocode) and one named count: the prior.",
+        description="The prior: a CSV or Parquet file of public counts of an earlier period, with a "
+        "column named after the level (or geocode) and a column count.",
     )
-    alpha: ExactNumber = Field(Fraction(1), description="How much a previous count weighs.")
+    alpha: ExactNumber = Field(Fraction(1), description="The weight of a previous count.")
     pseudo_count: ExactNumber = Field(
-        Fraction(0), description="Added to each; needed where a previous count is 0."
+        Fraction(0), description="Added to each previous count; required if one of them is 0."
     )
     people: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        1, description="Delta_z: how many people's rows may depend on each other."
+        1, description="Delta_z: the number of people whose rows may depend on each other."
     )
 
 
 class IntruderSection(_Section):
-    """Whom the plan is judged against."""
+    """The intruder that the plan is judged against."""
 
     priors: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [0.5, 0.2, 0.1, 0.02], min_length=1, max_length=100
     )
     limit: Annotated[float, Field(gt=1)] | None = Field(
-        None, description="Exit status 1 when the plan's marginal risk passes it."
+        None,
+        description="The largest marginal risk to accept; above it, commands exit with status 1.",
     )
     level: str | None = Field(
-        None, description="Where he knows everyone else; the lowest level if not said."
+        None,
+        description="The level at which the intruder knows everyone else; default: the lowest.",
     )
 
 
 class LedgerSection(_Section):
-    """The ledger's file and limits, set once."""
+    """The ledger file and its limits, which are set once."""
 
     path: Text = Field(
         "ledger.sqlite",
-        description="Relative to the plan; best outside the folder that holds the releases.",
+        description="Relative to the plan; best kept outside the folder of the releases.",
     )
     currency: Literal["rho", "epsilon"] | None = Field(
-        None, description="What it is kept in; the plan's own currency if not said."
+        None, description="The currency of the ledger; default: that of the plan."
     )
-    total: ExactNumber | None = Field(None, description="The plan's own cost if not said.")
+    total: ExactNumber | None = Field(
+        None, description="The limit for all releases together; default: the cost of this plan."
+    )
     period: Literal["year", "quarter", "month"] | None = None
     period_limit: ExactNumber | None = None
 
@@ -450,24 +457,26 @@ class PlanFile(_Section):
 
 
 def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
-    """Read a plan file; return the merged document and its checked form."""
+    """Return the document of a plan file, merged with its preset, and its checked sections."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise PlanError(f"{path}: over {_LARGEST_FILE:,} bytes; a plan is a small text file")
+            raise PlanError(
+                f"{path}: larger than {_LARGEST_FILE:,} bytes, the limit; name a plan file (TOML)"
+            )
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise PlanError(
-            f"{path}: {error.strerror}; name a plan file, or make one with `countveil init`"
+            f"{path}: {error.strerror}; name a plan file, or create one with `countveil init`"
         ) from error
     except UnicodeDecodeError as error:
         raise PlanError(
-            f"{path}: not UTF-8 text (byte {error.start}); a plan is a TOML file"
+            f"{path}: not UTF-8 text (byte {error.start}); save the plan as UTF-8"
         ) from error
     return parse(text, str(path))
 
 
 def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
-    """Read the text of a plan; `name` stands in messages."""
+    """Return the document and checked sections of a plan's text; messages begin with `name`."""
     refuse_deep_nesting(text, name)
     try:
         own = tomllib.loads(text)
@@ -478,28 +487,28 @@ def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
 
 
 def check(document: dict[str, Any], name: str = "plan") -> PlanFile:
-    """Check a document that was laid over its preset."""
+    """Return the checked sections of a document that is merged with its preset."""
     _refuse_bulk(document, name)
     try:
         return PlanFile.model_validate(document)
     except ValidationError as error:
         lines = [_explain(item, name) for item in error.errors()[:_MOST_SHOWN]]
         if error.error_count() > _MOST_SHOWN:
-            lines.append(f"{name}: and more mistakes; correct these first")
+            lines.append(f"{name}: there are more mistakes; fix these first")
         raise PlanError("\n".join(lines)) from error
 
 
 def _refuse_bulk(document: dict[str, Any], name: str) -> None:
-    """Refuse a document of more values, or deeper, than any plan: checking it takes memory for each."""
+    """Refuse a document that is larger or deeper than any plan, before checking takes memory."""
     for depth, values in enumerate(values_by_depth(document)):
         if values > MOST_VALUES:
             raise PlanError(
-                f"{name}: has more than {MOST_VALUES:,} values, the limit of a plan; merge "
-                f"categories, or drop recodes and queries"
+                f"{name}: has more than {MOST_VALUES:,} values, the limit; merge categories, or remove "
+                f"recodes and queries"
             )
         if depth >= _DEEPEST:
             raise PlanError(
-                f"{name}: nests more than {_DEEPEST} deep; a plan has tables three deep"
+                f"{name}: nests more than {_DEEPEST} deep; plans nest at most three deep"
             )
 
 
@@ -512,7 +521,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
-    """Lay a plan over its preset: key by key in each section, level by level in budget.queries."""
+    """Merge a plan into its preset: key by key in each section, level by level in budget.queries."""
     section = own.get("release")
     preset = section.get("preset") if isinstance(section, dict) else None
     if not isinstance(preset, str):
@@ -522,7 +531,7 @@ def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
     except ValueError as error:
         raise PlanError(f"{name}: release.preset: {error}") from None
     merged = read_preset(preset)
-    merged.pop("tables", None)  # layouts for every plan, not a section of this one
+    merged.pop("tables", None)  # layouts for all plans, not a section of a plan
     _keep_levels(merged, own.get("geography"))
     for key, value in own.items():
         below = merged.get(key)
@@ -545,7 +554,7 @@ def _over_preset(own: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _keep_levels(preset: dict[str, Any], geography: Any) -> None:
-    """Drop what a preset says of levels that the plan does not have."""
+    """Drop the parts of a preset about levels that the plan lacks."""
     levels = geography.get("levels") if isinstance(geography, dict) else None
     if not isinstance(levels, list):
         return
@@ -559,19 +568,19 @@ def _keep_levels(preset: dict[str, Any], geography: Any) -> None:
 
 
 def _explain(error: Any, name: str) -> str:
-    """Say where, what came, and what is allowed."""
+    """Return a message: where the mistake is, what came, what is allowed, what to do."""
     where = ".".join(str(part)[:100] for part in error["loc"])
     came, kind = _SHORT.repr(error["input"]), error["type"]
     if kind == "extra_forbidden":
         parent, key = error["loc"][:-1], error["loc"][-1]
-        allowed = listed(_keys_at(parent), most=20)
-        return f"{name}: {where}: no key {_SHORT.repr(key)} here; choose from {allowed}"
+        allowed = choices(_keys_at(parent), most=20)
+        return f"{name}: {where}: unknown key {_SHORT.repr(key)}; choose from {allowed}"
     if kind == "missing":
-        return f"{name}: {where}: is needed and not there"
+        return f"{name}: {_missing(error['loc'])}"
     if kind == "value_error":
         return f"{name}: {where}: {error['ctx']['error']}"
     if kind == "literal_error":
-        return f"{name}: {where}: {came} is not known; choose from {error['ctx']['expected']}"
+        return f"{name}: {where}: {came} is not allowed; choose from {error['ctx']['expected']}"
     shown = came if len(came) <= 60 else came[:57] + "…"
     rule = (
         error["msg"]
@@ -579,6 +588,34 @@ def _explain(error: Any, name: str) -> str:
         .replace("String should", "the text should")
     )
     return f"{name}: {where}: {shown} is not allowed; {rule[0].lower()}{rule[1:]}"
+
+
+_EXAMPLES = {
+    "title": '"People by age and sex"',
+    "unit": '"person"',
+    "neighbors": '"change-one"',
+    "levels": '["state", "county", "block"]',
+    "level": '"state"',
+    "query": '"TOTAL"',
+    "path": '"bounds.csv"',
+    "reason": '"published already"',
+    "of": '"AGE"',
+    "groups": '{ child = ["0-4", "5-17"], adult = ["18 and over"] }',
+    "cells": '{ AGE = ["0-4"], MARRIED = ["yes"] }',
+}
+
+
+def _missing(location: tuple[Any, ...]) -> str:
+    """Return a message about a missing section or key, with an example of the key."""
+    *above, key = (str(part) for part in location)
+    if not above:
+        return f"[{key}] is missing. Add this section to the plan."
+    names = [str(part) for part in location[:-1] if not isinstance(part, int)]
+    section = ".".join(names)
+    # A section that a file may have several times is written in double brackets.
+    section = f"[{section}]" if len(names) == len(above) else f"[[{section}]]"
+    example = f", for example {key} = {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+    return f"{'.'.join((*above, key))} is missing. Add it to {section}{example}."
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:
@@ -590,6 +627,6 @@ def _keys_at(location: tuple[Any, ...]) -> list[str]:
             continue
         if part in model.model_fields:
             note = str(model.model_fields[part].annotation)
-            found = [item for title, item in sections.items() if f".{title}" in note]
-            model = found[0] if found else model
+            inner = [item for title, item in sections.items() if f".{title}" in note]
+            model = inner[0] if inner else model
     return list(model.model_fields)

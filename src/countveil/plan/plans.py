@@ -1,4 +1,4 @@
-"""Plans, resolved from a file: of counts measured with noise, or of one table that is drawn."""
+"""Plans: of counts that are measured with noise, or of one table that is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from countveil.base.numerics import Exact, exact
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
-from countveil.plan.attributes import Recode, listed, read_attributes
+from countveil.plan.attributes import Recode, choices, read_attributes
 from countveil.plan.budget import Allocation, allocate, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
@@ -47,8 +47,15 @@ _ESTIMATE_COLUMNS = ("geocode", "estimate", "standard_error", "lower", "upper")
 class Plan(PlanBasis):
     """A plan of counts: every query of every level is measured with noise.
 
-    One file drives library and command line; building a plan reads no record. `Plan.load`, `parse`
-    and `of` return a `OneTablePlan` if the file asks for one.
+    The library and the command line use the same file. Building a plan reads no records.
+    `Plan.load`, `Plan.parse` and `Plan.of` return a `OneTablePlan` if the method is "congenial".
+
+    Examples
+    --------
+    >>> plan = Plan.load("plan.toml")  # doctest: +SKIP
+    >>> print(plan.cost)  # doctest: +SKIP
+    rho = 1
+
     """
 
     allocations: tuple[Allocation, ...]
@@ -91,13 +98,45 @@ class Plan(PlanBasis):
 
     @staticmethod
     def parse(text: str, *, folder: str | Path = ".", name: str = "plan") -> AnyPlan:
-        """Check the text of a plan; its paths are relative to `folder`."""
+        """Read and check the text of a plan.
+
+        Parameters
+        ----------
+        text
+            TOML, as in a plan file.
+        folder
+            The folder that paths in the plan are relative to.
+        name
+            How messages name the plan.
+
+        Returns
+        -------
+        Plan or OneTablePlan
+            A plan of counts, or of one table if its method is "congenial".
+
+        """
         document, checked = plan_file.parse(text, name)
         return _resolve(name, Path(folder), document, checked)
 
     @staticmethod
     def of(document: dict[str, Any], *, folder: str | Path = ".", name: str = "plan") -> AnyPlan:
-        """Check a plan that is read and merged already, such as the one in a manifest."""
+        """Check a plan document that is merged with its preset, such as the one in a manifest.
+
+        Parameters
+        ----------
+        document
+            The tables of the plan, by section.
+        folder
+            The folder that paths in the plan are relative to.
+        name
+            How messages name the plan.
+
+        Returns
+        -------
+        Plan or OneTablePlan
+            A plan of counts, or of one table if its method is "congenial".
+
+        """
         return _resolve(name, Path(folder), document, plan_file.check(document, name))
 
     def with_document(self, document: dict[str, Any]) -> Plan:
@@ -107,16 +146,16 @@ class Plan(PlanBasis):
 
     @property
     def price(self) -> str:
-        """What the ledger is charged, in words."""
+        """The cost of the release, as text."""
         return str(self.cost)
 
     def left_in(self, ledger: Ledger) -> str:
-        """Return what is left in a ledger, in words."""
+        """Return what is left in a ledger, as text."""
         return str(ledger.left())
 
     @cached_property
     def cost(self) -> Cost:
-        """What the release costs, exactly."""
+        """The exact cost of the release."""
         return total([allocation.cost for allocation in self.allocations])
 
     @property
@@ -131,11 +170,11 @@ class Plan(PlanBasis):
 
     @cached_property
     def measured_levels(self) -> tuple[str, ...]:
-        """The levels that have a budget, from the top."""
+        """The levels with a budget, from the top."""
         return tuple(level for level in self.levels if self.at(level))
 
     def at(self, level: str) -> tuple[Allocation, ...]:
-        """Return what is measured at a level."""
+        """Return the queries measured at a level, with their costs and noise."""
         if level not in self.levels:
             raise InputError(f"unknown level {level!r}; choose from {', '.join(self.levels)}")
         return tuple(item for item in self.allocations if item.level == level)
@@ -155,13 +194,25 @@ class Plan(PlanBasis):
         }
 
     def _constraint_files(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-        """Yield each constraint as written, and the names of its files in the release."""
+        """Yield each constraint of the plan file, and the names of its files in the release."""
         for number, item in enumerate(self.document.get("constraints", [])):
             keys = [key for key in ("path", "members") if key in item]
             yield item, {key: f"{CONSTRAINTS}/{number:02d}-{key}.csv" for key in keys}
 
     def ledger(self, path: str | Path | None = None) -> Ledger:
-        """Return the ledger this plan spends from."""
+        """Return the ledger that a release of this plan is charged to.
+
+        Parameters
+        ----------
+        path
+            The ledger file; by default the one that the plan names.
+
+        Returns
+        -------
+        Ledger
+            The ledger, with the limits of the plan, or those in the file if the plan states none.
+
+        """
         section = self.document.get("ledger", {})
         where = Path(path) if path is not None else self.ledger_path
         pure = isinstance(self.cost, PureDP)
@@ -187,8 +238,8 @@ def require_counts(plan: AnyPlan, purpose: str) -> Plan:
     """Return a plan of counts; refuse one of a single table, which `purpose` cannot use."""
     if isinstance(plan, OneTablePlan):
         raise InputError(
-            f"{plan.name}: {purpose} needs a plan of counts; this plan draws one table that agrees "
-            f"with public totals"
+            f"{plan.name}: {purpose} needs a plan of counts, but this plan draws one table that agrees "
+            f"with public totals; name another plan"
         )
     return plan
 
@@ -240,11 +291,12 @@ def _read_basis(name: str, folder: Path, document: dict[str, Any], checked: Plan
     )
     for level in levels:
         if level in checked.attributes:
-            raise PlanError(f"attributes.{level}: a level has the same name; choose another")
+            raise PlanError(f"attributes.{level}: a level has the same name; rename the attribute")
     for attribute in checked.attributes:
         if checked.postprocess.method != "none" and attribute.lower() in _ESTIMATE_COLUMNS:
             raise PlanError(
-                f"attributes.{attribute}: a column of the estimates has the same name; choose another"
+                f"attributes.{attribute}: a column of the estimates has the same name; rename the "
+                f"attribute"
             )
     neighbors = checked.release.neighbors
     path = checked.geography.path
@@ -270,26 +322,27 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
     assert method != "congenial"
     if checked.congenial is not None:
         raise PlanError(
-            'congenial: this section belongs to method = "congenial"; set postprocess.method, or '
-            "remove the section"
+            'congenial: this section needs postprocess.method = "congenial"; set it, or remove the '
+            "section"
         )
     cost, delta = whole_budget(checked)
     allocations = allocate(checked, schema, levels, cost, basis.neighbors, basis.rows_per_person)
     zeros = read_structural_zeros(checked, schema)
     if method == "top-down" and zeros.cells_left > LARGEST_TOP_DOWN:
         raise PlanError(
-            f"postprocess.method: top-down solves {zeros.cells_left:,} cells at once, and "
-            f"{LARGEST_TOP_DOWN:,} is the limit; drop attributes, declare structural zeros, or "
-            f'choose "none"'
+            f"postprocess.method: top-down would solve {zeros.cells_left:,} cells at once; the "
+            f"limit is {LARGEST_TOP_DOWN:,}: remove attributes, declare structural zeros, or "
+            f"choose "
+            f'"none"'
         )
     section = checked.intruder
     if section.level is not None and section.level not in levels:
         raise PlanError(
-            f"intruder.level: unknown level {section.level!r}; choose from {listed(levels)}"
+            f"intruder.level: unknown level {section.level!r}; choose from {choices(levels)}"
         )
     if section.level is not None and all(item.level != section.level for item in allocations):
         raise PlanError(
-            f"intruder.level: {section.level} is not measured; name a level with a budget"
+            f"intruder.level: {section.level} is not measured; choose a level with a budget"
         )
     plan = Plan(
         **vars(basis),
@@ -311,7 +364,9 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
 
 def _refuse_odd_ledger(checked: PlanFile) -> None:
     if (checked.ledger.period is None) != (checked.ledger.period_limit is None):
-        raise PlanError("ledger: period and period_limit belong together; give both or neither")
+        raise PlanError(
+            "ledger: only one of period and period_limit is given; give both or neither"
+        )
     for key, amount in (
         ("total", checked.ledger.total),
         ("period_limit", checked.ledger.period_limit),
@@ -321,24 +376,24 @@ def _refuse_odd_ledger(checked: PlanFile) -> None:
 
 
 def _refuse_many_queries(plan: Plan) -> None:
-    """Refuse a plan whose queries take too long to go through, as each of them sees every cell."""
+    """Refuse a plan with too many queries: each is computed from every cell."""
     named, cells = plan.schema.queries_named, plan.schema.cells
     if named > MOST_QUERIES or len(plan.allocations) > MOST_QUERIES:
         raise PlanError(
             f"budget.queries: the plan names {named:,} queries and measures "
-            f"{len(plan.allocations):,} over all levels; the limit is {MOST_QUERIES:,} of each: drop "
+            f"{len(plan.allocations):,} over all levels; the limit is {MOST_QUERIES:,} of each: remove "
             f"some"
         )
     if named * cells > MOST_CELLS_OF_QUERIES:
         raise PlanError(
-            f"budget.queries: the plan names {named:,} queries of a histogram of {cells:,} cells, "
-            f"{named * cells:,} together; the limit is {MOST_CELLS_OF_QUERIES:,}: drop queries, or "
+            f"budget.queries: the plan names {named:,} queries of a histogram with {cells:,} cells, "
+            f"{named * cells:,} in total; the limit is {MOST_CELLS_OF_QUERIES:,}: remove queries, or "
             f"merge categories"
         )
 
 
 def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
-    """Return the bound on rows per person; without one, no sensitivity is known."""
+    """Return the bound on rows per person, which the sensitivity depends on."""
     records = checked.records
     if records is None:
         return 1
@@ -347,54 +402,57 @@ def _rows_per_person(checked: PlanFile, schema: Schema) -> int:
         return records.max_rows or 1
     if records.redacted:
         raise PlanError(
-            "records.redacted: marks a published plan; take it out to use other records"
+            "records.redacted: this key is for published plans; remove it to use your own records"
         )
     if (records.path is None) == (records.query is None):
-        raise PlanError("records: give either path or query")
+        raise PlanError("records: give exactly one of path and query")
     if records.database is not None and records.query is None:
-        raise PlanError("records.database: needs records.query beside it")
+        raise PlanError("records.database: needs records.query; add a query, or remove database")
     bounded = records.person_id is not None or records.max_rows is not None
     if records.one_row_per_person is True and bounded:
-        raise PlanError("records: one_row_per_person = true excludes person_id and max_rows")
+        raise PlanError(
+            "records: one_row_per_person = true excludes person_id and max_rows; remove one or the "
+            "others"
+        )
     if records.one_row_per_person is not True and (
         records.person_id is None or records.max_rows is None
     ):
         raise PlanError(
-            "records: how many rows a person may have is not said; attest one_row_per_person = true, "
-            "or give person_id and max_rows"
+            "records: the number of rows per person is not bounded; attest one_row_per_person = "
+            "true, or give person_id and max_rows"
         )
     _refuse_idle_keys(records)
     if records.counts is not None and bounded:
         raise PlanError(
-            "records.counts: a table of counts has no persons to bound; attest "
-            "one_row_per_person = true if each is counted once"
+            "records.counts: a table of counts has no person ids; remove person_id and max_rows, and "
+            "attest one_row_per_person = true if each person is counted once"
         )
     if isinstance(records.missing, dict):
         known = {item.name: item.categories for item in schema.attributes}
         for attribute, category in records.missing.items():
             if attribute not in known:
                 raise PlanError(
-                    f"records.missing.{attribute}: no such attribute; choose from {listed(known)}"
+                    f"records.missing.{attribute}: unknown attribute; choose from {choices(known)}"
                 )
             if category not in known[attribute]:
                 raise PlanError(
-                    f"records.missing.{attribute}: no category {category!r}; choose from "
-                    f"{listed(known[attribute])}"
+                    f"records.missing.{attribute}: unknown category {category!r}; choose from "
+                    f"{choices(known[attribute])}"
                 )
     return records.max_rows or 1
 
 
 def _refuse_idle_keys(records: RecordsSection) -> None:
-    """Refuse what is said of a query or of person ids where there are none."""
+    """Refuse keys about a query or person ids if the plan has none."""
     if records.query is None:
         for key in ("public_tables", "each_person_alone"):
             if getattr(records, key):
-                raise PlanError(f"records.{key}: is about records.query; add a query, or remove it")
+                raise PlanError(f"records.{key}: needs records.query; add a query, or remove {key}")
     if records.real_ids and records.person_id is None:
-        raise PlanError("records.real_ids: is about records.person_id; add that, or remove it")
+        raise PlanError("records.real_ids: needs records.person_id; add it, or remove real_ids")
     for person in records.real_ids:
         if is_nobody(person) or not is_placeholder(person):
             raise PlanError(
-                f"records.real_ids: {person!r} cannot be listed; only placeholders such as NA, null "
-                f"or 0 need it, and blank ids are always refused"
+                f"records.real_ids: {person!r} cannot be listed; list only real ids that look like "
+                f"placeholders, such as NA, null or 0 (blank ids are always refused)"
             )

@@ -1,4 +1,4 @@
-"""What is public beside the release: invariants, constraints and structural zeros of a plan."""
+"""Public facts of a plan: invariants, constraints and structural zeros."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.budget import query_named
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.workload import Neighbors, Query, Schema
 
-MOST_ZEROS = 200_000_000  # cells that structural zeros name, one after another
-MOST_INVARIANT_QUERIES = 100  # different ones: each is compared with each other
+MOST_ZEROS = 200_000_000  # cells that structural zeros name in total
+MOST_INVARIANT_QUERIES = 100  # different ones; every pair is compared
 BOUNDS = ("at_least", "at_most", "exactly")
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A query of one level that is published as counted."""
+    """A query of one level that is published exactly."""
 
     level: str
     query: Query
@@ -45,9 +45,9 @@ class Constraint:
 
 @dataclass(frozen=True)
 class StructuralZeros:
-    """Blocks of cells of the full histogram where nobody can be.
+    """Blocks of cells of the full histogram in which no one can be.
 
-    A block has the numbers of its categories along each axis, None where it has all of them.
+    A block lists the numbers of its categories along each axis, None if it has all of them.
     """
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class StructuralZeros:
         """Which cells of the full histogram may hold people."""
         possible = np.ones(self.shape, bool)
         for block in self.blocks:
-            index: list[Any] = [slice(None)] * len(block)  # of whole axes, which is faster
+            index: list[Any] = [slice(None)] * len(block)  # whole axes as slices, which is faster
             chosen = {axis: numbers for axis, numbers in enumerate(block) if numbers is not None}
             for axis, numbers in zip(chosen, np.ix_(*chosen.values()), strict=True):
                 index[axis] = numbers
@@ -69,7 +69,7 @@ class StructuralZeros:
 
     @property
     def cells_left(self) -> int:
-        """How many cells may hold people."""
+        """The number of cells that may hold people."""
         return int(self.possible.sum()) if self.blocks else math.prod(self.shape)
 
 
@@ -78,30 +78,30 @@ def read_invariants(
 ) -> tuple[Invariant, ...]:
     """Resolve the invariants of a plan."""
     invariants: list[Invariant] = []
-    taken: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for number, item in enumerate(checked.invariants):
         where = f"invariants.{number}"
         if item.level not in levels:
             raise PlanError(
-                f"{where}.level: unknown level {item.level!r}; choose from {listed(levels)}"
+                f"{where}.level: unknown level {item.level!r}; choose from {choices(levels)}"
             )
         query = query_named(schema, item.query, where)
         if neighbors == "add-remove":
             raise PlanError(
-                f"{where}: {item.query} of {item.level} is fixed beside add-remove neighbours; a "
+                f"{where}: {item.query} of {item.level} cannot be public with add-remove neighbours: a "
                 f"person who joins or leaves changes it, so no two neighbouring databases agree on it "
-                f'and the guarantee would be empty: choose neighbors = "change-one", or drop the '
+                f'and the guarantee would be empty; choose neighbors = "change-one", or remove the '
                 f"invariant"
             )
-        if (item.level, query.name) in taken:
+        if (item.level, query.name) in seen:
             raise PlanError(f"{where}: {item.query} of {item.level} is listed twice; list it once")
-        taken.add((item.level, query.name))
+        seen.add((item.level, query.name))
         invariants.append(Invariant(item.level, query, item.reason))
     different = len({item.query.name for item in invariants})
     if different > MOST_INVARIANT_QUERIES:
         raise PlanError(
             f"invariants: {different:,} different queries are public; the limit is "
-            f"{MOST_INVARIANT_QUERIES}: drop those that others add up to"
+            f"{MOST_INVARIANT_QUERIES}: remove those that are sums of others"
         )
     return tuple(invariants)
 
@@ -109,13 +109,13 @@ def read_invariants(
 def read_constraints(
     checked: PlanFile, schema: Schema, levels: tuple[str, ...], folder: Path
 ) -> tuple[Constraint, ...]:
-    """Resolve the constraints of a plan; their files are read when they are needed."""
+    """Resolve the constraints of a plan; their files are read later."""
     constraints = []
     for number, item in enumerate(checked.constraints):
         where = f"constraints.{number}"
         if item.level not in levels:
             raise PlanError(
-                f"{where}.level: unknown level {item.level!r}; choose from {listed(levels)}"
+                f"{where}.level: unknown level {item.level!r}; choose from {choices(levels)}"
             )
         query = query_named(schema, item.query, where)
         columns = [
@@ -124,8 +124,8 @@ def read_constraints(
         ]
         if (item.members is not None and item.level == "group") or set(columns) & set(BOUNDS):
             raise PlanError(
-                f"{where}: its files have the columns group, {', '.join(BOUNDS)}, so a level or "
-                f"attribute of that name cannot be told apart; rename it"
+                f"{where}: a level or attribute has the name of a column of its files (group, "
+                f"{', '.join(BOUNDS)}); rename the level or attribute"
             )
         constraints.append(
             Constraint(
@@ -142,13 +142,13 @@ def read_constraints(
 
 
 def beside_plan(folder: Path, name: str, where: str) -> Path:
-    """Return a file of the plan's folder; refuse one outside, as what a plan names is published."""
+    """Return a file in the plan's folder; refuse one outside, because a copy is published."""
     path = folder / name
     inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
     if Path(name).is_absolute() or not inside:
         raise PlanError(
-            f"{where}: {name!r} lies outside the folder of the plan, and a copy of it is published; "
-            f"put the file beside the plan"
+            f"{where}: {name!r} is outside the folder of the plan, and a copy of it would be "
+            f"published; move the file next to the plan"
         )
     if os.path.exists(path) and not os.path.isfile(path):
         raise PlanError(f"{where}: {name!r} is not a plain file; name a CSV or Parquet file")
@@ -156,7 +156,7 @@ def beside_plan(folder: Path, name: str, where: str) -> Path:
 
 
 def read_structural_zeros(checked: PlanFile, schema: Schema) -> StructuralZeros:
-    """Resolve the structural zeros of a plan; refuse more than can be marked in a moment."""
+    """Resolve the structural zeros of a plan; refuse more than can be marked quickly."""
     known = {
         item.name: {category: number for number, category in enumerate(item.categories)}
         for item in schema.attributes
@@ -166,14 +166,14 @@ def read_structural_zeros(checked: PlanFile, schema: Schema) -> StructuralZeros:
     for number, zero in enumerate(checked.structural_zeros):
         where = f"structural_zeros.{number}.cells"
         if not zero.cells:
-            raise PlanError(f"{where}: names no attribute; name categories of one or more")
+            raise PlanError(f"{where}: empty; name categories of one or more attributes")
         for name, categories in zero.cells.items():
             if name not in known:
-                raise PlanError(f"{where}.{name}: no such attribute; choose from {listed(known)}")
+                raise PlanError(f"{where}.{name}: unknown attribute; choose from {choices(known)}")
             unknown = next((item for item in categories if item not in known[name]), None)
             if unknown is not None:
                 raise PlanError(
-                    f"{where}.{name}: no category {unknown!r}; choose from {listed(known[name])}"
+                    f"{where}.{name}: unknown category {unknown!r}; choose from {choices(known[name])}"
                 )
         block = tuple(
             tuple(sorted({numbers[category] for category in zero.cells[name]}))
@@ -185,11 +185,11 @@ def read_structural_zeros(checked: PlanFile, schema: Schema) -> StructuralZeros:
         named += math.prod(size if some is None else len(some) for size, some in sizes)
         if named > MOST_ZEROS:
             raise PlanError(
-                f"{where}: structural zeros name more than {MOST_ZEROS:,} cells together, counting "
-                f"each as often as it is named; merge them, or drop attributes"
+                f"{where}: structural zeros name more than {MOST_ZEROS:,} cells in total, counting "
+                f"repeats; merge them, or remove attributes"
             )
         blocks.append(block)
     zeros = StructuralZeros(schema.shape, tuple(blocks))
     if not zeros.cells_left:
-        raise PlanError("structural_zeros: no cell is left; take some of them out")
+        raise PlanError("structural_zeros: they exclude every cell; remove some of them")
     return zeros

@@ -1,4 +1,4 @@
-"""Tables to publish: those that presets lay out line by line, or any query with a line per cell."""
+"""Tables to publish: layouts from presets, or any query with one line per cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from countveil.errors import PlanError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.plan_file import PlanFile
 from countveil.plan.presets import PRESETS, read_preset
 from countveil.plan.workload import TOTAL, Query, Schema, without_blanks
@@ -57,9 +57,9 @@ def read_tables(checked: PlanFile, schema: Schema) -> tuple[TableLayout, ...]:
         text += sum(len(item.label) for item in tables[-1].variables)
         if lines > MOST_LINES_TOGETHER or text > 5 * _MOST_TEXT:
             raise PlanError(
-                f"postprocess.tables: together they have more than {MOST_LINES_TOGETHER:,} columns, or "
-                f"labels of more than {5 * _MOST_TEXT:,} characters, the limits; drop some: the "
-                f"estimates hold every cell"
+                f"postprocess.tables: the tables have more than {MOST_LINES_TOGETHER:,} columns or "
+                f"{5 * _MOST_TEXT:,} characters of labels in total, the limits; remove some: the "
+                f"estimates have every cell"
             )
     for name, times in Counter(table.name for table in tables).items():
         if times > 1:
@@ -77,7 +77,12 @@ def table_named(schema: Schema, name: str, preset: str | None = None) -> TableLa
     name
         A table that a preset lays out, such as "P1", or a query.
     preset
-        The preset of the plan: its layouts come before those that other presets have under a name.
+        The preset of the plan, whose layouts take precedence over those of other presets.
+
+    Returns
+    -------
+    TableLayout
+        The title and universe of the table, and its lines.
 
     Raises
     ------
@@ -103,8 +108,8 @@ def table_named(schema: Schema, name: str, preset: str | None = None) -> TableLa
     name = without_blanks(name)
     if name not in (*own, TOTAL) and "*" not in name:
         raise PlanError(
-            f"no table {name!r}; choose from {listed(layouts)}, and the queries of TOTAL, "
-            f"{listed(own)}"
+            f"unknown table {name!r}; choose from {choices(layouts)}, or from queries of TOTAL, "
+            f"{choices(own)}"
         )
     return _of_query(schema.query(name))
 
@@ -113,14 +118,14 @@ def _of_query(query: Query) -> TableLayout:
     """Return the table of a query: one line per cell."""
     if query.cells > MOST_LINES:
         raise PlanError(
-            f"query {query.name!r} has {query.cells:,} cells, and a table at most {MOST_LINES:,} "
-            f"columns; name a smaller one: the estimates hold every cell"
+            f"query {query.name!r} has {query.cells:,} cells; the limit for tables is {MOST_LINES:,} "
+            f"columns: name a smaller query (the estimates have every cell)"
         )
     longest = sum(max(map(len, categories)) for _, categories in query.labels)
     if query.cells * longest > _MOST_TEXT:
         raise PlanError(
             f"query {query.name!r} has {query.cells:,} cells with labels of up to {longest:,} "
-            f"characters, and {_MOST_TEXT:,} together are the limit; shorten its categories"
+            f"characters; the limit is {_MOST_TEXT:,} in total: shorten its categories"
         )
     stem = query.name.replace("*", "_")
     width = max(4, len(str(query.cells)))
@@ -133,12 +138,12 @@ def _of_query(query: Query) -> TableLayout:
     return TableLayout(query.name, title, universe, query, variables)
 
 
-Categories = Mapping[str, tuple[str, ...]]  # per attribute, those that a line counts
+Categories = Mapping[str, tuple[str, ...]]  # by attribute, those that a line counts
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line as a preset writes it; without categories, it is the sum of the lines below it."""
+    """A line in a preset; without categories, it is the sum of the lines below it."""
 
     indent: int
     label: str
@@ -147,7 +152,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class PresetLayout:
-    """A table of a preset, before it meets the schema of a plan."""
+    """A table of a preset, not yet resolved for the schema of a plan."""
 
     preset: str
     name: str
@@ -160,13 +165,13 @@ class PresetLayout:
     needed: Categories  # the categories that the preset declares for `attributes`
 
     def misfit(self, schema: Schema) -> str | None:
-        """Return what keeps a schema from having this table, None if nothing does."""
+        """Return why a schema cannot have this table, None if it can."""
         declared = {item.name: set(item.categories) for item in schema.attributes}
         for attribute in self.attributes:
             if attribute not in declared:
                 return f"{attribute} is missing"
             if declared[attribute] != set(self.needed[attribute]):
-                return f"{attribute} has other categories"
+                return f"{attribute} has different categories"
         return None
 
     def resolve(self, schema: Schema) -> TableLayout:
@@ -175,7 +180,7 @@ class PresetLayout:
         if misfit is not None:
             raise PlanError(
                 f"table {self.name!r} needs {' and '.join(self.attributes)} with the categories of "
-                f"preset {self.preset}, and {misfit}; declare them as the preset does, or name queries "
+                f"preset {self.preset}, but {misfit}; declare them as in the preset, or name a query "
                 f"instead"
             )
         query = schema.query("*".join(self.attributes))
@@ -191,7 +196,9 @@ class PresetLayout:
         """Return the cells of the query that each line sums."""
         parents = list(_parents(self.lines))
         everyone = _inside(query, self.only)
-        inside: list[NDArray[np.bool_]] = []  # what the categories down to a line leave
+        inside: list[
+            NDArray[np.bool_]
+        ] = []  # cells in the categories of a line and of those above it
         for line, parent in zip(self.lines, parents, strict=True):
             above = everyone if parent is None else inside[parent]
             inside.append(above & _inside(query, line.categories))
@@ -216,7 +223,7 @@ def _parents(lines: tuple[_Line, ...]) -> Iterator[int | None]:
 
 
 def _inside(query: Query, categories: Categories) -> NDArray[np.bool_]:
-    """Return which cells of a query are in the categories named, per attribute."""
+    """Return which cells of a query are in the named categories of every attribute."""
     inside = np.ones([len(labels) for _, labels in query.labels], bool)
     for axis, (name, labels) in enumerate(query.labels):
         if name in categories:
@@ -238,7 +245,7 @@ class _TableSection(BaseModel):
     lines: str | list[list[Any]]
 
 
-_OPTIONAL: tuple[Any, ...] = ({}, "")  # the end of a line: categories, and a table
+_OPTIONAL: tuple[Any, ...] = ({}, "")  # defaults of the last two parts: categories, and a table
 
 
 @cache
@@ -253,7 +260,7 @@ def _preset_layouts() -> dict[str, list[PresetLayout]]:
 
 
 def layouts_of(preset: str, document: Mapping[str, Any]) -> list[PresetLayout]:
-    """Read the tables of a preset; refuse those that its own categories cannot fill."""
+    """Return the layouts of a preset's tables; refuse those that its own categories do not fit."""
     declared = {name: tuple(values) for name, values in document["attributes"].items()}
     sections: dict[str, _TableSection] = {}
     layouts = []
@@ -269,7 +276,7 @@ def layouts_of(preset: str, document: Mapping[str, Any]) -> list[PresetLayout]:
         for attribute in attributes:
             if attribute not in declared:
                 raise PlanError(
-                    f"{where}.query: no attribute {attribute!r}; choose from {listed(declared)}"
+                    f"{where}.query: unknown attribute {attribute!r}; choose from {choices(declared)}"
                 )
         needed = {attribute: declared[attribute] for attribute in attributes}
         layouts.append(
@@ -291,7 +298,7 @@ def layouts_of(preset: str, document: Mapping[str, Any]) -> list[PresetLayout]:
 def _lines(
     sections: Mapping[str, _TableSection], name: str, needed: Categories, where: str
 ) -> Iterator[_Line]:
-    """Yield the lines of a table, those that it takes from earlier tables included."""
+    """Yield the lines of a table, including those that it copies from earlier tables."""
     lines = sections[name].lines
     if isinstance(lines, str):
         yield from _lines(sections, _earlier(sections, name, lines, where), needed, where)
@@ -304,11 +311,13 @@ def _lines(
                 pass
             case _:
                 raise PlanError(
-                    f"{at}: {line!r} is not allowed; write [indent, label], then the categories it "
-                    f"counts, then the table whose lines follow below it"
+                    f"{at}: {line!r} is not allowed; write [indent, label], optionally followed by the "
+                    f"categories it counts and the table whose lines go below it"
                 )
         if not 0 <= indent <= deepest:
-            raise PlanError(f"{at}: indent {indent} is not allowed; it is 0 to {deepest} here")
+            raise PlanError(
+                f"{at}: indent {indent} is not allowed; it must be from 0 to {deepest} here"
+            )
         deepest = indent + 1
         yield _Line(indent, label, _categories(categories, needed, at))
         if more:
@@ -318,10 +327,12 @@ def _lines(
 
 
 def _earlier(sections: Mapping[str, _TableSection], name: str, other: str, where: str) -> str:
-    """Return the name of a table that comes before another one in its preset."""
+    """Return the name of a table, if it comes before another one in the preset."""
     known = [item for item in sections if item != name]
     if other not in known:
-        raise PlanError(f"{where}: no table {other!r} before {name}; choose from {listed(known)}")
+        raise PlanError(
+            f"{where}: unknown table {other!r} before {name}; choose from {choices(known)}"
+        )
     return other
 
 
@@ -334,12 +345,12 @@ def _categories(written: Mapping[str, Any], needed: Categories, where: str) -> C
     for attribute, values in categories.items():
         if attribute not in needed:
             raise PlanError(
-                f"{where}: no attribute {attribute!r} in its query; choose from {listed(needed)}"
+                f"{where}: attribute {attribute!r} is not in its query; choose from {choices(needed)}"
             )
         for value in values:
             if value not in needed[attribute]:
                 raise PlanError(
-                    f"{where}: no category {value!r} of {attribute}; choose from "
-                    f"{listed(needed[attribute])}"
+                    f"{where}: unknown category {value!r} of {attribute}; choose from "
+                    f"{choices(needed[attribute])}"
                 )
     return categories

@@ -1,4 +1,4 @@
-"""Queries: marginals of the full cross-classification, and how far one person moves them."""
+"""Queries: marginal tables of the full histogram, and their sensitivity to one person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from countveil.base.numerics import Array, IntArray
 from countveil.errors import PlanError
-from countveil.plan.attributes import Attribute, Recode, listed
+from countveil.plan.attributes import Attribute, Recode, choices
 from countveil.privacy.costs import Sensitivity
 
 Neighbors = Literal["change-one", "add-remove"]
@@ -22,12 +22,12 @@ Neighbors = Literal["change-one", "add-remove"]
 LARGEST_HISTOGRAM = 50_000_000
 MOST_ATTRIBUTES = 32
 TOTAL = "TOTAL"
-_SMALL = 5_000  # cells of a histogram whose maps are kept: looking up is faster than dividing
+_SMALL = 5_000  # cells of a histogram up to which maps are kept: lookups are faster than divisions
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """One attribute as a query sees it: `group[k]` is the group of category k, -1 where omitted.
+    """One attribute in a query: `group[k]` is the group of category k, -1 if omitted.
 
     Categories of the attribute are `stride` cells apart in the full histogram.
     """
@@ -56,19 +56,19 @@ class Query:
 
     @property
     def cells(self) -> int:
-        """How many counts it has."""
+        """The number of counts."""
         return math.prod(len(categories) for _, categories in self.labels)
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is counted somewhere in it."""
+        """Whether it counts everyone."""
         return all(factor.complete for factor in self.factors)
 
     @property
     def cell_of(self) -> IntArray:
-        """The cell of the query for each cell of the full histogram, -1 where omitted.
+        """The cell of the query for each cell of the full histogram, -1 if omitted.
 
-        It is as long as the histogram; `cells_at` answers for some cells without making it.
+        This array is as long as the histogram; `cells_at` returns part of it without building it.
         """
         return self._every if self._small else self._computed(np.arange(math.prod(self.shape)))
 
@@ -100,12 +100,12 @@ class Query:
 
     @property
     def largest_cell(self) -> int:
-        """How many cells of the full histogram its largest cell sums; 1 where it counts nobody."""
+        """The number of cells of the full histogram in its largest cell; 1 if it counts no one."""
         sizes = {factor.axis: _largest_group(factor.group) for factor in self.factors}
         return max(math.prod(sizes.get(axis, size) for axis, size in enumerate(self.shape)), 1)
 
     def tells(self, axis: int) -> bool:
-        """Whether it tells categories of an attribute apart."""
+        """Return whether it distinguishes categories of an attribute."""
         return all(
             (factor.group >= 0).any() for factor in self.factors if factor.axis != axis
         ) and any(
@@ -118,20 +118,20 @@ class Query:
 
     def labels_of(self, cell: int) -> tuple[str, ...]:
         """Return the categories of one cell."""
-        found = []
+        labels = []
         for _, categories in reversed(self.labels):
             cell, number = divmod(cell, len(categories))
-            found.append(categories[number])
-        return tuple(reversed(found))
+            labels.append(categories[number])
+        return tuple(reversed(labels))
 
     def sensitivity(
         self, neighbors: Neighbors, rows: int = 1, units: int | None = None
     ) -> Sensitivity:
-        """Return how far one person with at most `rows` rows moves the counts of a whole level.
+        """Return the sensitivity of the counts of a level to one person with at most `rows` rows.
 
-        add-remove: up to `rows` in one cell. change-one: as much leaves one cell and enters
-        another, of this unit or another one. Where there is but one cell for everyone (TOTAL, and
-        `units` = 1), a person with exactly one row cannot move it by changing.
+        add-remove: up to `rows` in one cell. change-one: up to `rows` leave one cell and enter
+        another, of the same unit or another. If there is only one cell for everyone (TOTAL, and
+        `units` = 1), a person with exactly one row cannot change it.
         """
         l1, l2_squared = Fraction(rows), Fraction(rows**2)
         one_place = self.cells * (units or 2) == 1
@@ -144,7 +144,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Schema:
-    """What is recorded of each person: attributes, and recodes of them."""
+    """The attributes recorded for each person, and their recodes."""
 
     attributes: tuple[Attribute, ...]
     recodes: tuple[Recode, ...] = ()
@@ -153,31 +153,35 @@ class Schema:
         for name, times in Counter(self._names()).items():
             if times > 1:
                 raise PlanError(
-                    f"recodes.{name}: the name is taken by an attribute; choose another"
+                    f"recodes.{name}: an attribute has the same name; rename the recode"
                 )
         if len(self.attributes) > MOST_ATTRIBUTES:
-            raise PlanError(f"attributes: more than {MOST_ATTRIBUTES}; merge some of them")
+            raise PlanError(
+                f"attributes: {len(self.attributes):,} are listed; the limit is {MOST_ATTRIBUTES}: "
+                f"merge some"
+            )
         if self.cells > LARGEST_HISTOGRAM:
             raise PlanError(
-                f"attributes: their cross-classification has {self.cells:,} cells, above the limit of "
-                f"{LARGEST_HISTOGRAM:,}; drop attributes or merge categories"
+                f"attributes: their histogram has {self.cells:,} cells; the limit is "
+                f"{LARGEST_HISTOGRAM:,}: remove attributes, or merge categories"
             )
         known = [attribute.name for attribute in self.attributes]
         for recode in self.recodes:
             if recode.of not in known:
                 raise PlanError(
-                    f"recodes.{recode.name}.of: no attribute {recode.of!r}; choose from {listed(known)}"
+                    f"recodes.{recode.name}.of: unknown attribute {recode.of!r}; choose from "
+                    f"{choices(known)}"
                 )
             recode.group_of(self.attributes[known.index(recode.of)])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many categories each attribute has."""
+        """The number of categories of each attribute."""
         return tuple(len(attribute.categories) for attribute in self.attributes)
 
     @property
     def cells(self) -> int:
-        """How many cells the full histogram has."""
+        """The number of cells of the full histogram."""
         return math.prod(self.shape)
 
     @cached_property
@@ -186,7 +190,7 @@ class Schema:
 
     @property
     def queries_named(self) -> int:
-        """How many different queries were asked for so far."""
+        """The number of different queries that were requested so far."""
         return len(self._queries)
 
     def query(self, name: str) -> Query:
@@ -210,14 +214,14 @@ class Schema:
         used: dict[int, str] = {}
         if name.count("*") >= MOST_ATTRIBUTES:
             raise PlanError(
-                f"query {name[:60]!r}…: has {name.count('*') + 1:,} parts, and a plan at most "
-                f"{MOST_ATTRIBUTES} attributes; name each once"
+                f"query {name[:60]!r}…: has {name.count('*') + 1:,} parts; the limit is "
+                f"{MOST_ATTRIBUTES}: name each attribute once"
             )
         for word in [] if name == TOTAL else name.split("*"):
             if word not in self._factors:
                 raise PlanError(
-                    f"query {name!r}: no attribute or recode {word!r}; choose from TOTAL, "
-                    f"{listed(self._names())}"
+                    f"query {name!r}: unknown attribute or recode {word!r}; choose from TOTAL, "
+                    f"{choices(self._names())}"
                 )
             factor, categories = self._factors[word]
             if factor.axis in used:
@@ -232,25 +236,25 @@ class Schema:
 
     @cached_property
     def _factors(self) -> dict[str, tuple[Factor, tuple[str, ...]]]:
-        """How a query sees each attribute and each recode, with the labels of its groups."""
-        found = {}
+        """The factor of each attribute and recode, with the labels of its groups."""
+        factors = {}
         for axis, attribute in enumerate(self.attributes):
             size = len(attribute.categories)
             stride = math.prod(self.shape[axis + 1 :])
-            found[attribute.name] = (Factor(axis, stride, np.arange(size)), attribute.categories)
+            factors[attribute.name] = (Factor(axis, stride, np.arange(size)), attribute.categories)
         for recode in self.recodes:
-            base, _ = found[recode.of]
+            base, _ = factors[recode.of]
             group = np.array(recode.group_of(self.attributes[base.axis]), np.int64)
             labels = tuple(label for label, _ in recode.groups)
-            found[recode.name] = (Factor(base.axis, base.stride, group), labels)
-        return found
+            factors[recode.name] = (Factor(base.axis, base.stride, group), labels)
+        return factors
 
     def _names(self) -> list[str]:
         return [item.name for item in self.attributes] + [item.name for item in self.recodes]
 
 
 def without_blanks(name: str) -> str:
-    """Return the name of a query as its files and messages have it: no blanks around its parts."""
+    """Return the name of a query without blanks around its parts, as in files and messages."""
     return "*".join(part.strip() for part in name.split("*"))
 
 

@@ -26,7 +26,7 @@ from countveil.postprocess.solver.nonnegative import solve_family
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Limits:
-    """What a family must meet besides its parent: totals, cells that are 0, bounds on other sums."""
+    """What a family must meet in addition to its parent: totals, cells that are 0, other bounds."""
 
     totals: IntArray | None = None
     allowed: NDArray[np.bool_] | None = None

@@ -22,7 +22,7 @@ from countveil.tree.subtrees import PULL, CellTerms, GroupInformation, SubtreeSl
 # If no query tells two cells apart, this fraction of the smallest weight pulls a child towards its
 # share of the parent: enough to make the solution unique, too little to compete with a measurement.
 _PULL = 1e-3
-# On integers, noise below this is none; its weight would drown those of all other queries.
+# Integer noise with a smaller variance is almost always 0, and its weight would drown all others.
 _LEAST_VARIANCE = 1e-4
 _EXACT = 1e-9  # of the largest variance: below it, a sum is known exactly
 

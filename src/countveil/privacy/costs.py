@@ -1,4 +1,4 @@
-"""What a release costs, exactly: pure, zero-concentrated and approximate differential privacy."""
+"""Exact costs of releases in pure, zero-concentrated and approximate differential privacy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLACK = Decimal(10) ** -40  # far above the rounding of 60 digits, far below wh
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How far one person moves a query: the L1 norm, and the square of the L2 norm."""
+    """How much one person can change a query: the L1 norm, and the square of the L2 norm."""
 
     l1: Fraction
     l2_squared: Fraction
@@ -175,7 +175,7 @@ class ApproxDP:
 
     @property
     def zcdp(self) -> ZCDP:
-        """The largest rho, to twelve digits and rounded down, that keeps this guarantee."""
+        """The largest rho that gives this guarantee, rounded down to twelve digits."""
         if self.epsilon == 0:
             return ZCDP(0)
         low, high = 0.0, float(self.epsilon)  # epsilon >= rho for every delta < 1
@@ -195,7 +195,7 @@ class ApproxDP:
         return ZCDP(rounded)
 
     def _kept_by(self, rho: Fraction) -> bool:
-        """Whether rho certainly keeps this guarantee."""
+        """Return whether rho certainly gives this guarantee."""
         return _epsilon_at(rho, self.delta, _best_order(rho, self.delta)) <= self.epsilon
 
     def __str__(self) -> str:
@@ -265,7 +265,7 @@ def _power_of_ten(log10: float) -> Fraction:
 def _not_negative(value: Exact, name: str) -> Fraction:
     fraction = exact(value, name)
     if fraction < 0:
-        raise InputError(f"{name}: {value} is not allowed; a cost is 0 or more")
+        raise InputError(f"{name}: {value} is not allowed; a cost must be 0 or more")
     return fraction
 
 
@@ -278,12 +278,14 @@ def _probability(delta: Exact) -> Fraction:
 
 def _whole(count: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"a cost cannot be repeated {count!r} times; give a whole number")
+        raise InputError(
+            f"a cost cannot be multiplied by {count!r}; give a whole number, 0 or more"
+        )
     return count
 
 
 def show(value: Fraction) -> str:
-    """Return an amount as messages show it: exactly if that is short, or with twelve digits."""
+    """Return an amount for messages: exact if that is short, otherwise with twelve digits."""
     if value.denominator < 10**9 and abs(value.numerator) < 10**30:
         return str(value)
     try:
@@ -295,9 +297,9 @@ def show(value: Fraction) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class BesidePublic:
-    """A cost beside public information (paper 003): a currency apart from differential privacy.
+    """A cost given public information (paper 003), in a currency separate from differential privacy.
 
-    `coupling` names what the guarantee is stated along; costs add up along one coupling only.
+    `coupling` names the coupling of the guarantee; only costs along the same coupling add up.
     """
 
     epsilon: Fraction
@@ -310,4 +312,4 @@ class BesidePublic:
         object.__setattr__(self, "coupling", coupling)
 
     def __str__(self) -> str:
-        return f"epsilon = {show(self.epsilon)} beside public information"
+        return f"epsilon = {show(self.epsilon)} given public information"

@@ -101,7 +101,7 @@ class Ledger:
     """The spending of one data set, under one unit of protection and one neighbour relation.
 
     The first charge creates the file with this identity, and later users must agree with it. Costs
-    beside public information are recorded in their own currency: `total` does not count them,
+    given public information are recorded in their own currency: `total` does not count them,
     `beside_public` limits their sum, and all of them are along one coupling, since costs along
     different couplings do not add up.
 
@@ -112,12 +112,12 @@ class Ledger:
     dataset, unit, neighbors
         What the ledger is kept for.
     total
-        The limit for all charges, in rho or pure epsilon; None if only costs beside public information
+        The limit for all charges, in rho or pure epsilon; None if only costs given public information
         are charged.
     period
         A limit for every calendar year, quarter or month.
     beside_public
-        The limit for costs beside public information.
+        The limit for costs given public information.
 
     Examples
     --------
@@ -151,16 +151,38 @@ class Ledger:
 
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:
-        """Return the limit of a ledger beside public information, None if it has none."""
+        """Return the limit of a ledger for costs given public information, None if it has none."""
         limit = _identity_of(path).get("beside_public", _NONE)
         return None if limit == _NONE else _amount(path, "beside_public", limit)
 
     def charge(
         self, release: str, cost: Cost | BesidePublic, *, on: date | None = None, note: str = ""
     ) -> bool:
-        """Commit a charge durably; return False if this release was charged before.
+        """Charge a release durably, once.
 
         This is for releases that countveil does not draw; `measure` takes attempts.
+
+        Parameters
+        ----------
+        release
+            The identifier of the release.
+        cost
+            What it costs.
+        on
+            The date of the charge; by default today.
+        note
+            A description for the ledger.
+
+        Returns
+        -------
+        bool
+            False if this release was charged before.
+
+        Raises
+        ------
+        LedgerError
+            If the charge would exceed a limit.
+
         """
         with self._charged(release, cost, on, note) as (connection, line):
             if line is None:
@@ -253,7 +275,7 @@ class Ledger:
                 )
             elif line.cost != cost:
                 raise LedgerError(
-                    f"{self.path}: release {release} was charged {line.cost}, and the plan now costs "
+                    f"{self.path}: release {release} was charged {line.cost}, but the plan now costs "
                     f"{cost}; release a changed plan to a new folder"
                 )
             yield connection, line
@@ -269,9 +291,10 @@ class Ledger:
             )
         if line.attempt < claim.attempt:
             raise Overtaken(
-                f"{self.path}: is at attempt {line.attempt} of release {line.release}, and this run at "
-                f"attempt {claim.attempt}, so the ledger was replaced by an older copy; restore the "
-                f"latest one, or draw a new release with --restart --charge-again (charged in full)"
+                f"{self.path}: is at attempt {line.attempt} of release {line.release}, but this "
+                f"run is at attempt {claim.attempt}, so the ledger was replaced by an older copy; "
+                f"restore the latest one, or draw a new release with --restart --charge-again "
+                f"(charged in full)"
             )
         if line.holder not in claim.held:
             raise Overtaken(
@@ -300,7 +323,16 @@ class Ledger:
         return next((line for line in charges if line.release == release), None)
 
     def check(self, cost: Cost | BesidePublic, *, on: date | None = None) -> None:
-        """Raise what `charge` would raise for a new release; write nothing."""
+        """Raise what `charge` would raise for a new release; nothing is written.
+
+        Parameters
+        ----------
+        cost
+            What the release costs.
+        on
+            The date of the charge; by default today.
+
+        """
         self._refuse_overspending(self.charges(), cost, on or datetime.now(UTC).date())
 
     def charges(self) -> list[Charge]:
@@ -311,22 +343,36 @@ class Ledger:
             return self._read(connection)
 
     def spent(self, *, on: date | None = None) -> Cost:
-        """Return the sum of all charges, or of those in the period that `on` is in."""
+        """Return the sum of all charges.
+
+        Parameters
+        ----------
+        on
+            If given, only charges in the period of this date count.
+
+        """
         return self._sum(self.charges(), on)
 
     def left(self, *, on: date | None = None) -> Cost:
-        """Return what may still be spent in total, or in the period that `on` is in."""
+        """Return what may still be spent in total.
+
+        Parameters
+        ----------
+        on
+            If given, what may still be spent in the period of this date.
+
+        """
         return self._left(self.charges(), on)
 
     def left_beside_public(self) -> Fraction:
-        """Return what may still be spent beside public information."""
+        """Return what may still be spent on guarantees given public information."""
         return self._left_beside_public(self.charges())
 
     def _left_beside_public(self, charges: list[Charge]) -> Fraction:
         if self.beside_public is None:
             raise LedgerError(
-                f"{self.path}: has no limit beside public information; a plan with method congenial "
-                f"sets one"
+                f"{self.path}: has no limit for costs given public information; charge it by a "
+                f"plan with method congenial, which sets one"
             )
         spent = (charge.cost.epsilon for charge in charges if isinstance(charge.cost, BesidePublic))
         return self.beside_public - sum(spent, Fraction(0))
@@ -373,7 +419,7 @@ class Ledger:
                 continue
             if stored.get(name) != value:
                 raise LedgerError(
-                    f"{self.path}: this ledger is for {name} {stored.get(name)!r}, and the plan has "
+                    f"{self.path}: this ledger is for {name} {stored.get(name)!r}, but the plan has "
                     f"{value!r}; a ledger serves one data set, unit and neighbour relation, with "
                     f"limits set once: name another ledger, or change the plan to agree"
                 )
@@ -403,12 +449,14 @@ class Ledger:
         if on is None:
             if self.total is None:
                 raise LedgerError(
-                    f"{self.path}: has no budget of differential privacy, only one beside public "
-                    f"information"
+                    f"{self.path}: has no budget for differential privacy, only one for costs "
+                    f"given public information; name another ledger"
                 )
             return self.total
         if self.period is None:
-            raise LedgerError(f"{self.path}: this ledger has no limit per period, only a total")
+            raise LedgerError(
+                f"{self.path}: has no limit per period, only a total; leave out the date"
+            )
         return self.period.limit
 
     def _left(self, charges: list[Charge], on: date | None) -> Cost:
@@ -437,7 +485,7 @@ class Ledger:
             room = self._left_beside_public(charges)
             if cost.epsilon > room:
                 raise LedgerError(
-                    f"{self.path}: the plan costs {cost}, and of {show(self.beside_public or room)} "
+                    f"{self.path}: the plan costs {cost}, but of {show(self.beside_public or room)} "
                     f"only {show(room)} is left; lower the plan's budget"
                 )
             return
@@ -448,7 +496,7 @@ class Ledger:
             limit = self._limit(on)
             if isinstance(limit, PureDP) and not isinstance(cost, PureDP):
                 raise LedgerError(
-                    f"{self.path}: {name} is in pure {limit}, and {cost} has no pure epsilon; keep the "
+                    f"{self.path}: {name} is in pure {limit}, but {cost} has no pure epsilon; keep the "
                     f"ledger in rho, or use discrete Laplace noise"
                 )
             left = self._left(charges, on)
@@ -462,7 +510,7 @@ class Ledger:
                 if on is not None and self.period is not None:
                     advice += f", or wait for the next {self.period.every}"
                 raise LedgerError(
-                    f"{self.path}: the plan costs {cost}, and of {name} ({limit}) only {left} is left; "
+                    f"{self.path}: the plan costs {cost}, but of {name} ({limit}) only {left} is left; "
                     f"{advice}"
                 )
 
@@ -571,5 +619,5 @@ def _amount(path: Path, where: str, text: str) -> Fraction:
 
 def _garbled(path: Path, what: str) -> LedgerError:
     return LedgerError(
-        f"{path}: {what} is not as countveil writes it; restore the ledger from a backup"
+        f"{path}: {what} was not written by countveil; restore the ledger from a backup"
     )

@@ -65,7 +65,9 @@ def is_there(path: Path) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise LedgerError(f"{path}: cannot be read ({error.strerror})") from error
+            raise LedgerError(
+                f"{path}: cannot be read ({error.strerror}); fix this, or name another ledger"
+            ) from error
         except ValueError:  # a character that no file name can have
             raise LedgerError(f"{str(path)!r}: is not a file name; name another ledger") from None
         if stat.S_ISLNK(mode):
@@ -301,7 +303,9 @@ def _first_bytes(path: Path, number: int) -> bytes:
                 raise LedgerError(f"{path}: is not a plain file; name another ledger")
             return file.read(number)
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from error
+        raise LedgerError(
+            f"{path}: cannot be read ({error.strerror}); fix this, or name another ledger"
+        ) from error
 
 
 def _refuse_other_journal(path: Path) -> None:
@@ -316,7 +320,9 @@ def _refuse_other_journal(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise LedgerError(f"{journal}: cannot be read ({error.strerror})") from error
+        raise LedgerError(
+            f"{journal}: cannot be read ({error.strerror}); fix this and rerun"
+        ) from error
     with open(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         data = file.read(len(_JOURNAL_MAGIC)), _last_bytes(file, len(_JOURNAL_MAGIC))

@@ -20,46 +20,63 @@ from countveil.postprocess.topdown import refuse_other_measurements
 from countveil.privacy.ledger import Ledger
 from countveil.publish.columns import Errors
 from countveil.publish.estimate_files import FOLDER as ESTIMATES
-from countveil.publish.estimate_files import clear, publish
+from countveil.publish.estimate_files import clear, write_estimate_files
 from countveil.publish.release_folder import Release
 from countveil.publish.table_files import FOLDER as TABLES
 from countveil.publish.verification import NOT_ASKED_FOR, REPORTS
 
-# Add the report of a release to it: checked, written, then listed in the manifest.
+# Reports: check the release, write the report, then list it in the manifest.
 
 
-def refuse_damaged_but_reports(release: Release, ledger: str | Path | Ledger | None = None) -> None:
-    """Verify a release as if its reports were listed as they are: they are about to be replaced.
+def verified_but_reports(release: Release, ledger: str | Path | Ledger | None = None) -> Release:
+    """Verify a release, except for its reports, which are about to be replaced; return it.
 
-    A run that stops between a report and the manifest leaves the two apart, and running it again mends
-    that. A release drawn from a seed is reported on as one.
+    A run that stops between writing a report and the manifest leaves a mismatch, which running it again
+    fixes. Releases drawn from a seed are accepted.
     """
-    there = [name for name in REPORTS if (release.folder / name).is_file()]
-    files = {**_others(release.manifest), **manifest.list_files(release.folder, there)}
-    stated = {**release.manifest, "files": files}
-    dataclasses.replace(release, manifest=stated).verify(ledger, simulation=True)
+    reports = [name for name in REPORTS if (release.folder / name).is_file()]
+    files = {**_others(release.manifest), **manifest.list_files(release.folder, reports)}
+    document = {**release.manifest, "files": files}
+    release = dataclasses.replace(release, manifest=document)
+    release.verify(ledger, simulation=True)
+    return release
 
 
 def sweep(folder: Path) -> None:
-    """Delete what a killed run left half written, once nobody else works on the release."""
+    """Delete half-written files of killed runs, if no other process works on the release."""
     with _held(folder):
         storage.sweep(folder)
 
 
 def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
-    """Write reports of a release in place of those it had, and list them with their hashes.
+    """Replace the reports of a release, and list them with their hashes in the manifest.
 
-    Refused while another process works on the release, and where it is another one by now than that
-    the reports are of.
+    Parameters
+    ----------
+    release
+        The release that the reports were made from.
+    reports
+        The content of each file, by name: `report.html`, and `report.pdf` if there is one.
+
+    Returns
+    -------
+    Release
+        The release, read again.
+
+    Raises
+    ------
+    FolderError
+        If another process works on the release, or it changed after the reports were made.
+
     """
     with _held(release.folder):
         document = Release.read(release.folder).manifest
         if _but_reports(document) != _but_reports(release.manifest):
             raise FolderError(
-                f"{release.folder}: its {manifest.NAME} changed while the report was made; nothing was "
-                f"written: run it again, for the report of what is there now"
+                f"{release.folder}: {manifest.NAME} changed while the report was being made, so "
+                f"nothing was written; run the same command again"
             )
-        # Files first: a run that stops in between leaves a release that running it again mends.
+        # Files first: if a run stops in between, running it again fixes the release.
         for name, data in reports.items():
             storage.write_bytes(release.folder / name, data)
         document["files"] = {
@@ -72,7 +89,7 @@ def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
 
 
 def remove_reports(folder: Path, *, but: Mapping[str, bytes] | None = None) -> None:
-    """Take away reports of what is replaced, all but some."""
+    """Delete the reports of a release, except those in `but`."""
     for name in REPORTS:
         if name not in (but or {}):
             (folder / name).unlink(missing_ok=True)
@@ -80,24 +97,24 @@ def remove_reports(folder: Path, *, but: Mapping[str, bytes] | None = None) -> N
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Hold the lock that releasing and post-processing hold."""
+    """Hold the lock that releasing and post-processing use."""
     internal = internal_of(folder)
     storage.make_folder(internal, 0o700)
     with storage.held(internal / LOCK):
         yield
 
 
-def _others(stated: dict[str, Any]) -> dict[str, Any]:
-    return {name: facts for name, facts in stated["files"].items() if name not in REPORTS}
+def _others(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: facts for name, facts in document["files"].items() if name not in REPORTS}
 
 
-def _but_reports(stated: dict[str, Any]) -> str:
-    return json.dumps({**stated, "files": _others(stated)}, sort_keys=True)
+def _but_reports(document: dict[str, Any]) -> str:
+    return json.dumps({**document, "files": _others(document)}, sort_keys=True)
 
 
-# Add estimates to a release: their files, then the manifest that lists them.
+# Estimates: write their files, then the manifest that lists them.
 
-# What the door did not write.
+# Files that the door does not write.
 _LATER = ("estimates/", "tables/", f"{CONSTRAINTS}/", "microdata", *REPORTS)
 
 
@@ -108,10 +125,24 @@ def write_estimates(
     *,
     errors: Errors | str | None = None,
 ) -> Release:
-    """Write estimates, tables and public files into a release, in place of any it had.
+    """Replace the estimates, tables and files of public facts of a release.
 
-    With no estimates those it had are taken out; the plan then asks for none. `errors` gives each count
-    its standard error and interval, or says why there are none.
+    Parameters
+    ----------
+    release
+        A release of counts.
+    plan
+        The plan that the estimates were made by.
+    estimates
+        The estimates; None deletes those of the release, for a plan with method "none".
+    errors
+        Standard errors and intervals, or the reason that there are none.
+
+    Returns
+    -------
+    Release
+        The release, read again.
+
     """
     folder = release.folder
     refuse_other_measurements(folder, plan, release.plan)
@@ -119,14 +150,16 @@ def write_estimates(
     listed = release.manifest["files"]
     measured = {name: facts for name, facts in listed.items() if not name.startswith(_LATER)}
     before = {name: facts for name, facts in listed.items() if name.startswith(f"{CONSTRAINTS}/")}
-    # A run that stops before the last manifest leaves a release without estimates, facts and all.
+    # If a run stops before the last manifest, it leaves a valid release without estimates.
     _write_manifest(release, release.plan, {**measured, **before}, None)
-    remove_reports(folder)  # they are of what is replaced now
+    remove_reports(folder)  # they describe what is being replaced
     names = []
     if estimates is None:
         clear(folder)
     else:
-        names = publish(estimates, folder, errors if isinstance(errors, Errors) else None)
+        names = write_estimate_files(
+            estimates, folder, errors if isinstance(errors, Errors) else None
+        )
     for name, content in public.items():
         storage.make_folder((folder / name).parent)
         storage.write_bytes(folder / name, content)
@@ -148,14 +181,28 @@ def write_estimates(
 
 
 def _stated(errors: Errors | str | None) -> dict[str, Any]:
-    """Return what the manifest says of errors: their confidence, or why there are none."""
+    """Return the manifest entry for errors: their confidence, or why there are none."""
     if isinstance(errors, Errors):
         return {"confidence": errors.confidence}
     return {"none": errors or NOT_ASKED_FOR}
 
 
 def is_current(release: Release, plan: Plan) -> bool:
-    """Whether the release holds what this plan asks for, from the same public files."""
+    """Return whether a release already has the estimates of a plan.
+
+    Parameters
+    ----------
+    release
+        A release of counts.
+    plan
+        A plan with the same measurements.
+
+    Returns
+    -------
+    bool
+        True if plan and files of public facts are those that the estimates were made from.
+
+    """
     files = release.manifest["files"]
     return (
         ("estimates" in release.manifest) == (plan.method != "none")
@@ -170,9 +217,13 @@ def is_current(release: Release, plan: Plan) -> bool:
 def _write_manifest(
     release: Release, plan: Plan, files: dict[str, Any], estimates: dict[str, Any] | None
 ) -> None:
-    """Write the manifest again for these files; hashes of what the door wrote are kept, not made."""
-    old = manifest.read(release.folder)
-    document = {**old, "plan": plan.public_document, "plan_sha256": plan.digest, "files": files}
+    """Rewrite the manifest for these files; hashes of the door's files are copied, not recomputed."""
+    document = {
+        **release.manifest,
+        "plan": plan.public_document,
+        "plan_sha256": plan.digest,
+        "files": files,
+    }
     document.pop("estimates", None)
     if estimates is not None:
         document["estimates"] = estimates

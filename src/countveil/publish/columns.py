@@ -14,26 +14,24 @@ from countveil.base.numerics import FloatArray, IntArray
 from countveil.plan.geography import Geography
 from countveil.plan.workload import Schema
 
-# Columns of published files: units by their codes, cells by the categories of each attribute.
-
 GROUP = 1 << 20  # rows of a row group
 FORMAT: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 24}
 
 
 def coded(name: str) -> pa.Field:
-    """Describe a column of text that is stored as codes of a dictionary."""
+    """Return a text column that is stored as a dictionary."""
     return pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False)
 
 
 def unit_codes(geography: Geography, level: str, units: IntArray) -> pa.DictionaryArray:
-    """Return the codes of units of a level, given in order and perhaps repeated."""
+    """Return the codes of sorted units of a level, which may be repeated."""
     new = np.diff(units, prepend=-1) > 0
     codes = geography.geocodes(level).take(pa.array(units[new]))
     return pa.DictionaryArray.from_arrays((np.cumsum(new) - 1).astype(np.int32), codes)
 
 
 def categories(schema: Schema, cells: IntArray) -> list[pa.DictionaryArray]:
-    """Return the category of each cell, a column per attribute."""
+    """Return the categories of each cell, one column per attribute."""
     codes = np.unravel_index(cells, schema.shape) if schema.shape else ()
     return [
         pa.DictionaryArray.from_arrays(code.astype(np.int32), pa.array(attribute.categories))
@@ -41,7 +39,7 @@ def categories(schema: Schema, cells: IntArray) -> list[pa.DictionaryArray]:
     ]
 
 
-# The error of published estimates: a standard error and an interval for each count.
+# Errors of published estimates: a standard error and an interval for each count.
 
 COLUMNS = (
     pa.field("standard_error", pa.float64()),
@@ -56,18 +54,18 @@ Unbiased = tuple[int, int, FloatArray, FloatArray]  # start, stop, values, stand
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
-    """Unbiased estimates of all cells of a level's units, some units after others, or none of a level.
+    """Unbiased estimates of all cells of a level, some units at a time, or None for a level.
 
-    Intervals are of the count itself: of whole numbers, at least 0, and with this confidence. Cells
-    whose estimate is 0 are not published, so one that is may have been lifted by noise: where it is not
-    clear of 0, 0 is inside.
+    Intervals are for the count itself: whole numbers of at least 0, with this confidence. Cells whose
+    estimate is 0 are not published, so a published cell may be above 0 only because of noise. Unless
+    its estimate is clearly above 0, its interval therefore includes 0.
     """
 
     confidence: float
     batches: Callable[[str], Iterator[Unbiased] | None]
 
     def columns(self, estimate: IntArray, value: FloatArray, error: FloatArray) -> list[pa.Array]:
-        """Return standard errors and the ends of intervals; none where nothing is determined."""
+        """Return standard errors and both ends of intervals; null if a count is not determined."""
         known = np.isfinite(error)
         ends = count_interval(
             np.where(known, value, 0.0), np.where(known, error, 0.0), self.confidence
@@ -80,5 +78,5 @@ class Errors:
 
 
 def without_errors(rows: int) -> list[pa.Array]:
-    """Return the columns of counts of which nothing is determined."""
+    """Return the error columns of counts that are not determined: all null."""
     return [pa.nulls(rows, column.type) for column in COLUMNS]

@@ -1,4 +1,4 @@
-"""Estimates as published: written to a release folder, and read back from it."""
+"""Estimate files: write them to a release folder, and read them back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from countveil.base import storage
 from countveil.base.histograms import Entries, store
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.parquet_size import UNREADABLE
+from countveil.base.words import article
 from countveil.errors import InputError, VerificationError
-from countveil.plan.attributes import Attribute, listed
+from countveil.plan.attributes import Attribute, choices
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Schema
@@ -38,10 +39,12 @@ from countveil.publish.columns import (
 FOLDER = "estimates"
 
 
-def publish(estimates: Estimates, folder: Path, errors: Errors | None = None) -> list[str]:
-    """Write estimates, tables and microdata into a release folder; return the names of the files.
+def write_estimate_files(
+    estimates: Estimates, folder: Path, errors: Errors | None = None
+) -> list[str]:
+    """Write estimates, tables and microdata to a release folder; return the names of the files.
 
-    With `errors` each estimate has its standard error and an interval beside it.
+    With `errors`, each estimate gets a standard error and an interval.
     """
     clear(folder)
     storage.make_folder(folder / FOLDER)
@@ -61,9 +64,9 @@ def read_estimates(
     geography: Geography,
     certificate: tuple[LevelCertificate, ...],
 ) -> Estimates:
-    """Read published estimates back; refuse files that are not this plan's."""
+    """Return the published estimates of a release; refuse files of another plan."""
     levels = estimated_levels(plan)
-    # Histograms lie in files without a name: the folder is done with when they are mapped.
+    # Histograms are mapped from unnamed files, so the folder is not needed afterwards.
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
         histograms = {
             level: store(
@@ -77,12 +80,12 @@ def read_estimates(
 
 
 def estimated_levels(plan: Plan) -> tuple[str, ...]:
-    """Return the levels that estimates are published of: down to the lowest measured one."""
+    """Return the levels with published estimates: down to the lowest measured level."""
     return plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
 
 
 def names_of_estimates(plan: Plan) -> list[str]:
-    """Return the names of the files that estimates of a plan are published in."""
+    """Return the names of the files with estimates, tables and microdata of a plan."""
     names = [f"{FOLDER}/{level}.parquet" for level in estimated_levels(plan)]
     for stem in table_files.file_stems(plan.tables):
         names += table_files.names_of(stem)
@@ -91,19 +94,20 @@ def names_of_estimates(plan: Plan) -> list[str]:
 
 
 def refuse_impossible_errors(path: Path, schema: Schema, stated: Any) -> None:
-    """Refuse standard errors and intervals that cannot be, or that the manifest does not announce.
+    """Refuse impossible standard errors and intervals, and those that contradict the manifest.
 
-    They come from all measurements, and are not computed again.
+    They are computed from all measurements, which is not repeated here.
     """
     names = [column.name for column in COLUMNS]
     with pq.ParquetFile(path) as file:
         _refuse_other_columns(file, schema, path)
-        there = all(name in file.schema_arrow.names for name in names)
-        if isinstance(stated, dict) and ("confidence" in stated) != there:
+        present = all(name in file.schema_arrow.names for name in names)
+        if isinstance(stated, dict) and ("confidence" in stated) != present:
             raise InputError(
-                f"{path.name} has standard errors that the manifest does not announce, or lacks them"
+                f"{path.name} has standard errors although the manifest states none, or lacks "
+                f"those that it states; restore the release"
             )
-        for batch in file.iter_batches(GROUP, columns=names) if there else ():
+        for batch in file.iter_batches(GROUP, columns=names) if present else ():
             error, lower, upper = (batch.column(name) for name in names)
             known = pc.is_valid(error)
             if (
@@ -114,11 +118,13 @@ def refuse_impossible_errors(path: Path, schema: Schema, stated: Any) -> None:
                 or pc.any(pc.less(lower, 0)).as_py()
                 or pc.any(pc.greater(lower, upper)).as_py()
             ):
-                raise InputError(f"{path.name} has a standard error or an interval that cannot be")
+                raise InputError(
+                    f"{path.name} has an impossible standard error or interval; restore the release"
+                )
 
 
 def clear(folder: Path) -> None:
-    """Take away what an earlier publication left, whole or not."""
+    """Delete the estimates, tables and microdata of an earlier publication, complete or not."""
     ours = ((FOLDER, ".parquet"), (table_files.FOLDER, ".parquet", ".csv", ".md"))
     for name, *suffixes in ours:
         storage.sweep(folder / name)
@@ -136,7 +142,7 @@ def _layout(schema: Schema, *, errors: bool) -> pa.Schema:
 
 
 def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | None) -> None:
-    """Write the cells of a level that are not zero, by unit and then by cell."""
+    """Write the non-zero cells of a level, by unit and then by cell."""
     schema = estimates.plan.schema
     layout = _layout(schema, errors=errors is not None)
     with (
@@ -155,15 +161,15 @@ def _rows(
 ) -> Iterator[tuple[IntArray, IntArray, IntArray, list[pa.Array]]]:
     """Yield units, cells, counts and the columns of errors, a row group at a time."""
     histograms = estimates.levels[level]
-    found = None if errors is None else errors.batches(level)
-    if errors is None or found is None:
+    unbiased = None if errors is None else errors.batches(level)
+    if errors is None or unbiased is None:
         for start, stop in histograms.batches(GROUP):
             unit, cell, count = histograms.entries(start, stop)
             more = [] if errors is None else without_errors(len(cell))
             yield unit + start, cell, count, more
         return
     waiting: list[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]] = []
-    for start, stop, value, error in found:
+    for start, stop, value, error in unbiased:
         unit, cell, count = histograms.entries(start, stop)
         waiting.append((unit + start, cell, count, value[unit, cell], error[unit, cell]))
         if sum(len(part[1]) for part in waiting) >= GROUP or stop == histograms.units:
@@ -173,7 +179,7 @@ def _rows(
 
 
 def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> Iterator[Entries]:
-    """Yield what a file holds, a row group at a time, by unit and cell number."""
+    """Yield the units, cells and counts of a file, a row group at a time."""
     last = -1
     try:
         with pq.ParquetFile(path) as file:
@@ -192,14 +198,14 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
                 key = unit * schema.cells + cell
                 if (np.diff(key, prepend=last) <= 0).any() or (count <= 0).any():
                     raise VerificationError(
-                        f"{path}: rows must go by unit and then by cell, each once and above zero; "
-                        f"restore the file as it was released"
+                        f"{path}: rows are not sorted by unit and cell, each once and above 0; "
+                        f"restore the original file"
                     )
                 last = int(key[-1])
                 yield unit, cell, count
     except UNREADABLE as error:
         raise VerificationError(
-            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore it as it was released"
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); restore the original file"
         ) from error
 
 
@@ -208,45 +214,45 @@ def _refuse_other_columns(file: pq.ParquetFile, schema: Schema, path: Path) -> N
     known = [_layout(schema, errors=errors) for errors in (True, False)]
     if not any(file.schema_arrow.equals(layout) for layout in known):
         raise VerificationError(
-            f"{path}: has other columns than the plan; they must be geocode, "
-            f"{listed(item.name for item in schema.attributes)} as text in dictionaries, and "
-            f"estimate as int32, none of them null, then standard_error, lower and upper"
+            f"{path}: its columns are not those of the plan, which are geocode, "
+            f"{choices(item.name for item in schema.attributes)} (text in dictionaries), estimate "
+            f"(int32, not null) and, with errors, standard_error, lower and upper; restore the "
+            f"original file"
         )
 
 
 def _unit_numbers(
     column: pa.DictionaryArray, geography: Geography, level: str, near: int, path: Path
 ) -> IntArray:
-    """Return the number of each row's unit, looking from unit `near` on: files go by unit.
+    """Return the number of each row's unit, searching from unit `near`, because files are sorted.
 
-    A writer may cut row groups anywhere and give each the dictionary of more: only codes that rows
-    have are looked up.
+    The dictionary of a row group may have codes of other row groups; only codes in use are looked up.
     """
     row_codes, rows = np.unique(column.indices.to_numpy(), return_inverse=True)
     codes, units = column.dictionary.take(pa.array(row_codes)), geography.units(level)
     stop = near + len(codes)
-    found = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
-    while found.null_count and stop < units:
+    position = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
+    while position.null_count and stop < units:
         stop += 3 * (stop - near)
-        found = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
-    if found.null_count:
-        code = codes.filter(pc.is_null(found))[0]
+        position = pc.index_in(codes, value_set=geography.geocodes(level, near, min(stop, units)))
+    if position.null_count:
+        code = codes.filter(pc.is_null(position))[0]
         raise VerificationError(
-            f"{path}: {code} is no {level} of the crosswalk, or not in its order; restore the file as "
-            f"it was released"
+            f"{path}: {code} is not {article(level)} of the crosswalk, or is out of order; restore the "
+            f"original file"
         )
-    numbers: IntArray = near + found.to_numpy().astype(np.int64)[rows]
+    numbers: IntArray = near + position.to_numpy().astype(np.int64)[rows]
     return numbers
 
 
 def _numbers(column: pa.DictionaryArray, attribute: Attribute, path: Path) -> IntArray:
     """Return the number of each row's category."""
-    found = pc.index_in(column.dictionary, value_set=pa.array(attribute.categories))
-    if found.null_count:
-        label = column.dictionary.filter(pc.is_null(found))[0]
+    position = pc.index_in(column.dictionary, value_set=pa.array(attribute.categories))
+    if position.null_count:
+        label = column.dictionary.filter(pc.is_null(position))[0]
         raise VerificationError(
-            f"{path}: {attribute.name} holds {str(label)!r}; its categories are "
-            f"{listed(attribute.categories)}"
+            f"{path}: {attribute.name} has {str(label)!r}, but its categories are "
+            f"{choices(attribute.categories)}; restore the original file"
         )
-    numbers: IntArray = found.to_numpy().astype(np.int64)[column.indices.to_numpy()]
+    numbers: IntArray = position.to_numpy().astype(np.int64)[column.indices.to_numpy()]
     return numbers

@@ -19,7 +19,7 @@ NAME = "microdata.parquet"
 
 
 def write_microdata(estimates: Estimates, folder: Path) -> str:
-    """Write a row per person: the unit of every level down to the lowest estimated, the attributes."""
+    """Write one row per person, with the unit at every estimated level and all attributes."""
     layout = layout_of(estimates)
     with (
         storage.replacing(folder / NAME) as temporary,
@@ -37,7 +37,7 @@ def layout_of(estimates: Estimates) -> pa.Schema:
 
 
 def rows_of(estimates: Estimates) -> Iterator[pa.Table]:
-    """Yield everyone, a row group at a time."""
+    """Yield the rows of all people, a row group at a time."""
     geography, layout = estimates.geography, layout_of(estimates)
     *upper, lowest = estimates.levels
     above = {level: geography.ancestors(lowest, level) for level in upper}
@@ -49,7 +49,7 @@ def rows_of(estimates: Estimates) -> Iterator[pa.Table]:
 
 
 def _people(histograms: Histograms) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield the unit and the cell of everyone, a row group at a time."""
+    """Yield the unit and the cell of every person, a row group at a time."""
     for start, stop in histograms.batches():
         unit, cell, count = histograms.entries(start, stop)
         ends = np.cumsum(count)

@@ -1,4 +1,4 @@
-"""What verification computes again and compares: declared counts, tables, codebook, microdata."""
+"""Recompute and compare, for verification: invariants, tables, codebooks and microdata."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from countveil.plan.workload import Query
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.facts.fact_bounds import refuse_many_values
 from countveil.publish import microdata, table_files
+from countveil.publish.earlier_wording import earlier_codebook
 
-# Check the declared public counts of a release: their layout, their places, and that they add
-# up.
+# Invariants: their layout, their places, and whether they add up.
 
 _Values = dict[str, NDArray[np.int32]]  # units × cells of each query, by its name
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Sum:
-    """An invariant that must be the sum of a finer one, of its own level or of one below.
+    """An invariant that must be the sum of a finer one, at its own level or a lower one.
 
-    `cell` is the cell of the coarse query for each cell of the fine one, and `together` holds what the
-    units of a lower level add up to so far.
+    `cell` is the cell of the coarse query for each cell of the fine one; `together` is the sum so far
+    over the units of a lower level.
     """
 
     coarse: Invariant
@@ -52,9 +52,9 @@ class _Sum:
 
 
 def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> int:
-    """Refuse invariants of other places or layout, or that do not add up; return how many there are.
+    """Refuse invariants with a wrong layout, wrong places or wrong sums; return their number.
 
-    A level is read some units at a time; only sums for the levels above are held.
+    A level is read some units at a time; only sums for the levels above are kept in memory.
     """
     sums = [_sum(coarse, fine, geography) for coarse, fine in _pairs(plan)]
     values = 0
@@ -74,16 +74,16 @@ def refuse_other_invariants(folder: Path, plan: Plan, geography: Geography) -> i
             for name, part in parts.items():
                 values += part.size
                 if part.min(initial=0) < 0:
-                    _fail(level, f"{name} has a count below 0")
+                    _fail(level, f"{name} has a negative count")
             for item in about:
-                holders = above.get(item.coarse.level)
-                _compare(item, level, parts, start, stop, holders)
+                ancestors = above.get(item.coarse.level)
+                _compare(item, level, parts, start, stop, ancestors)
             start = stop
     return values
 
 
 def _pairs(plan: Plan) -> Iterator[tuple[Invariant, Invariant]]:
-    """Yield each invariant with a finer one of its own level, and with one of a level below."""
+    """Yield each invariant with a finer one at its own level, and with one at a lower level."""
     complete = [item for item in plan.invariants if item.query.complete]
     at = {level: {i.query.name: i for i in complete if i.level == level} for level in plan.levels}
     finer = _finer([item.query for item in complete])
@@ -101,7 +101,7 @@ def _pairs(plan: Plan) -> Iterator[tuple[Invariant, Invariant]]:
 
 
 def _finer(queries: list[Query]) -> dict[str, set[str]]:
-    """Return, for each query by name, those it can be added up from; levels share queries."""
+    """Return, by name, the queries that each query is a sum of; levels share queries."""
     different = {query.name: query for query in queries}.values()
     return {
         coarse.name: {fine.name for fine in different if coarsens(coarse, fine)}
@@ -110,7 +110,7 @@ def _finer(queries: list[Query]) -> dict[str, set[str]]:
 
 
 def _first(invariants: dict[str, Invariant], names: Set[str]) -> Invariant:
-    """Return the first invariant, in the order of the plan, that has one of some names."""
+    """Return the first invariant, in the order of the plan, with one of the names."""
     return next(item for name, item in invariants.items() if name in names)
 
 
@@ -124,19 +124,19 @@ def _sum(coarse: Invariant, fine: Invariant, geography: Geography) -> _Sum:
 
 
 def _compare(
-    item: _Sum, level: str, parts: _Values, start: int, stop: int, holders: IntArray | None
+    item: _Sum, level: str, parts: _Values, start: int, stop: int, ancestors: IntArray | None
 ) -> None:
-    """Add up the units of a level, or compare their sums, if the two are about that level."""
+    """Add up the units of a level, or compare the sums, if the invariants are of that level."""
     coarse, fine = item.coarse, item.fine
     together = None
     if fine.level == level:
         part = parts[fine.query.name].astype(np.int64)
         cells = np.zeros((stop - start, coarse.query.cells), np.int64)
         np.add.at(cells.T, item.cell, part.T)
-        if item.together is None or holders is None:
+        if item.together is None or ancestors is None:
             together = cells
         else:
-            np.add.at(item.together, holders[start:stop], cells)
+            np.add.at(item.together, ancestors[start:stop], cells)
     elif coarse.level == level and item.together is not None:
         together = item.together[start:stop]
     if together is not None and not np.array_equal(together, parts[coarse.query.name]):
@@ -149,14 +149,14 @@ def _compare(
 def _groups(
     folder: Path, level: str, queries: list[Query], geography: Geography
 ) -> Iterator[_Values]:
-    """Yield the values of some units at a time; refuse another layout, other places, or noise."""
+    """Yield the values of some units at a time; refuse a wrong layout, wrong places, or noise."""
     units = geography.units(level)
     name = f"{INVARIANTS}/{level}.parquet"
     with pq.ParquetFile(folder / name) as file:
         if not file.schema_arrow.equals(LAYOUT):
-            _fail(level, "it has other columns than the measurement layout")
+            _fail(level, "its columns are not the measurement layout")
         if file.metadata.num_rows != units * len(queries):
-            _fail(level, "it has a number of rows other than units times queries")
+            _fail(level, "its number of rows is not units times queries")
         refuse_swollen(folder, name, units * sum(query.cells for query in queries))
         start = 0
         for group in range(file.num_row_groups):
@@ -166,24 +166,24 @@ def _groups(
             for number, query in enumerate(queries):
                 part = table.slice(number * (stop - start), stop - start)
                 if part["geocode"].combine_chunks() != geography.geocodes(level, start, stop):
-                    _fail(level, "it lists other units than the crosswalk, or in another order")
+                    _fail(level, "its units are not those of the crosswalk, in order")
                 if pc.any(pc.not_equal(part["query"], query.name)).as_py():
-                    _fail(level, "its queries are not the invariants of the plan, in its order")
+                    _fail(level, "its queries are not the invariants of the plan, in order")
                 if pc.any(pc.not_equal(part["variance"], 0.0)).as_py():
-                    _fail(level, "it has a variance, and invariants have no noise")
+                    _fail(level, "it has a variance, but invariants have no noise")
                 parts[query.name] = values_of(part, query)
             if stop > start:
                 yield parts
             start = stop
         if start != units:
-            _fail(level, "its row groups do not hold whole units")
+            _fail(level, "its row groups do not have all queries of each unit")
 
 
 def _fail(level: str, what: str) -> NoReturn:
-    raise InputError(f"{INVARIANTS}/{level}.parquet: {what}")
+    raise InputError(f"{INVARIANTS}/{level}.parquet: {what}; restore the release")
 
 
-# Make again what a release makes of its estimates, and compare: tables, codebook, microdata.
+# Files made from estimates: tables, codebooks and microdata.
 
 _BLOCK = 1 << 24  # bytes of a CSV file at a time
 _ROWS = 1 << 16  # rows of a Parquet file at a time, unless a row is long
@@ -192,7 +192,7 @@ _GUARD = r"([;|\t][ \u00a0]*)'(?=[=+\-@＝＋－＠])"
 
 
 def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
-    """Refuse tables, codebooks and microdata that are not what the estimates give."""
+    """Refuse tables, codebooks and microdata that do not match the estimates."""
     tables = estimates.plan.tables
     for table, stem in zip(tables, table_files.file_stems(tables), strict=True):
         _refuse_other_table(
@@ -205,7 +205,7 @@ def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
 
 
 def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Path]) -> None:
-    """Compare a table with both of its files, some units at a time."""
+    """Compare a table with its two files, some units at a time."""
     layout = table_files.layout_of(table)
     with ExitStack() as stack:
         files = []
@@ -221,7 +221,7 @@ def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Pa
 
 
 def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
-    """Compare both codebooks; apostrophes behind separators came later than some releases."""
+    """Compare both codebooks; older releases lack apostrophes after separators."""
     path = folder / f"{table_files.CODEBOOK}.csv"
     expected = table_files.codebook_csv(estimates.plan.tables)
     text = _text(path, expected)
@@ -233,12 +233,14 @@ def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
         _fail_remaking(path)
     path = folder / f"{table_files.CODEBOOK}.md"
     expected = table_files.codebook_markdown(estimates)
-    if _text(path, expected) != expected:
+    units = table_files.units_in_words(estimates)
+    earlier = earlier_codebook(expected, table_files.escaped(estimates.plan.unit), units)
+    if _text(path, expected) not in (expected, earlier):
         _fail_remaking(path)
 
 
 def _text(path: Path, expected: str) -> str:
-    """Return the text of a file about as long as it should be."""
+    """Return the text of a file; refuse one that is much longer than expected."""
     if path.stat().st_size > 2 * len(expected.encode()) + 4096:
         _fail_remaking(path)
     try:
@@ -248,7 +250,7 @@ def _text(path: Path, expected: str) -> str:
 
 
 def _unguarded(cell: str) -> str:
-    """Return a text as earlier versions wrote it, without an apostrophe before a formula inside."""
+    """Return a text as older versions wrote it, without apostrophes before formulas inside."""
     return re.sub(_GUARD, r"\1", cell)
 
 
@@ -272,14 +274,14 @@ def _as_text(table: pa.Table, plain: pa.Schema) -> pa.Table:
 
 
 class _Rows:
-    """Rows of a file, read as many at a time as they are compared."""
+    """The rows of a file, read in pieces of any size."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
         self._left: list[pa.RecordBatch] = []
 
     def take(self, number: int, layout: pa.Schema) -> pa.Table:
-        """Return the next rows; fewer at the end of the file."""
+        """Return the next rows, or fewer at the end of the file."""
         parts, needed = [], number
         while needed:
             batch = self._left.pop() if self._left else next(self._batches, None)
@@ -292,7 +294,7 @@ class _Rows:
         return pa.Table.from_batches(parts, schema=layout)
 
     def refuse_more(self, path: Path, layout: pa.Schema) -> None:
-        """Refuse rows after the last."""
+        """Refuse a file with more rows."""
         if self.take(1, layout).num_rows:
             _fail_remaking(path)
 
@@ -329,6 +331,6 @@ def _csv_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, 
 
 def _fail_remaking(path: Path) -> NoReturn:
     raise InputError(
-        f"{path.name} is not what the estimates give; make it again with `countveil postprocess`, or "
+        f"{path.name} does not match the estimates; make it again with `countveil postprocess`, or "
         f"restore the release"
     )

@@ -30,18 +30,18 @@ from countveil.publish.estimate_files import read_estimates
 from countveil.publish.verification import (
     Verification,
     counts_files,
+    one_table_files,
     refuse_odd_files,
-    table_files,
     verify_counts,
     verify_table,
 )
 
-_DOS_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is packaged
+_DOS_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same release gives the same bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseFolder:
-    """What both kinds of release share: the folder, its manifest, its places."""
+    """What both kinds of release share: the folder, its manifest and its places."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -53,7 +53,7 @@ class ReleaseFolder:
 
     @property
     def units(self) -> dict[str, int]:
-        """How many units each level has, as the manifest states it."""
+        """The number of units of each level, as stated in the manifest."""
         return {item["level"]: item["units"] for item in self.manifest["levels"]}
 
     @cached_property
@@ -61,18 +61,25 @@ class ReleaseFolder:
         """The places, with the parent of each."""
         units = self.units
         places = read_crosswalk(self.folder / GEOGRAPHY, tuple(units), list(units.values())[-1])
-        for level, stated in units.items():
-            if stated != places.units(level):
+        for level, number in units.items():
+            if number != places.units(level):
                 raise VerificationError(
-                    f"{self.folder}: the crosswalk has {places.units(level):,} units of {level}, and "
-                    f"the manifest states {stated:,}"
+                    f"{self.folder}: the crosswalk has {places.units(level):,} units of {level}, "
+                    f"but the manifest states {number:,}; restore the release"
                 )
         return places
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(ReleaseFolder):
-    """A release of counts: measurements, declared invariants, estimates, tables, manifest."""
+    """A release of counts: measurements, invariants, estimates, tables and a manifest.
+
+    Examples
+    --------
+    >>> release = Release.read("out")  # doctest: +SKIP
+    >>> release.verify("ledger.sqlite").checks  # doctest: +SKIP
+
+    """
 
     plan: Plan
 
@@ -83,12 +90,25 @@ class Release(ReleaseFolder):
 
     @staticmethod
     def read(folder: str | Path) -> Release:
-        """Open a finished release of counts."""
+        """Open a finished release of counts.
+
+        Parameters
+        ----------
+        folder
+            The public folder, with `manifest.json` in it.
+
+        Returns
+        -------
+        Release
+            The release; its files are read when they are needed.
+
+        """
         release = open_release(folder)
         if isinstance(release, TableRelease):
             raise InputError(
-                f"{folder}: holds one table that agrees with public totals, not measurements; see "
-                f"`countveil assess public` for the guarantee, `countveil infer` for the rest"
+                f"{folder}: is a release of one table that agrees with public totals, and has no "
+                f"measurements; use `countveil assess public` for its guarantee and `countveil "
+                f"infer` for estimates"
             )
         return release
 
@@ -104,44 +124,66 @@ class Release(ReleaseFolder):
             key, law = (item.level, item.query.name), item.mechanism
             if stated.get(key) != {"name": law.name, **law.parameters}:
                 raise VerificationError(
-                    f"{self.folder}: the manifest states other noise than the plan for "
-                    f"{item.query.name} at level {item.level}"
+                    f"{self.folder}: the noise of {item.query.name} at level {item.level} in the "
+                    f"manifest is not that of the plan; restore the release"
                 )
             mechanisms[key] = from_parameters(law.name, law.parameters)
         return Measurements(self.folder, self.plan, mechanisms, self.units)
 
     @property
     def certificate(self) -> tuple[LevelCertificate, ...]:
-        """What proves the estimates good, level by level; empty if there are none."""
+        """The certificates of the estimates, level by level; empty if there are no estimates."""
         stated = self.manifest.get("estimates", {}).get("certificate", [])
         return tuple(LevelCertificate(**item) for item in stated)
 
     @property
     def estimates(self) -> Estimates:
-        """The consistent integers, read as published."""
+        """The published estimates: whole numbers that add up."""
         if "estimates" not in self.manifest:
             raise InputError(
-                f"{self.folder}: holds measurements only; make estimates with `countveil postprocess`"
+                f"{self.folder}: has measurements only; make estimates with `countveil postprocess`"
             )
         return read_estimates(self.folder, self.plan, self.geography, self.certificate)
 
     def verify(
         self, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
     ) -> Verification:
-        """Check files, costs, layout, sums and tables, and the charge; raise on a fault.
+        """Check the files, costs, layout, sums and tables of the release, and its charge.
 
         Parameters
         ----------
         ledger
             The ledger that was charged; without one, the charge is not checked.
         simulation
-            Accept a release drawn from a seed.
+            Accept a release whose noise was drawn from a seed.
+
+        Returns
+        -------
+        Verification
+            One sentence per check.
+
+        Raises
+        ------
+        VerificationError
+            If a check fails.
 
         """
         return verify_counts(self, ledger, simulation=simulation)
 
     def package(self, to: str | Path) -> Path:
-        """Verify the release, then zip what may be published, file by file from the manifest."""
+        """Verify the release, then zip the files that its manifest lists.
+
+        Parameters
+        ----------
+        to
+            The zip file to write.
+
+        Returns
+        -------
+        Path
+            The zip file.
+
+        """
         self.verify()
         return write_package(self, to)
 
@@ -156,40 +198,40 @@ class TableRelease(ReleaseFolder):
         drawn = "" if self.publishable else ", a simulation"
         return (
             f"<TableRelease {self.plan.title!r} in {self.folder}: one count per {self.plan.level}, "
-            f"epsilon = {self.plan.epsilon} next to public totals{drawn}>"
+            f"epsilon = {self.plan.epsilon} given public totals{drawn}>"
         )
 
     @staticmethod
     def read(folder: str | Path) -> TableRelease:
-        """Open a finished release of one table."""
+        """Open a finished release of one table; `folder` has `manifest.json` in it."""
         release = open_release(folder)
         if isinstance(release, Release):
             raise InputError(
-                f"{folder}: holds measurements, not one table that agrees with public totals; "
-                f"`countveil intervals {folder}` gives estimates with their errors"
+                f"{folder}: is a release of counts, not of one table that agrees with public "
+                f"totals; use `countveil intervals {folder}` for estimates with their errors"
             )
         return release
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table: geocode, count, and the columns that the plan adds."""
+        """The table: geocode, count, and columns for the part and the previous counts, if any."""
         table = one_table.read_columns(self.folder, self.plan)
         units = self.units[self.plan.level]
         if table.num_rows != units:
             raise VerificationError(
                 f"{self.folder}: the table has {table.num_rows:,} rows for {units:,} units of "
-                f"{self.plan.level}; restore it as it was released"
+                f"{self.plan.level}; restore the release"
             )
         return table
 
     @property
     def counts(self) -> IntArray:
-        """The same as numbers: (units,), or (units, 2) with the part."""
+        """The counts of the table: shape (units,), or (units, 2) with a part."""
         return one_table.counts_in(self.table, self.plan)
 
     @cached_property
     def mechanism(self) -> Wasserstein:
-        """The law that the table was drawn from, given the confidential counts."""
+        """The mechanism that the table was drawn with."""
         stated = self.manifest["table"]
         totals = [group["total"] for group in stated["subtotals"]] or [stated["total"]]
         known = None if stated["total"] is None else np.array(totals, np.int64)
@@ -197,20 +239,20 @@ class TableRelease(ReleaseFolder):
 
     @property
     def guarantee(self) -> PartialPrivacy:
-        """What the release promises, and next to what public information."""
+        """The guarantee of the release, given public information."""
         return one_table.guarantee_of(self.plan, self.mechanism)
 
     def verify(
         self, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
     ) -> Verification:
-        """Check files, guarantee and table, and the charge if a ledger is named; raise on a fault.
+        """Check the files, guarantee and table of the release, and its charge.
 
-        Parameters are those of `Release.verify`.
+        Parameters and returns are those of `Release.verify`.
         """
         return verify_table(self, ledger, simulation=simulation)
 
     def package(self, to: str | Path) -> Path:
-        """Verify the release, then zip what may be published, file by file from the manifest."""
+        """Verify the release, then zip the files that its manifest lists; return the zip file."""
         self.verify()
         return write_package(self, to)
 
@@ -219,7 +261,7 @@ AnyRelease: TypeAlias = Release | TableRelease
 
 
 def open_release(folder: str | Path) -> AnyRelease:
-    """Open a finished release folder, whichever kind it is.
+    """Open a finished release folder of either kind.
 
     Parameters
     ----------
@@ -229,7 +271,12 @@ def open_release(folder: str | Path) -> AnyRelease:
     Returns
     -------
     Release or TableRelease
-        By the method of its plan. A folder whose manifest is damaged is refused.
+        Depending on the method of its plan.
+
+    Raises
+    ------
+    VerificationError
+        If the release is unfinished, or its manifest is damaged.
 
     """
     document = manifest.read(folder)
@@ -237,14 +284,16 @@ def open_release(folder: str | Path) -> AnyRelease:
     try:
         plan = Plan.of(document["plan"], folder=folder, name=f"{path}: plan")
     except InputError as error:
-        raise VerificationError(f"{path}: its plan does not check out: {error}") from error
+        raise VerificationError(f"{path}: its plan is not valid: {error}") from error
     if [item["level"] for item in document["levels"]] != list(plan.levels):
-        raise VerificationError(f"{folder}: levels is not stated as the plan gives it")
+        raise VerificationError(
+            f"{folder}: levels in the manifest differ from those of the plan; restore the release"
+        )
     release: AnyRelease
     if isinstance(plan, OneTablePlan):
         _refuse_missing(folder, document, ("guarantee", "table"))
         release = TableRelease(Path(folder), document, plan)
-        refuse_odd_files(release, table_files(plan))
+        refuse_odd_files(release, one_table_files(plan))
     else:
         _refuse_missing(folder, document, ("cost",))
         release = Release(Path(folder), document, plan)
@@ -255,14 +304,16 @@ def open_release(folder: str | Path) -> AnyRelease:
 def _refuse_missing(folder: str | Path, document: dict[str, Any], keys: tuple[str, ...]) -> None:
     for key in keys:
         if document.get(key) is None:
-            raise VerificationError(f"{folder}: {manifest.NAME} lacks or garbles {key!r}")
+            raise VerificationError(
+                f"{folder}: {key!r} is missing or invalid in {manifest.NAME}; restore the release"
+            )
 
 
 def write_package(release: AnyRelease, to: str | Path) -> Path:
-    """Zip the files that the manifest lists."""
+    """Zip the manifest and the files that it lists."""
     target = Path(to)
     if target.suffix != ".zip":
-        raise InputError(f"{target}: a package is a zip file; give it a name that ends in .zip")
+        raise InputError(f"{target}: a package is a zip file; name one that ends in .zip")
     names = sorted([manifest.NAME, *release.manifest["files"]])
     with (
         storage.replacing(target) as temporary,

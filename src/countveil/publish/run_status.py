@@ -1,4 +1,4 @@
-"""Where a run stands: read from its folders while it runs and after, disturbing nothing."""
+"""The status of a run, read from its folders without disturbing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ State = Literal[
     "manifest gone",
     "manifest unreadable",
 ]
-# What a line of the log says of the state from then on, by its stage or its event.
+# The state after a line of the log, by its stage or its event.
 _STEPS: dict[str, State] = {
     "measuring": "measuring",
     "drawn": "publishing",
@@ -43,13 +43,13 @@ _LARGEST = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a run; None where its log does not tell."""
+    """The status of a run; values that its log does not have are None."""
 
     release: str
     state: State
     charged: bool
     attempts: int
-    process: int | None  # who holds the folder's lock on this machine
+    process: int | None  # the process on this machine that holds the lock of the folder
     level: str | None = None
     done: int | None = None
     units: int | None = None
@@ -63,30 +63,42 @@ class Standing:
 
 
 def standing_of(folder: str | Path) -> Standing:
-    """Say where the run into a folder stands."""
+    """Return the status of the run into a folder.
+
+    Parameters
+    ----------
+    folder
+        The release folder, finished or not.
+
+    Returns
+    -------
+    Standing
+        The state, progress, speed and memory of the run, as far as known.
+
+    """
     path = Path(os.path.abspath(folder))
     if not path.name:
-        raise InputError(f"{folder}: is no release folder; name one, such as out")
+        raise InputError(f"{folder}: not a release folder; name one, such as out")
     internal = internal_of(path)
     release = release_of(path)
-    finished = release is not None and _finished(internal)  # asked first: it is marked last
+    finished = release is not None and _finished(internal)  # read before the manifest: marked last
     document = _manifest(path)
     if release is None and not document:
-        there = "" if document is None else f"its {manifest.NAME} is none of countveil's, and "
+        foreign = "" if document is None else f"its {manifest.NAME} is not from countveil, and "
         raise InputError(
-            f"{folder}: {there}no release was begun there; while records are counted for the first "
-            f"time, nothing is written yet"
+            f"{folder}: {foreign}no release was started there; if one is counting its records for the "
+            f"first time, wait: it has written nothing yet"
         )
     events = _events(internal)
     last = next((e for e in reversed(events) if e["event"] in ("progress", "level finished")), None)
     state = _state(document, events, finished=finished)
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if last is not None and state in ("measuring", "estimating"):
-        told = {key: last.get(key) for key in ("level", "done", "units", "per_second")}
-        told["seconds_left"] = last.get("seconds_left")
+        facts = {key: last.get(key) for key in ("level", "done", "units", "per_second")}
+        facts["seconds_left"] = last.get("seconds_left")
     if last is not None:
-        told |= {key: last.get(key) for key in ("engine", "memory", "worker_memory", "retries")}
-    # A line is of the latest attempt only if none began since.
+        facts |= {key: last.get(key) for key in ("engine", "memory", "worker_memory", "retries")}
+    # A stop belongs to the latest attempt only if no attempt began after it.
     stops = [event for event in events if event["event"] in ("stopped", "attempt", "released")]
     stopped = bool(stops) and stops[-1]["event"] == "stopped"
     return Standing(
@@ -96,12 +108,12 @@ def standing_of(folder: str | Path) -> Standing:
         attempts=sum(event["event"] == "attempt" for event in events),
         process=_holder(internal / LOCK),
         stopped_by=stops[-1].get("reason", "something") if stopped else None,
-        **told,
+        **facts,
     )
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder: None where there is none, empty where it is none of ours."""
+    """Return the manifest of a folder: None if there is none, empty if it is not from countveil."""
     try:
         document = storage.read_json(folder / manifest.NAME)
     except (FileNotFoundError, NotADirectoryError):
@@ -117,21 +129,21 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _finished(internal: Path) -> bool:
-    """Whether a run, which `release_of` has found readable, was marked finished for good."""
+    """Return whether a run with a readable state was marked finished."""
     return str(storage.read_json(internal / STATE)["finished"]) == "yes"
 
 
 def _events(internal: Path) -> list[dict[str, Any]]:
-    """Return the events of the log, oldest first, without what no run of ours can have written."""
-    written = (
+    """Return the events of the log, oldest first, without facts that countveil cannot have written."""
+    events = (
         {key: value for key, value in event.items() if _as_written(key, value)}
         for event in RunLog(internal).read()
     )
-    return [event for event in written if "event" in event]
+    return [event for event in events if "event" in event]
 
 
 def _as_written(key: str, value: object) -> bool:
-    """Whether a fact is one that is asked for, of the type that it is written with."""
+    """Return whether a fact has a known name and the type that countveil writes."""
     if key in _TEXTS:
         return isinstance(value, str) and value.isprintable()
     if isinstance(value, float):
@@ -144,7 +156,7 @@ def _as_written(key: str, value: object) -> bool:
 def _state(
     document: dict[str, Any] | None, events: list[dict[str, Any]], *, finished: bool
 ) -> State:
-    """Tell the state by what is written, and by the last step that the log has of it."""
+    """Return the state, from the files that exist and the last step in the log."""
     if document is None and finished:
         return "manifest gone"
     if document == {}:
@@ -156,28 +168,28 @@ def _state(
         return last if last in ("begun", "measuring", "publishing") else "publishing"
     complete = "estimates" in document or _method(document) != "top-down"
     if complete and last in ("begun", "measuring", "publishing", "measured"):
-        return "released"  # nothing was to be made of the measurements, or its log is not here
+        return "released"  # the plan has no estimates, or the log is elsewhere
     return "measured" if last in ("begun", "measuring", "publishing") else last
 
 
 def _method(document: dict[str, Any]) -> object:
-    """Return what a manifest's plan makes of the measurements, nothing where it does not say."""
-    found: object = document
+    """Return the post-processing method of the plan in a manifest, None if it has none."""
+    value: object = document
     for key in ("plan", "postprocess", "method"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _holder(lock: Path) -> int | None:
-    """Return the process of this machine that holds a lock, without touching the lock."""
+    """Return the process on this machine that holds a lock, without touching the lock."""
     try:
         ours = lock.stat()
         lines = _LOCKS.read_text().splitlines()
     except FileNotFoundError:
         return None
     for line in lines:
-        # "1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"; those that wait have "->" in front.
-        # Its device is not what stat says on some file systems, and inodes are unique on one only.
+        # "1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"; waiting processes have "->" in front.
+        # On some file systems the device differs from that of stat, so only the inode is compared.
         parts = line.split()
         if parts[1] == "FLOCK" and parts[5].rsplit(":", 1)[-1] == str(ours.st_ino):
             process = int(parts[4])
@@ -187,13 +199,13 @@ def _holder(lock: Path) -> int | None:
 
 
 def _may_have_open(process: int, file: os.stat_result) -> bool:
-    """Whether a process has a file open, as far as its descriptors can be read."""
+    """Return whether a process has a file open, or may have if its descriptors are unreadable."""
     try:
         return any(_is_same(path, file) for path in _descriptors(process))
     except PermissionError:
         return True  # of another user
     except (FileNotFoundError, ProcessLookupError):
-        return False  # it ended meanwhile
+        return False  # it has ended
 
 
 def _descriptors(process: int) -> list[Path]:
@@ -204,4 +216,4 @@ def _is_same(descriptor: Path, file: os.stat_result) -> bool:
     try:
         return os.path.samestat(descriptor.stat(), file)
     except FileNotFoundError:
-        return False  # closed meanwhile
+        return False  # it was closed

@@ -1,4 +1,4 @@
-"""The tables of a plan as files, one row per unit of every level, and the codebook beside them."""
+"""Table files: one row per unit of every level, and a codebook."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def names_of(stem: str) -> list[str]:
 
 
 def file_stems(tables: tuple[TableLayout, ...]) -> list[str]:
-    """Name the files of tables, each apart from the others even where case does not count."""
-    taken = {CODEBOOK}
+    """Return names for the files of tables, distinct even if case is ignored."""
+    used = {CODEBOOK}
     stems = []
     for table in tables:
         plain = stem = table.name.replace("*", "-")
         number = 1
-        while stem.lower() in taken:
+        while stem.lower() in used:
             number += 1
             stem = f"{plain}-{number}"
-        taken.add(stem.lower())
+        used.add(stem.lower())
         stems.append(stem)
     return stems
 
@@ -99,7 +99,7 @@ def rows_of(estimates: Estimates, table: TableLayout) -> Iterator[pa.Table]:
 
 
 def _sums(histograms: Histograms, table: TableLayout) -> Iterator[tuple[int, int, IntArray]]:
-    """Yield runs of units and their rows, units × variables."""
+    """Yield runs of units, (start, stop), with their rows, units × variables."""
     query = table.query
     sizes = [len(item.cells) for item in table.variables]
     cells = np.concatenate([item.cells for item in table.variables])
@@ -121,9 +121,9 @@ def _sums(histograms: Histograms, table: TableLayout) -> Iterator[tuple[int, int
 
 
 def codebook_csv(tables: tuple[TableLayout, ...]) -> str:
-    """Return the codebook, a row per variable."""
+    """Return the codebook as CSV, one row per variable."""
     text = io.StringIO()
-    # Text is quoted, so that what reads another delimiter as well keeps a text in one cell.
+    # Quoted, so that a program that splits at another delimiter keeps a text in one cell.
     rows = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     rows.writerow(["table", "file", "title", "universe", "variable", "indent", "label"])
     for table, stem in zip(tables, file_stems(tables), strict=True):
@@ -136,34 +136,40 @@ def codebook_csv(tables: tuple[TableLayout, ...]) -> str:
 
 
 def codebook_markdown(estimates: Estimates) -> str:
-    """Return the codebook to read."""
-    plan, geography = estimates.plan, estimates.geography
-    units = ", ".join(f"{level} ({geography.units(level):,})" for level in estimates.levels)
+    """Return the codebook as Markdown."""
+    plan = estimates.plan
     parts = [
-        f"# Codebook: {_plain(plan.title)}",
-        "Each table has one row per unit of each level, from the top down: the column `level` names "
-        "the level, `geocode` the unit, and the others are the variables below. All numbers are "
-        f"estimates: noise was added to protect each {_plain(plan.unit)}, and then they were made "
-        "consistent. A line includes those below it that are indented further.",
-        f"Levels and their units: {units}.",
+        f"# Codebook: {escaped(plan.title)}",
+        f"Each table has one row per place of each level, from the top down. The column `level` "
+        f"names the level and `geocode` the place; the other columns are the variables below. All "
+        f"numbers are estimates: noise was added to protect each {escaped(plan.unit)}, and the "
+        f"results were then made consistent. A line includes the lines below it that are indented "
+        f"further.",
+        f"Levels, with their numbers of places: {units_in_words(estimates)}.",
     ]
     for table, stem in zip(plan.tables, file_stems(plan.tables), strict=True):
         name = table.name if table.title == table.name else f"{table.name}: {table.title}"
-        parts.append(f"## {_plain(name)}")
+        parts.append(f"## {escaped(name)}")
         parts.append(
-            f"Universe: {_plain(table.universe)}. Files: `{stem}.parquet`, `{stem}.csv`. "
+            f"Universe: {escaped(table.universe)}. Files: `{stem}.parquet`, `{stem}.csv`. "
             f"Variables: {len(table.variables)}."
         )
         lines = [
-            f"| `{item.name}` | {_INDENT * item.indent}{_plain(item.label)} |"
+            f"| `{item.name}` | {_INDENT * item.indent}{escaped(item.label)} |"
             for item in table.variables
         ]
         parts.append("\n".join(["| variable | label |", "| --- | --- |", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
-def _plain(text: str) -> str:
-    """Escape what Markdown would take for markup."""
+def units_in_words(estimates: Estimates) -> str:
+    """Return the levels with their numbers of places."""
+    units = estimates.geography.units
+    return ", ".join(f"{level} ({units(level):,})" for level in estimates.levels)
+
+
+def escaped(text: str) -> str:
+    """Escape Markdown."""
     text = " ".join(text.split())
     for mark in "\\`*_|<>[]":
         text = text.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""Verify a release folder: files, hashes, costs, layout, sums, and its charge."""
+"""Verify a release folder: its files, hashes, costs, layout, sums and charge."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from countveil.plan.workload import Query
 from countveil.postprocess.facts.family_facts import broken_facts
 from countveil.privacy.costs import BesidePublic, Cost
 from countveil.privacy.ledger import Ledger, seals_agree
+from countveil.publish.earlier_wording import earlier_guarantee
 from countveil.publish.estimate_files import FOLDER as ESTIMATES
 from countveil.publish.estimate_files import (
     estimated_levels,
@@ -43,7 +44,7 @@ REPORT, REPORT_PDF = "report.html", "report.pdf"
 REPORTS = (REPORT, REPORT_PDF)
 _LARGEST_COUNT = 2**31
 _SEEDED = re.escape(Seeded(0).description).replace("0", "-?[0-9]{1,4300}", 1)
-NOT_ASKED_FOR = "the plan asks for none"  # what the manifest says in place of errors
+NOT_ASKED_FOR = "the plan asks for none"  # in the manifest, in place of errors
 
 if TYPE_CHECKING:
     from countveil.publish.release_folder import AnyRelease, Release, TableRelease
@@ -51,13 +52,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was checked, one sentence each; a failed check raises instead."""
+    """The checks that a release passed, one sentence each; a failed check raises instead."""
 
     checks: tuple[str, ...]
 
 
 def refuse_damaged(release: Release, *, facts: bool, estimates: bool = False) -> None:
-    """Refuse to estimate from what is not as released: measurements, places, and more if it counts."""
+    """Refuse a release whose files changed since it was released.
+
+    Parameters
+    ----------
+    release
+        A release of counts; its measurements, invariants and places are always checked.
+    facts
+        Also check files of constraints.
+    estimates
+        Also check files of estimates.
+
+    Raises
+    ------
+    VerificationError
+        If a file is missing or its hash differs.
+
+    """
     with _translated(release):
         for name, stated in release.manifest["files"].items():
             first = name.split("/")[0]
@@ -66,13 +83,16 @@ def refuse_damaged(release: Release, *, facts: bool, estimates: bool = False) ->
                 _check_hash(release, name, stated)
         missing = measured_files(release.plan) - set(release.manifest["files"])
         if missing:
-            _fail(release, f"{manifest.NAME} lacks or garbles 'files': {min(missing)} is missing")
+            _fail(
+                release,
+                f"{min(missing)} is missing in the files of {manifest.NAME}; restore the release",
+            )
 
 
 def verify_counts(
     release: Release, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
 ) -> Verification:
-    """Check a release of counts, and its charge if a ledger is named; raise on a fault."""
+    """Check a release of counts and, with a ledger, its charge; raise if a check fails."""
     with _translated(release):
         _refuse_simulation(release, simulation)
         return Verification(tuple(_counts_checks(release, ledger)))
@@ -81,7 +101,7 @@ def verify_counts(
 def verify_table(
     release: TableRelease, ledger: str | Path | Ledger | None = None, *, simulation: bool = False
 ) -> Verification:
-    """Check a release of one table, and its charge if a ledger is named; raise on a fault."""
+    """Check a release of one table and, with a ledger, its charge; raise if a check fails."""
     with _translated(release):
         _refuse_simulation(release, simulation)
         return Verification(tuple(_table_checks(release, ledger)))
@@ -89,7 +109,7 @@ def verify_table(
 
 @contextmanager
 def _translated(release: AnyRelease) -> Iterator[None]:
-    """Say of anything a damaged release trips over that it is damaged."""
+    """Report any error while reading a damaged release as a VerificationError."""
     try:
         yield
     except LedgerError:
@@ -97,15 +117,17 @@ def _translated(release: AnyRelease) -> Iterator[None]:
     except InputError as error:
         raise VerificationError(f"{release.folder}: {error}") from error
     except UNREADABLE as error:
-        raise VerificationError(f"{release.folder}: cannot be read ({error})") from error
+        raise VerificationError(
+            f"{release.folder}: cannot be read ({error}); restore the release"
+        ) from error
 
 
 def _refuse_simulation(release: AnyRelease, accepted: bool) -> None:
     if not release.publishable and not accepted:
         _fail(
             release,
-            f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the noise; "
-            f"release again without a seed",
+            f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the "
+            f"noise; for publication, release without a seed",
         )
 
 
@@ -118,7 +140,7 @@ def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iter
     yield _check_layout(release, geography)
     if release.plan.invariants:
         values = refuse_other_invariants(release.folder, release.plan, geography)
-        yield f"{values:,} invariant counts cover the crosswalk's units and add up"
+        yield f"{values:,} invariant counts cover the units of the crosswalk and add up"
     if "estimates" in release.manifest:
         yield from _check_estimates(release, geography)
     if ledger is not None:
@@ -131,7 +153,7 @@ def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iter
 
 
 def _table_checks(release: TableRelease, ledger: str | Path | Ledger | None) -> Iterator[str]:
-    yield _check_files(release, table_files(release.plan))
+    yield _check_files(release, one_table_files(release.plan))
     yield _check_guarantee(release)
     yield _check_table(release)
     if ledger is not None:
@@ -149,37 +171,41 @@ def _check_files(release: AnyRelease, expected: set[str]) -> str:
     listed = release.manifest["files"]
     missing = expected - set(listed)
     if missing:
-        _fail(release, f"{min(missing)} is a file of the release and not listed in the manifest")
+        _fail(
+            release,
+            f"{min(missing)} is not listed in the manifest, but belongs to the release; restore it",
+        )
     folders = {str(above) for name in listed for above in PurePosixPath(name).parents}
     for path in sorted(release.folder.rglob("*")):
         name = path.relative_to(release.folder).as_posix()
         if path.is_symlink():
-            _fail(release, f"{name} is a link; a release holds plain files only")
+            _fail(release, f"{name} is a link, but a release has plain files only; remove it")
         known = folders if path.is_dir() else (*listed, manifest.NAME)
         if name not in known:
-            _fail(release, f"{name} is not listed in the manifest; take it out before publishing")
+            _fail(release, f"{name} is not listed in the manifest; remove it before publishing")
     for name, facts in listed.items():
         _check_hash(release, name, facts)
     more = set(listed) - expected - set(REPORTS)
     if more:
         _fail(
-            release, f"{min(more)} is listed in the manifest and no file of a release; take it out"
+            release,
+            f"{min(more)} is listed in the manifest, but is not a file of a release; remove it",
         )
-    return f"{len(listed)} files have the hashes of the manifest, and no other file is there"
+    return f"{len(listed)} files match their hashes in the manifest, and there are no others"
 
 
 def refuse_odd_files(release: AnyRelease, expected: set[str]) -> None:
-    """Refuse a pipe or a folder at the name of a file: reading it would never come to an end."""
+    """Refuse a pipe or a folder in place of a file: reading it might never end."""
     for name in sorted({*release.manifest["files"], *expected}):
         try:
             mode = (release.folder / name).stat().st_mode
         except OSError:
-            continue  # it is not there, and whoever needs it says so
+            continue  # missing files are reported when they are read
         if not stat.S_ISREG(mode):
             _fail(release, f"{name} is not a plain file; restore the release")
 
 
-def table_files(plan: OneTablePlan) -> set[str]:
+def one_table_files(plan: OneTablePlan) -> set[str]:
     """Return the names of the files of a release of one table, except for its reports."""
     names = {GEOGRAPHY, f"{one_table.FOLDER}/{plan.level}.parquet"}
     return names | ({PREVIOUS} if plan.previous is not None else set())
@@ -203,15 +229,17 @@ def _check_hash(release: AnyRelease, name: str, stated: dict[str, Any]) -> None:
     path = release.folder / name
     inside = storage.real(path).is_relative_to(storage.real(release.folder))
     if not inside or not path.is_file():
-        _fail(release, f"{name} is listed in the manifest and not there")
+        _fail(release, f"{name} is listed in the manifest, but missing; restore the release")
     if ".." in name.split("/") or "\\" in name:
-        _fail(release, f"{name!r} is no name of a file in the release")
+        _fail(release, f"{name!r} is not the name of a file in a release; restore the manifest")
     if storage.sha256(path) != stated["sha256"] or path.stat().st_size != stated["bytes"]:
-        _fail(release, f"{name} changed since it was released; its hash differs")
+        _fail(
+            release, f"{name} changed since it was released (its hash differs); restore the release"
+        )
 
 
 def _check_costs(release: Release) -> str:
-    """Write the manifest again from its plan; what it states must be that."""
+    """Check that the manifest is the one that its plan gives."""
     plan = release.plan
     again = manifest.describe(plan, **_stated_facts(release))
     _refuse_otherwise_stated(release, again, {"files", "estimates"})
@@ -219,48 +247,60 @@ def _check_costs(release: Release) -> str:
 
 
 def _check_guarantee(release: TableRelease) -> str:
-    """Write the manifest of one table again from its plan and its public totals."""
+    """Check that the manifest is the one that its plan and public totals give."""
     again = manifest.describe_table(
         release.plan,
         mechanism=release.mechanism,
         guarantee=release.guarantee,
         **_stated_facts(release),
     )
+    words = earlier_guarantee(release.guarantee)
+    if release.manifest["guarantee"] == {**again["guarantee"], **words}:
+        again["guarantee"] |= words
     _refuse_otherwise_stated(release, again, {"files"})
     return f"its guarantee is {one_table.cost_of(release.guarantee)}, as stated"
 
 
 def _check_table(release: TableRelease) -> str:
-    """Check that the table lists every unit, and agrees with what is public."""
+    """Check that the table lists every unit and agrees with the public facts."""
     level, geography = release.plan.level, release.geography
     name = f"{one_table.FOLDER}/{level}.parquet"
     refuse_swollen(release.folder, name, 8 * geography.units(level))
     table, mechanism = release.table, release.mechanism
     if table["geocode"].combine_chunks() != geography.geocodes(level):
-        _fail(release, "the table lists other units than the crosswalk")
+        _fail(release, "the units of the table are not those of the crosswalk; restore the release")
     if mechanism.prior is not None and table["previous"].to_pylist() != list(
         mechanism.prior.previous
     ):
-        _fail(release, "the previous counts of the table are not those of its public file")
+        _fail(
+            release,
+            f"the previous counts of the table are not those of {PREVIOUS}; restore the release",
+        )
     if np.abs(release.counts).max(initial=0) > _LARGEST_COUNT or math.isinf(
         mechanism.log_weight(release.counts, np.zeros_like(release.counts))
     ):
-        _fail(release, "the table breaks a public total, or has a count that cannot be")
-    return f"the counts of {table.num_rows:,} units agree with what is public"
+        _fail(
+            release, "the table contradicts a public total, or has an impossible count; restore it"
+        )
+    return f"the counts of {table.num_rows:,} units agree with the public facts"
 
 
 def _stated_facts(release: AnyRelease) -> dict[str, Any]:
-    """Return what a manifest states that its plan does not decide, once it is seen to be possible."""
+    """Return the facts in a manifest that do not follow from its plan; refuse impossible ones."""
     stated = release.manifest
     if stated["plan_sha256"] != release.plan.digest:
         _fail(
-            release, "the plan in the manifest is not the one that was released; its hash differs"
+            release,
+            "the plan in the manifest changed since it was released (its hash differs); restore it",
         )
     expected = re.escape(Secure.description) if release.publishable else _SEEDED
     if not re.fullmatch(expected, stated["randomness"]):
-        _fail(release, f"randomness is stated as {stated['randomness']!r}")
+        _fail(
+            release,
+            f"randomness {stated['randomness']!r} is not from countveil; restore the manifest",
+        )
     if release.publishable and stated["release"].startswith(SIMULATION):
-        _fail(release, "its identifier is that of a simulation, whose noise came from a seed")
+        _fail(release, "its identifier is that of a simulation, whose noise is drawn from a seed")
     return {
         "units": {item["level"]: item["units"] for item in stated["levels"]},
         "release": stated["release"],
@@ -275,56 +315,76 @@ def _refuse_otherwise_stated(
 ) -> None:
     more = set(release.manifest) - set(again) - additional
     if more:
-        _fail(release, f"{manifest.NAME} states {min(more)!r}, which no release of this plan does")
+        _fail(release, f"{manifest.NAME} has an unknown key {min(more)!r}; restore the manifest")
     for key, value in again.items():
         if key != "versions" and not _same(release.manifest.get(key), value):
-            _fail(release, f"{key} is not stated as the plan gives it")
+            _fail(
+                release,
+                f"{key} in the manifest differs from what the plan gives; restore the manifest",
+            )
 
 
 def _check_layout(release: Release, geography: Geography) -> str:
-    """Check that measurements cover the crosswalk's units, in its order and in the right layout."""
+    """Check that measurements cover the units of the crosswalk, in order and in the right layout."""
     values = 0
     for level in release.plan.measured_levels:
         queries = [item.query for item in release.plan.at(level)]
         values += _check_level(release, level, queries, geography)
-    return f"{values:,} measurements of the crosswalk's units lie in the noisy-measurement layout"
+    return f"{values:,} measurements cover the crosswalk's units in the noisy-measurement layout"
 
 
 def _check_level(release: Release, level: str, queries: list[Query], geography: Geography) -> int:
     name, units = f"{FOLDER}/{level}.parquet", geography.units(level)
     with pq.ParquetFile(path_of(release.folder, level)) as file:
         if not file.schema_arrow.equals(LAYOUT):
-            _fail(release, f"{name} has other columns than the measurement layout")
+            _fail(
+                release,
+                f"the columns of {name} are not the measurement layout; restore the release",
+            )
         if file.metadata.num_rows != units * len(queries):
-            _fail(release, f"{name} has a number of rows other than units times queries")
+            _fail(
+                release,
+                f"the number of rows of {name} is not units times queries; restore the release",
+            )
         refuse_swollen(release.folder, name, units * sum(query.cells for query in queries))
     seen = values = 0
     for batch in release.measurements.stream(level):
         for item in batch.values():
             stop = seen + len(item.geocodes)
             if item.geocodes != geography.geocodes(level, seen, stop):
-                _fail(release, f"{name} lists other units than the crosswalk, or in another order")
+                _fail(
+                    release,
+                    f"the units of {name} are not those of the crosswalk, in order; restore it",
+                )
             values += item.values.size
         seen = stop
     return values
 
 
 def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
-    """Check that estimates add up, agree with what is public, were certified, and gave the tables."""
+    """Check that estimates add up, agree with public facts, are certified, and match the tables."""
     plan = release.plan
     stated = release.manifest["estimates"]
     facts = {"method": plan.method, "tables": [table.name for table in plan.tables]}
     for key, value in {**facts, "microdata": plan.microdata}.items():
         if stated.get(key, value) != value:
-            _fail(release, f"estimates.{key} is not stated as the plan gives it")
+            _fail(
+                release,
+                f"estimates.{key} in the manifest differs from what the plan gives; restore it",
+            )
     if not _errors_as_planned(plan, stated.get("errors")):
-        _fail(release, "estimates.errors is not stated as the plan gives it")
+        _fail(
+            release, "estimates.errors in the manifest differs from what the plan gives; restore it"
+        )
     limit = max(plan.passes[level].residual for level in plan.measured_levels)
     certified = {item.level: item for item in release.certificate}
     if tuple(certified) != plan.measured_levels or not all(
         item.within(limit) for item in certified.values()
     ):
-        _fail(release, "the certificate of the estimates is not complete, or does not hold")
+        _fail(
+            release,
+            "the certificate of the estimates is incomplete, or above the residual of the plan",
+        )
     for level in estimated_levels(plan):
         name = f"{ESTIMATES}/{level}.parquet"
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
@@ -332,13 +392,13 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         refuse_impossible_errors(release.folder / name, plan.schema, errors)
     estimates = read_estimates(release.folder, plan, geography, release.certificate)
     if estimates.consistency_gap() != 0:
-        _fail(release, "the estimates of some unit are not the sum of its parts")
+        _fail(release, "the estimates of a unit are not the sum of its parts; make them again")
     broken = broken_facts(estimates, release.measurements)
     if broken:
-        _fail(release, f"the estimates break a public fact: {broken}")
+        _fail(release, f"the estimates contradict a public fact: {broken}")
     yield (
-        f"the estimates of {len(estimates.levels)} levels are whole numbers that add up and agree "
-        f"with what is public; they were solved to within {limit:.0e}"
+        f"the estimates of {len(estimates.levels)} levels are whole numbers, add up and agree with the "
+        f"public facts; they were solved to within {limit:.0e}"
     )
     if plan.tables or plan.microdata:
         for name in names_of_estimates(plan):
@@ -348,13 +408,13 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
                 refuse_swollen(release.folder, name, 8 * rows)
         refuse_other_tables(estimates, release.folder)
         files = len(names_of_estimates(plan)) - len(estimates.levels)
-        yield f"{files} files of tables and microdata match the estimates, made again from them"
+        yield f"{files} files of tables and microdata match the estimates"
 
 
 def _errors_as_planned(plan: Plan, stated: dict[str, Any] | None) -> bool:
-    """Return whether errors have the plan's confidence, or there is a reason that they are missing.
+    """Return whether errors have the plan's confidence, or a reason is given for having none.
 
-    Releases from before there were errors do not state any.
+    Old releases, from before there were errors, state neither.
     """
     if stated is None:
         return True
@@ -372,33 +432,40 @@ def _check_ledger(
     book = ledger if isinstance(ledger, Ledger) else release.plan.ledger(ledger)
     charges = [line for line in book.charges() if line.release == release.manifest["release"]]
     if len(charges) != 1 or charges[0].cost != cost:
-        _fail(release, f"{book.path} does not show its charge of {cost} once")
+        _fail(
+            release,
+            f"{book.path} does not have exactly one charge of {cost} for this release; name its ledger",
+        )
     if charges[0].attempt == 0:
         return (
-            f"{book.path} shows its charge of {cost} once, from before ledgers kept the SHA-256 of "
-            f"measurements"
+            f"{book.path} has one charge of {cost} for this release, from before ledgers stored the "
+            f"SHA-256 of measurements"
         )
     if charges[0].measurements is None:
         _fail(
             release,
-            f"{book.path} shows its charge of {cost}, but not the SHA-256 of its measurements, without "
-            f"which nothing is published; is it the ledger of this release, in its latest state?",
+            f"{book.path} has its charge of {cost}, but not the SHA-256 of its measurements, which "
+            f"is stored before anything is published; name the ledger of this release, in its "
+            f"latest state",
         )
     seal = seal_of()
     if not seals_agree(charges[0].measurements, seal):
         if charges[0].measurements.split()[0] == seal.split()[0]:
             _fail(
                 release,
-                f"{book.path} was charged {cost} for these measurements, but with other invariants, "
-                f"places or public totals",
+                f"{book.path} was charged {cost} for these measurements, but with different "
+                f"invariants, places or public totals; restore the release",
             )
-        _fail(release, f"{book.path} was charged {cost} for other measurements than these")
+        _fail(
+            release,
+            f"{book.path} was charged {cost} for different measurements; restore the release",
+        )
     if charges[0].measurements != seal:
         return (
-            f"{book.path} shows its charge of {cost} once, for these measurements; it was sealed "
-            f"before seals covered places and invariants"
+            f"{book.path} has one charge of {cost} for these measurements; it was sealed before seals "
+            f"covered places and invariants"
         )
-    return f"{book.path} shows its charge of {cost} once, for these measurements"
+    return f"{book.path} has one charge of {cost} for these measurements"
 
 
 def _fail(release: AnyRelease, what: str) -> NoReturn:
@@ -406,7 +473,7 @@ def _fail(release: AnyRelease, what: str) -> NoReturn:
 
 
 def _same(stated: Any, computed: Any) -> bool:
-    """Compare two documents; floats may differ in the last digits from version to version."""
+    """Return whether two documents agree; floats may differ in their last digits."""
     if isinstance(computed, dict):
         return (
             isinstance(stated, dict)

@@ -1,1 +1,1 @@
-"""WHAT PEOPLE SEE: results turned into tables and sentences; nothing is computed here."""
+"""WHAT PEOPLE SEE: results turned into sections, charts, pages and terminal output."""

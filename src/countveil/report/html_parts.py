@@ -1,4 +1,4 @@
-"""What every page is made of: templates, shown numbers, pictures with captions, a sealed policy."""
+"""The parts of every page: templates, number formats, charts with captions, a strict policy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from countveil.base.words import percent, prior
+from countveil.base.words import brief_percent, percent, prior
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture  # a page without pictures needs no drawing
-    from countveil.report.section import Section
+    from countveil.report.charts.chart import Chart  # a page without charts does not load Altair
+    from countveil.report.section_data import Section
 
 __all__ = [
     "cell",
-    "drawing",
     "environment",
     "figure",
     "part",
@@ -30,6 +29,7 @@ __all__ = [
     "policy",
     "section_body",
     "shown",
+    "svg_image",
 ]
 
 TEMPLATES = "countveil.report.templates"
@@ -37,21 +37,27 @@ _ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 
 
 def environment() -> Environment:
-    """Return where templates are read: they escape what they show and refuse what they lack."""
-    found = Environment(autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"shown": shown, "percent": percent, "prior": prior, "cell": cell}
-    return found
+    """Return the environment for templates: it escapes values and refuses undefined ones."""
+    templates = Environment(autoescape=True, undefined=StrictUndefined)
+    templates.filters |= {
+        "shown": shown,
+        "percent": percent,
+        "brief_percent": brief_percent,
+        "prior": prior,
+        "cell": cell,
+    }
+    return templates
 
 
 def part(name: str, package: str = TEMPLATES) -> str:
-    """Return a template, style or script that a package ships."""
+    """Read a template, style or script that a package ships."""
     return resources.files(package).joinpath(name).read_text("utf-8")
 
 
 def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> str:
     """Return a content-security policy under which only these inline styles and scripts run.
 
-    `others` are further directives, `connect_src="'self'"`; what is not named is not allowed.
+    `others` are further directives, such as `connect_src="'self'"`; everything else is forbidden.
     """
     allowed = {
         "default-src": "'none'",
@@ -64,28 +70,28 @@ def policy(*, styles: Sequence[str], scripts: Sequence[str], **others: str) -> s
     return "; ".join(f"{name} {value}" for name, value in allowed.items())
 
 
-def drawing(picture: Picture) -> str:
-    """Return a picture as SVG that readers meet as one image: what is within has no role of its own."""
-    head, end, inside = picture.svg().partition(">")
+def svg_image(chart: Chart) -> str:
+    """Return a chart as SVG that screen readers treat as one image; its parts have no roles."""
+    head, end, inside = chart.svg().partition(">")
     return head + end + _ROLES.sub("", inside)
 
 
-def figure(picture: Picture) -> Markup:
-    """Return a picture with its caption, and its numbers behind a button."""
-    return Markup(  # the SVG and the table escape what they hold
-        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this picture</summary>"
+def figure(chart: Chart) -> Markup:
+    """Return a chart with its caption, and its numbers in a fold-out table."""
+    return Markup(  # the SVG and the table escape their contents
+        "<figure>{}<figcaption>{}</figcaption><details><summary>Numbers of this chart</summary>"
         '<div class="scroll" tabindex="0" role="region" aria-label="{}">{}</div></details></figure>'
     ).format(
-        Markup(drawing(picture)),  # noqa: S704
-        picture.caption,
-        f"Numbers: {picture.title}",
-        Markup(picture.html_table()),  # noqa: S704
+        Markup(svg_image(chart)),  # noqa: S704
+        chart.caption,
+        f"Numbers: {chart.title}",
+        Markup(chart.html_table()),  # noqa: S704
     )
 
 
 def section_body(section: Section) -> Markup:
     """Return the title, sentences and tables of a section, without its charts."""
-    return Markup(_section_template().render(section=section))  # noqa: S704  # it escapes
+    return Markup(_section_template().render(section=section))  # noqa: S704  # the template escapes
 
 
 @cache
@@ -94,14 +100,14 @@ def _section_template() -> Template:
 
 
 def shown(value: float | None) -> str:
-    """Return a number with four digits, as tables show it; a large one to the unit."""
+    """Format a number for a table: four significant digits, large ones to the unit."""
     if value is None:
         return "none"
     return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
 def cell(value: object) -> str:
-    """Return a cell of a table: numbers with four digits, whole ones with all of theirs."""
+    """Format a table cell: four significant digits, and all digits of whole numbers."""
     if value is None:
         return "none"
     if isinstance(value, bool):

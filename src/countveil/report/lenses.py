@@ -1,7 +1,7 @@
 """The lenses: each looks at a plan or a release and produces one section.
 
 To add one, write a module with a function `section(subject)` and list it here. It then has a command
-under `countveil assess`, a place in the report and, if a plan is all it needs, in the explorer.
+under `countveil assess` and a section in the report and, if it needs only a plan, in the explorer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from countveil.report.section import Section, Subject
+    from countveil.report.section_data import Section, Subject
 
 Needs = Literal["plan", "release", "records"]
 _SECTIONS = "countveil.report.sections"
@@ -22,8 +22,8 @@ _SECTIONS = "countveil.report.sections"
 class Lens:
     """A way to look at a plan, a release, or a release and the records it was made from.
 
-    `made_by` is a function of a subject, or the name of one, "module:function", loaded when needed.
-    It returns None where the lens has nothing to say.
+    `made_by` is a function of a subject, or its name, "module:function", which is loaded when needed.
+    It returns None if the lens does not apply.
     """
 
     name: str
@@ -32,19 +32,19 @@ class Lens:
     made_by: str | Callable[[Subject], Section | None]
 
     def section(self, subject: Subject) -> Section | None:
-        """Return what the lens says of a subject, None if it has nothing to say."""
+        """Return the section of a subject, or None if the lens does not apply."""
         function = self.made_by
         if isinstance(function, str):
             module, _, name = function.partition(":")
             function = getattr(import_module(f"{_SECTIONS}.{module}"), name)
-        made: Section | None = function(subject)
-        return made
+        section: Section | None = function(subject)
+        return section
 
 
 LENSES: list[Lens] = [
     Lens(
         "presence",
-        "What someone learns who knows everyone else in a unit.",
+        "What someone learns who knows everyone else in a place.",
         "plan",
         "intruder_section:section",
     ),
@@ -58,12 +58,22 @@ LENSES: list[Lens] = [
         "homogeneity_section:section",
     ),
     Lens("public", "What public totals reveal.", "plan", "public_section:section"),
-    Lens("realised-error", "Error against the records.", "records", "realised_sections:error"),
-    Lens("everyone", "Risk of everyone counted.", "records", "realised_sections:everyone"),
-    Lens("realised-loss", "Loss from residuals.", "records", "realised_sections:loss"),
+    Lens(
+        "realised-error",
+        "The error of the release, measured against the records.",
+        "records",
+        "realised_sections:error",
+    ),
+    Lens("everyone", "The risk of everyone counted.", "records", "realised_sections:everyone"),
+    Lens(
+        "realised-loss",
+        "The privacy loss estimated from residuals.",
+        "records",
+        "realised_sections:loss",
+    ),
     Lens(
         "realised-attack",
-        "The homogeneity attack as released.",
+        "The homogeneity attack on the release.",
         "records",
         "realised_sections:attack",
     ),
@@ -71,11 +81,11 @@ LENSES: list[Lens] = [
 
 
 def sections_of(subject: Subject) -> list[Section]:
-    """Return the sections of all lenses that a subject is enough for, in the order of the report."""
-    enough: set[Needs] = {"plan"}
+    """Return the sections of all lenses that apply to a subject, in the order of the report."""
+    available: set[Needs] = {"plan"}
     if subject.release is not None:
-        enough.add("release")
+        available.add("release")
     if subject.realised is not None:
-        enough.add("records")
-    made = (lens.section(subject) for lens in LENSES if lens.needs in enough)
-    return [section for section in made if section is not None]
+        available.add("records")
+    sections = (lens.section(subject) for lens in LENSES if lens.needs in available)
+    return [section for section in sections if section is not None]

@@ -1,4 +1,4 @@
-"""The report of a release: one HTML file that needs nothing else, complete without its script."""
+"""The report of a release: one self-contained HTML file, complete without its script."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
 from countveil.publish.verification import REPORTS
 from countveil.report import html_parts
-from countveil.report.decision_sheet import DecisionSheet, decision_sheet
+from countveil.report.budget_steps import OtherBudgets
+from countveil.report.decision_sheets import DecisionSheet, decision_sheet
 from countveil.report.lenses import sections_of
-from countveil.report.other_budgets import WhatIf
-from countveil.report.section import Section, Subject
+from countveil.report.section_data import Section, Subject
 
 MOST_BYTES = 1_500_000
 
@@ -28,9 +28,22 @@ MOST_BYTES = 1_500_000
 def public_report(
     release: Release, *, ledger: Ledger | None = None, shapes: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the public report of a release, as HTML: from what is published, and a ledger if given.
+    """Render the public report of a release, from published files alone.
 
-    GeoJSON `shapes` of places add a map.
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    ledger
+        If given, the report states what has been spent and what is left.
+    shapes
+        A GeoJSON FeatureCollection of places; it adds a map.
+
+    Returns
+    -------
+    str
+        One self-contained HTML page.
+
     """
     return _report(release, ledger, shapes, None)
 
@@ -42,22 +55,53 @@ def internal_report(
     ledger: Ledger | None = None,
     shapes: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the report with what the release got wrong and gave away: internal, and watermarked."""
+    """Render the internal report, which compares the release with the exact counts.
+
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    found
+        What `assess.realised_disclosure.realised` computed from the release and its counts.
+    ledger, shapes
+        As in `public_report`.
+
+    Returns
+    -------
+    str
+        One self-contained HTML page, watermarked INTERNAL.
+
+    """
     return _report(release, ledger, shapes, found)
 
 
 def as_pdf(html: str) -> bytes:
-    """Return a report as PDF, with bookmarks and tags for screen readers."""
+    """Convert a report to PDF, with bookmarks and with tags for screen readers.
+
+    Parameters
+    ----------
+    html
+        A report, as `public_report` or `internal_report` renders it.
+
+    Returns
+    -------
+    bytes
+        The PDF file.
+
+    Raises
+    ------
+    MissingExtra
+        If weasyprint is not installed.
+
+    """
     try:
         from weasyprint import HTML
         from weasyprint.urls import URLFetcher
     except ImportError as error:
-        raise MissingExtra(
-            "a report as PDF needs weasyprint: pip install 'countveil[pdf]'"
-        ) from error
+        raise MissingExtra("a PDF report needs weasyprint: pip install 'countveil[pdf]'") from error
     nothing = URLFetcher(allowed_protocols=(), fail_on_errors=True)
-    found: bytes = HTML(string=html, url_fetcher=nothing).write_pdf(pdf_variant="pdf/ua-1")
-    return found
+    pdf: bytes = HTML(string=html, url_fetcher=nothing).write_pdf(pdf_variant="pdf/ua-1")
+    return pdf
 
 
 def _report(
@@ -70,36 +114,38 @@ def _report(
     others = subject.other_budgets
     sheet = decision_sheet(release, ledger, subject.summary)
     sections = sections_of(subject)
-    html = _rendered(release, sheet, others, told_apart(sections), internal=found is not None)
+    html = _rendered(
+        release, sheet, others, with_distinct_names(sections), internal=found is not None
+    )
     if shapes is not None and len(html.encode()) > MOST_BYTES:
         raise InputError(
-            f"shapes: with them the report has {len(html.encode()):,} bytes, and may have "
-            f"{MOST_BYTES:,}; give shapes of fewer points"
+            f"shapes: the report with these shapes has {len(html.encode()):,} bytes; at most "
+            f"{MOST_BYTES:,} are allowed; simplify the shapes"
         )
     return html
 
 
-def told_apart(sections: Sequence[Section]) -> list[Section]:
-    """Return sections whose pictures have a name each: where two would have one, it is numbered."""
+def with_distinct_names(sections: Sequence[Section]) -> list[Section]:
+    """Return sections whose charts have distinct names, numbered where two would be the same."""
     used = {section.name for section in sections}
-    found = []
+    renamed = []
     for section in sections:
-        pictures = []
-        for picture in section.pictures:
+        charts = []
+        for chart in section.charts:
             names = itertools.chain(
-                [picture.name], (f"{picture.name}-{number}" for number in itertools.count(2))
+                [chart.name], (f"{chart.name}-{number}" for number in itertools.count(2))
             )
             name = next(name for name in names if name not in used)
             used.add(name)
-            pictures.append(dataclasses.replace(picture, name=name))
-        found.append(dataclasses.replace(section, draw=partial(tuple, pictures)))
-    return found
+            charts.append(dataclasses.replace(chart, name=name))
+        renamed.append(dataclasses.replace(section, draw=partial(tuple, charts)))
+    return renamed
 
 
 def _rendered(
     release: Release,
     sheet: DecisionSheet,
-    others: WhatIf,
+    others: OtherBudgets,
     sections: Sequence[Section],
     *,
     internal: bool,
@@ -118,7 +164,7 @@ def _rendered(
             internal=internal,
             simulation=not release.publishable,
             sheet=sheet,
-            what_if=others,
+            other_budgets=others,
             chosen=others.steps.index(others.chosen),
             totals=[item for item in sheet.errors if item.query == "TOTAL"],
             sections=sections,

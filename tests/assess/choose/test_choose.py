@@ -207,7 +207,7 @@ def test_a_total_published_as_counted_needs_no_budget_of_its_own():
     shared = within_risk(plan, risk=2, prior=0.1, total=Fraction(1, 10)).rho
     assert shared["state"] == pytest.approx(shared["block"], rel=1e-8)
     with pytest.raises(
-        InputError, match="TOTAL of state is published exactly, whatever the budget"
+        InputError, match="TOTAL of state is published exactly, regardless of the budget"
     ):
         within_accuracy(plan, AccuracyTarget.parse("state TOTAL ±5 at 95%"))
 
@@ -277,7 +277,9 @@ def test_releases_in_sequence_multiply():
     sequel = sequential_risk([noise, noise], observed=[2, 3], intruder=Intruder(prior=0.5))
     assert math.prod(sequel.each) == pytest.approx(sequel.together.value, rel=1e-12)
     assert sequel.each == pytest.approx((1.147750093, 1.199998167), abs=1e-8)
-    with pytest.raises(InputError, match="observed: 1 counts came for 2 releases; give one each"):
+    with pytest.raises(
+        InputError, match="observed: got 1 counts for 2 releases; give one for each"
+    ):
         sequential_risk([noise, noise], observed=[2], intruder=Intruder(prior=0.5))
 
 

@@ -205,7 +205,7 @@ def test_brute_force_refuses_nonsense_and_reaches_many_cells():
             empirical_loss.brute_force(lambda d, law=law: law, cells=1, most=1)
     with pytest.raises(InputError, match="no two databases"):
         empirical_loss.brute_force(lambda d: {0: 1.0}, cells=1, most=1, neighbors="change-one")
-    with pytest.raises(InputError, match="neighbors: 'other' is not known"):
+    with pytest.raises(InputError, match="neighbors: unknown relation 'other'"):
         empirical_loss.brute_force(lambda d: {0: 1.0}, cells=1, most=1, neighbors="other")
     assert empirical_loss.brute_force(lambda d: {0: 1.0}, cells=40, most=1).epsilon == 0
 

@@ -222,7 +222,7 @@ def test_one_law_is_exchangeable_and_two_are_not():
 @pytest.mark.parametrize(
     ("residuals", "message"),
     [
-        ([], "0 came; give two or more"),
+        ([], "got 0; give two or more"),
         ([3, 3, 3], "all 3 are 3"),
         ([1.0, float("nan"), 2.0], "missing or infinite"),
         ([1.0, float("inf")], "missing or infinite"),
@@ -238,13 +238,13 @@ def test_bad_residuals_are_named(residuals, message):
     ("given", "message"),
     [
         ({"bandwidth": 0}, "bandwidth: 0 is not allowed"),
-        ({"rule": "mine"}, "rule: 'mine' is not known"),
+        ({"rule": "mine"}, "rule: unknown rule 'mine'"),
         ({"percentile": 50}, "percentile: 50 is not allowed"),
         ({"span": (3, 3)}, "span"),
         ({"span": (0, 1)}, "fewer than two bins"),
         ({"step": 0}, "step: 0 is not allowed"),
         ({"step": 1e-12}, "too many steps"),
-        ({"method": "fast"}, "method: 'fast' is not known"),
+        ({"method": "fast"}, "method: unknown method 'fast'"),
     ],
 )
 def test_bad_choices_are_named(given, message):

@@ -101,7 +101,7 @@ def test_releases_are_put_together_and_strata_apart(release):
         parts = [apart.of(item) for item in apart.groups if item[:2] == key]
         assert len(parts) == done.plan.schema.query(key[1]).cells
         assert sum(item.total for item in parts) == one.of(key).total
-    with pytest.raises(InputError, match="no release came"):
+    with pytest.raises(InputError, match="released: the list is empty"):
         empirical_loss.of_release([], counts)
 
 

@@ -216,7 +216,7 @@ def test_too_large_cells_are_refused_where_they_must_be_gone_through():
     table = Table.from_counts([[200_000, 1]])
     assert 0 < homogeneity.local_risk(table, mechanism=Laplace(1)).value < 1
     with pytest.raises(
-        InputError, match=r"cell of 200,001 people came, .* up to 100,000; use the local"
+        InputError, match=r"cell has 200,001 people, .* up to 100,000; use the local"
     ):
         homogeneity.expected_risk(table, mechanism=Laplace(1))
 
@@ -264,16 +264,19 @@ def test_call_sites_as_documented(prior, sizes):
     [
         (lambda t: homogeneity.local_risk(t, mechanism=Laplace), "is not noise; give a law"),
         (lambda t: homogeneity.local_risk(t, mechanism=1.0), r"mechanism: 1.0 is not noise"),
-        (lambda t: homogeneity.curve(t, mechanisms=[]), "mechanisms: none came"),
+        (lambda t: homogeneity.curve(t, mechanisms=[]), "mechanisms: the list is empty"),
         (lambda t: homogeneity.curve(t, mechanisms=LAWS, measures=[]), "choose from local"),
-        (lambda t: homogeneity.curve(t, mechanisms=LAWS, measures=["l"]), "'l' is not known"),
+        (
+            lambda t: homogeneity.curve(t, mechanisms=LAWS, measures=["l"]),
+            "measure: unknown measure 'l'",
+        ),
         (
             lambda t: homogeneity.local_risk(t, mechanism=LAWS[0], method="upper"),
-            "method: 'upper' is not known; choose from exact, share, printed, corrected, bound",
+            "method: unknown method 'upper'; choose from exact, share, printed, corrected, bound",
         ),
         (
             lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior="flat"),
-            "'flat' is not known; choose \"moments\"",
+            "'flat' is not allowed; choose \"moments\"",
         ),
         (
             lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior=[1, 0, 2]),
@@ -285,11 +288,11 @@ def test_call_sites_as_documented(prior, sizes):
         ),
         (
             lambda t: homogeneity.shrinkage_risk(t, mechanism=LAWS[0], prior=[1, 1]),
-            "2 alphas came for 3 labels; give one per label",
+            "got 2 alphas for 3 labels; give one per label",
         ),
         (
             lambda t: homogeneity.marginal_risk(t, mechanism=LAWS[0], sizes="normal"),
-            "sizes: 'normal' is not known; choose from poisson, negative-binomial",
+            "sizes: 'normal' is not allowed; choose from poisson, negative-binomial",
         ),
         (
             lambda t: homogeneity.expected_risk(t, mechanism=LAWS[0], shares=[0.5, 0.6, 0.1]),

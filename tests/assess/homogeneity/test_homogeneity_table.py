@@ -85,7 +85,7 @@ def test_several_attributes_share_their_cells(csv):
     (alone,) = Table.from_records(csv, identifiers=["age"], sensitive=["smokes"])
     with pytest.raises(InputError, match="different cells; make both in one call"):
         classify(condition, alone)
-    with pytest.raises(InputError, match="none came; give one per sensitive attribute"):
+    with pytest.raises(InputError, match="the list is empty; give one per sensitive attribute"):
         classify()
 
 
@@ -137,17 +137,17 @@ def frame(**columns):
             "'Y' is also an identifier, which the intruder knows",
         ),
         (frame(), {"identifiers": ["A", "A"]}, "'A' is named twice; name it once"),
-        (frame(), {"identifiers": []}, "none came; name at least one column of each"),
+        (frame(), {"identifiers": []}, "one of them is empty; name at least one column of each"),
         (frame(), {"identifiers": ["Q"]}, r"records: no column 'Q'; its columns are A, B, Y; name"),
         (frame(), {"sensitive": "Z"}, "no column 'Z'"),
         (pd.DataFrame([[1, 2]]), {}, "no column 'A'; its columns are 0, 1"),
         (pd.concat([frame(), frame()], axis=1), {}, "two columns have the same name; rename one"),
-        (frame(Y=["u", "u"]), {}, "Y: 1 label came, and an attack needs two or more"),
+        (frame(Y=["u", "u"]), {}, "Y: got 1 label, and an attack needs two or more"),
         (frame().head(0), {}, "records: has no rows; give one row per person"),
         (frame(A=["x", None]), {}, "column 'A' has 1 missing values; fill"),
         (frame(Y=[1.0, float("nan")]), {}, "column 'Y' has 1 missing values"),
         (pl.DataFrame({"A": [1.0, float("nan")], "Y": ["u", "v"]}), {}, "'A' has 1 missing"),
-        ([1, 2], {}, "a list came; give the path of a CSV or Parquet file, or a pandas"),
+        ([1, 2], {}, "got a list; give the path of a CSV or Parquet file, or a pandas"),
     ],
 )
 def test_bad_records_are_named(records, given, message):
@@ -159,7 +159,7 @@ def test_bad_records_are_named(records, given, message):
     ("name", "content", "message"),
     [
         ("none.csv", None, "no such file; name a CSV or Parquet file"),
-        ("empty.csv", b"", "line 1 is empty; it must hold the column names"),
+        ("empty.csv", b"", "line 1 is empty; write the column names there"),
         ("head.csv", b"A,Y\n", "has no rows"),
         ("gap.csv", b"A,Y\nx,u\n,v\n", "column 'A' has 1 missing values"),
         ("short.csv", b"A,Y\nx,u\ny\n", "cannot be read at line 3; check the file"),
@@ -189,8 +189,8 @@ def test_bad_files_are_named_without_their_values(tmp_path, name, content, messa
         ([["a", "b"]], "some are not numbers"),
         ([[0, 0], [0, 0]], "all are 0; give at least one person"),
         (np.zeros((0, 2)), "all are 0"),
-        ([[3], [4]], "1 label came"),
-        ([1, 2], "an array of 1 dimensions came; give a row per cell and a column per label"),
+        ([[3], [4]], "got 1 label"),
+        ([1, 2], "got an array of 1 dimensions; give a row per cell and a column per label"),
         (pd.DataFrame({"y": [1.5], "n": [1]}), "not whole"),
         (pd.DataFrame({"y": [None], "n": [1]}), "counts: "),
     ],

@@ -228,30 +228,30 @@ def test_levels_without_siblings_or_without_budget(small):
     [
         (
             {"attack": "theft"},
-            "attack: 'theft' is not known; choose presence, response, honesty, unknown attribute or "
+            "attack: unknown attack 'theft'; choose presence, response, honesty, unknown attribute or "
             "whole record",
         ),
         (
             {"attack": "presence", "attribute": "AGE"},
-            "attribute: 'AGE' came, but the attack 'presence' concerns no attribute; leave it out",
+            "attribute: got 'AGE', but the attack 'presence' concerns no attribute; leave it out",
         ),
-        ({"attack": "unknown attribute"}, "attribute: no attribute None; choose from AGE, KIND"),
+        ({"attack": "unknown attribute"}, "attribute: is missing; choose from AGE, KIND"),
         (
             {"attack": "unknown attribute", "attribute": "SEX"},
-            "attribute: no attribute 'SEX'; choose from AGE, KIND",
+            "attribute: unknown attribute 'SEX'; choose from AGE, KIND",
         ),
         (
             {"attack": "unknown attribute", "attribute": "AGE", "categories": ("child", "old")},
-            "categories: no category 'old' of AGE; choose from child, adult",
+            "categories: unknown category 'old' of AGE; choose from child, adult",
         ),
         (
             {"attack": "unknown attribute", "attribute": "AGE", "categories": ("child", "child")},
-            "categories: 'child' came twice; name two different ones",
+            "categories: 'child' is named twice; name two different ones",
         ),
         *(
             (
                 {"attack": "presence", "siblings": siblings},
-                f"siblings: {siblings.get('block')} came for level block; give how many siblings a "
+                f"siblings: got {siblings.get('block')} for level block; give how many siblings a "
                 "unit has there, 0 or more",
             )
             for siblings in ({}, {"block": -1}, {"state": 3})

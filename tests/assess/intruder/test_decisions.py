@@ -105,20 +105,20 @@ def test_even_losses_are_ties():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Losses(0, 1), "false_yes: 0 is not allowed; a loss is above 0 and finite"),
-        (lambda: decide(1.5), "posterior: 1.5 is not allowed; it is between 0 and 1"),
-        (lambda: decide(0.5, ties="maybe"), "ties: 'maybe' is not known"),
+        (lambda: Losses(0, 1), "false_yes: 0 is not allowed; a loss must be above 0 and finite"),
+        (lambda: decide(1.5), "posterior: 1.5 is not allowed; it must be between 0 and 1"),
+        (lambda: decide(0.5, ties="maybe"), "ties: 'maybe' is not allowed"),
         (lambda: Intruder(prior=0.5, others=(0.5, 0.6)), "others: the probabilities of 0, 1, 2"),
         (lambda: Intruder(prior=0.5, others=()), "others: the probabilities"),
         (lambda: Intruder.knowing_all_but(-1, prior=0.5), "count: -1 is not allowed"),
         (lambda: Intruder.knowing_all_but(1, prior=0.5, probability=2), "probability: 2 is not"),
         (
             lambda: assess.exceedance(NOISES[0], above=0, intruder=UNSURE),
-            "above: 0 is not allowed; a ratio is above 0",
+            "above: 0 is not allowed; a ratio must be above 0",
         ),
         (
             lambda: assess.marginal_risk(list(NOISES), intruder=UNSURE),
-            "noise: 3 laws came, but an intruder who is unsure about others is assessed by one count",
+            "noise: got 3 laws, but an intruder who is unsure about others is assessed by one count",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_wide_noise_keeps_its_jumps_for_the_unsure(sigma2, others, rows):
         (lambda: Intruder(prior=0.5, at_least="x"), "at_least: 'x' is not allowed"),
         (
             lambda: assess.expected_exceedances(NOISES[0], above=2, intruder=UNSURE, targets=-5),
-            "targets: -5 is not allowed; it is a whole number, 0 or more",
+            "targets: -5 is not allowed; it must be a whole number, 0 or more",
         ),
         (
             lambda: hierarchy.posterior([assess.Level(NOISES[0])], observed=[1.7], intruder=UNSURE),

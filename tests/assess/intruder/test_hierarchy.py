@@ -386,15 +386,18 @@ def test_summed_noise_is_the_convolution(noise, count):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"observed": [1]}, "observed: 1 counts came for 2 levels; give one each"),
+        ({"observed": [1]}, "observed: got 1 counts for 2 levels; give one for each level"),
         (
             {"sibling_sums": [1, 2]},
-            "2 came for 2 levels; give one for each level except the highest",
+            "got 2 for 2 levels; give one for each level except the highest",
         ),
-        ({"sibling_values": [[1]]}, "sibling_sums, sibling_values: both came; give one of them"),
+        (
+            {"sibling_values": [[1]]},
+            "sibling_sums, sibling_values: got both; give only one of them",
+        ),
         (
             {"sibling_sums": None, "sibling_values": [[1]]},
-            "1 values came for a level with 27 siblings",
+            "got 1 values for a level with 27 siblings",
         ),
         ({"siblings": "sum"}, "siblings: 'sum' is not allowed"),
     ],
@@ -412,20 +415,23 @@ def test_bad_arguments_are_named(change, message):
             lambda: Level("noise"),
             "noise: 'noise' is not allowed; a level is released with integer noise",
         ),
-        (lambda: Level(LOW, -1), "siblings: -1 is not allowed; it is a whole number, 0 or more"),
+        (
+            lambda: Level(LOW, -1),
+            "siblings: -1 is not allowed; it must be a whole number, 0 or more",
+        ),
         (lambda: UpTo(-1), "most: -1 is not allowed"),
         (lambda: Exactly(1.5), "count: 1.5 is not allowed"),
         (lambda: SiblingsPoisson(0), "mean: 0 is not allowed; it must be above 0 and finite"),
         (lambda: Pmf([]), "probabilities: they must be a list of finite numbers"),
         (lambda: Pmf([0.5, math.nan]), "probabilities: they must be a list of finite numbers"),
-        (lambda: Pmf([1], of="child"), "of: 'child' is not known"),
+        (lambda: Pmf([1], of="child"), "of: 'child' is not allowed"),
         (
             lambda: hierarchy.correct_decision(two(), truth=[3, 4], intruder=WHO),
             "truth: the lowest count is 3; with 0 known it is 0 or 1",
         ),
         (
             lambda: hierarchy.correct_decision(two(), truth=[1, 0], intruder=WHO),
-            "truth: counts must not fall from a level to the one above it",
+            "truth: a count is larger than the one above it; a parent includes its children",
         ),
         (
             lambda: hierarchy.correct_decision([*two(), Level(LOW)], truth=[1, 1, 1], intruder=WHO),
@@ -544,7 +550,7 @@ def test_priors_with_gaps_are_summed_over_all_their_counts():
 def test_one_level_has_the_risk_of_one_level():
     risk = hierarchy.marginal_risk([Level(LOW)], truth=[1], intruder=WHO)
     assert risk.value == pytest.approx(1.0473327545294957, abs=1e-12)
-    with pytest.raises(InputError, match="method: 'gibbs' is not known"):
+    with pytest.raises(InputError, match="method: unknown method 'gibbs'"):
         hierarchy.posterior(two(), observed=[1, 1], sibling_sums=[1], intruder=WHO, method="gibbs")
 
 

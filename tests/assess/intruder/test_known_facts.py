@@ -54,8 +54,11 @@ def test_the_report_says_what_facts_add(bounded):
     out = bounded.parent / "out"
     pipeline.release(Plan.load(bounded), to=out, rng=Seeded(2))
     words = " ".join(run("assess", "presence", out, "--prior", "0.1", "--quiet").out.split())
-    assert "Public facts bound 3 counts of SEX: 1 are known exactly, 1 must hold somebody" in words
-    assert "comes to 52.63 % by knowing that somebody is there" in words
+    assert (
+        "Public facts bound 3 counts of SEX: 1 is known exactly, 1 cannot be zero, 1 has an"
+        in words
+    )
+    assert "goes to 53 % on learning that the count is not zero" in words
 
 
 def test_without_facts_nothing_is_said(tiny):

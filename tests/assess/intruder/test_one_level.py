@@ -185,12 +185,12 @@ def test_far_out_observations_do_not_cancel():
         (lambda: Intruder(prior=float("nan")), "prior: nan is not allowed"),
         (
             lambda: Intruder(prior=0.5, known=-1),
-            "known: -1 is not allowed; it is a whole number, 0 or",
+            "known: -1 is not allowed; it must be a whole number, 0 or",
         ),
         (lambda: Intruder(prior=0.5, known=1.5), "known: 1.5 is not allowed"),
         (
             lambda: Intruder(prior=0.5, rows=0),
-            "rows: 0 is not allowed; it is a whole number, 1 or more",
+            "rows: 0 is not allowed; it must be a whole number, 1 or more",
         ),
         (
             lambda: assess.posterior(Gaussian(1), observed=math.nan, intruder=Intruder(prior=0.5)),
@@ -205,5 +205,5 @@ def test_what_makes_no_sense_is_refused(build, message):
 
 def test_several_laws_are_a_matter_of_a_plan():
     laws = [DiscreteGaussian.from_rho("1/2")] * 2
-    with pytest.raises(InputError, match=r"several laws came.*attacks\.correct_decision"):
+    with pytest.raises(InputError, match=r"got several laws.*attacks\.correct_decision"):
         assess.correct_decision(laws, intruder=Intruder(prior=0.1))

@@ -15,7 +15,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from countveil import Release, Seeded, open_engine, pipeline
 from countveil.errors import PlanError, RecordsError
 from countveil.plan.plans import Plan
-from countveil.report.decision_sheet import decision_sheet
+from countveil.report.decision_sheets import decision_sheet
 
 
 def csv(files: str, columns: str = "area AGE SEX") -> str:
@@ -238,10 +238,10 @@ def test_page_one_says_what_is_attested(folder):
     )
     shown = dict(decision_sheet(release).parameters)
     assert shown["Attested"].startswith("that no person's rows depend on other people's records")
-    assert shown["Taken as public"] == "codes.csv"
-    assert shown["Taken as real person ids"] == "0"
+    assert shown["Treated as public"] == "codes.csv"
+    assert shown["Treated as real person ids"] == "0"
     plain = pipeline.release(plan_of(folder, f"FROM {P}"), to=folder.parent / "o", rng=Seeded(1))
-    assert not {"Attested", "Taken as public"} & set(dict(decision_sheet(plain).parameters))
+    assert not {"Attested", "Treated as public"} & set(dict(decision_sheet(plain).parameters))
     assert "each_person_alone" not in Release.read(folder.parent / "o").manifest
 
 
@@ -539,9 +539,9 @@ def test_public_tables_are_not_the_records(folder):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ("each_person_alone = true", "records.each_person_alone: is about records.query"),
-        ('public_tables = ["x.csv"]', "records.public_tables: is about records.query"),
-        ('real_ids = ["0"]', "records.real_ids: is about records.person_id"),
+        ("each_person_alone = true", "records.each_person_alone: needs records.query"),
+        ('public_tables = ["x.csv"]', "records.public_tables: needs records.query"),
+        ('real_ids = ["0"]', "records.real_ids: needs records.person_id"),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(tiny, records, message):

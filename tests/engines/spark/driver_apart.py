@@ -15,7 +15,7 @@ from countveil import Secure, open_engine
 from countveil.engines.spark.spark_session import open_session
 from countveil.errors import RecordsError
 from countveil.measure import door
-from countveil.measure.drawing import DrawJob, DrawTask
+from countveil.measure.draw_tasks import DrawJob, DrawTask
 from countveil.measure.parts import Parts
 from countveil.plan.plans import Plan
 

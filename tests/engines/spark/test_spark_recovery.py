@@ -72,7 +72,7 @@ def test_a_worker_lost_while_post_processing_is_done_without(
 ):
     small_pieces(monkeypatch)
     release_while(trial_in(tmp_path), "estimating", lambda: cluster.kill("worker0"))
-    cluster.mend()
+    cluster.replace_lost()
 
 
 def test_a_driver_lost_while_measuring_is_started_again(

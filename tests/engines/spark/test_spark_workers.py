@@ -17,7 +17,7 @@ from countveil.engines.spark import spark_workers
 from countveil.engines.spark.spark_workers import SparkWorkers
 from countveil.errors import FolderError, InputError
 from countveil.measure import door
-from countveil.measure.drawing import DrawJob
+from countveil.measure.draw_tasks import DrawJob
 from countveil.measure.parts import Parts
 from countveil.plan.plans import Plan
 

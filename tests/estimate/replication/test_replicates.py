@@ -290,7 +290,7 @@ def test_what_cannot_be_replicated_is_refused(tiny):
     made = replicates(release, count=20, workers=1)
     with pytest.raises(InputError, match="choose from region, area"):
         made.interval("block", "TOTAL")
-    with pytest.raises(InputError, match="lies between 0 and 1"):
+    with pytest.raises(InputError, match="it must be between 0 and 1"):
         made.interval("area", "TOTAL", confidence=90)
     with pytest.raises(InputError, match="bias-corrected, basic, percentile"):
         made.interval("area", "TOTAL", method="best")

@@ -150,7 +150,7 @@ def test_bad_input():
     with pytest.raises(InputError, match="theta: -1 is not allowed"):
         seeman.test_at_most(**(case | {"theta0": -1}), released=[6, 1])
     shares = congenial.DirichletMultinomialShares(alpha=1.0)
-    with pytest.raises(InputError, match="is between 0 and 1"):
+    with pytest.raises(InputError, match="it must be between 0 and 1"):
         seeman.test_at_most(**(case | {"model": shares}), released=[6, 1])
     model = congenial.SmallAreaRates(exposure=1.0, mean=1.0)
     with pytest.raises(InputError, match="SmallAreaRates has no single rate to test"):

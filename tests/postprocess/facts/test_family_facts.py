@@ -307,7 +307,7 @@ def test_noise_next_to_none_does_not_drown_other_queries(measured):
 def test_counts_that_do_not_fit_are_refused_not_wrapped(tmp_path):
     below = store([(np.arange(3), np.zeros(3, int), np.full(3, 2**30))], 3, tmp_path)
     above = roll_up(below, np.zeros(3, int), 1)
-    with pytest.raises(OverflowError, match="would hold 3,221,225,472 people, and the limit is 2"):
+    with pytest.raises(OverflowError, match="would have 3,221,225,472 people; the limit is 2"):
         store(above, 1, tmp_path)
 
 
@@ -318,8 +318,11 @@ def test_counts_that_do_not_fit_are_refused_not_wrapped(tmp_path):
             INVARIANT.format(level="county", query="TOTAL") * 2,
             "invariants.1: TOTAL of county is listed twice; list it once",
         ),
-        (ZERO.replace("nursing", "hotel"), "cells.KIND: no category 'hotel'; choose from home"),
-        (ZERO.replace("KIND", "SORT"), "cells.SORT: no such attribute; choose from KIND, AGE"),
+        (
+            ZERO.replace("nursing", "hotel"),
+            "cells.KIND: unknown category 'hotel'; choose from home",
+        ),
+        (ZERO.replace("KIND", "SORT"), "cells.SORT: unknown attribute; choose from KIND, AGE"),
         (
             CONSTRAINT.format(level="blok", query="TOTAL", path="a.csv"),
             "constraints.0.level: unknown level 'blok'; choose from state, county, tract, block",
@@ -330,7 +333,7 @@ def test_counts_that_do_not_fit_are_refused_not_wrapped(tmp_path):
         ),
         (
             '[postprocess.levels.county]\nrounding = "up"\n',
-            "postprocess.levels.county.rounding: 'up' is not known; choose from 'cells'",
+            "postprocess.levels.county.rounding: 'up' is not allowed; choose from 'cells'",
         ),
     ],
 )

@@ -281,7 +281,9 @@ def _rising(noise: Noise, who: Intruder, limit: float) -> Fraction:
     if high >= _LARGEST:
         return _rounded_down(_LARGEST)
     if low == high:
-        raise InputError("the limit leaves no budget: even the smallest exceeds it; allow more")
+        raise InputError(
+            "the limit leaves no budget: even the smallest exceeds it; raise the limit"
+        )
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)
@@ -323,7 +325,9 @@ def _sawtooth(noise: Noise, who: Intruder, limit: float, ties: Ties, steps: _Ste
         if passing < steps.count:
             low = steps.budget(who.prior, passing) * _JUST_ABOVE
     if exceeds(low):
-        raise InputError("the limit leaves no budget: even the smallest exceeds it; allow more")
+        raise InputError(
+            "the limit leaves no budget: even the smallest exceeds it; raise the limit"
+        )
     while high / low > 1 + 1e-14:
         between = math.sqrt(low * high)
         low, high = (low, between) if exceeds(between) else (between, high)
@@ -333,7 +337,7 @@ def _sawtooth(noise: Noise, who: Intruder, limit: float, ties: Ties, steps: _Ste
 def _rounded_down(value: float) -> Fraction:
     """Return the largest fraction with few digits that is at most the value."""
     if not value > 0:
-        raise InputError("the limit leaves no budget; allow more")
+        raise InputError("the limit leaves no budget; raise it")
     places = _DIGITS - 1 - math.floor(math.log10(value))
     scale = Fraction(10) ** places
     return Fraction(math.floor(Fraction(value) * scale)) / scale

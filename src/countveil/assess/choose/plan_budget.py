@@ -44,9 +44,19 @@ _ROUNDING = 1e-12
 class ChosenPlan:
     """A plan with another budget, and what it then risks.
 
-    `rho` is what each level spends, `risks` has R of each level, `effective` its effective rho. At
-    levels that are `settled`, what is published exactly reveals the answer in some unit or in every
-    one. No budget changes that, and their R is for what remains open.
+    Attributes
+    ----------
+    plan : Plan
+        The plan with its new budget.
+    rho : dict of str to Fraction
+        What each level spends.
+    risks : dict of str to float
+        R of each level: the expected posterior over the prior.
+    effective : dict of str to float
+        The effective rho of each level.
+    settled : tuple of str
+        The levels at which what is published exactly reveals the answer, in some units or in all. No
+        budget changes that; their entry in `risks` is for what remains open.
     """
 
     plan: Plan
@@ -63,9 +73,18 @@ class ChosenPlan:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTarget:
-    """The accuracy that is needed: a query of a level within `half_width`, with a confidence.
+    """The accuracy that is needed for a query of a level.
 
-    `size` is the count to which a percentage referred, None where none was named.
+    Attributes
+    ----------
+    level, query : str
+        What is counted.
+    half_width : float
+        The margin of error, in people.
+    confidence : float
+        The confidence at which the count must be within it.
+    size : int or None
+        The count to which a percentage referred; None if none was named.
     """
 
     level: str
@@ -246,7 +265,7 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
         if item.level == target.level and item.query == target.query:
             if item.as_counted:
                 raise InputError(
-                    f"accuracy: {target.query} of {target.level} is published exactly, whatever "
+                    f"accuracy: {target.query} of {target.level} is published exactly, regardless of "
                     f"the budget; name a count that has noise"
                 )
             if item.standard_error is None:
@@ -458,7 +477,7 @@ def _largest(keeps: Callable[[float], bool], high: float, low: float = 0.0) -> f
     if low == 0:
         low = min(_SMALLEST, high / 8)
         if not keeps(low):
-            raise InputError("risk: no budget keeps this limit; allow more")
+            raise InputError("risk: no budget keeps this limit; raise it")
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)

@@ -10,6 +10,7 @@ import numpy as np
 from countveil.assess.empirical_loss.residual_values import Residuals, whole_residuals
 from countveil.assess.empirical_loss.smoothed_density import EmpiricalLoss, kde
 from countveil.assess.empirical_loss.tail_ratios import geometric
+from countveil.assess.risk import ConfidenceInterval
 from countveil.base.numerics import Array
 from countveil.errors import InputError
 from countveil.noise.discrete_laplace import DiscreteLaplace
@@ -20,11 +21,23 @@ _MOST_POINTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What the estimator gives where the loss is `truth`: its mean, and the middle 95 % of values."""
+    """How an empirical loss is distributed if the true loss is known.
+
+    Attributes
+    ----------
+    truth : float
+        The true loss.
+    mean : float
+        The mean of the estimates.
+    interval : ConfidenceInterval
+        The range of the central 95 % of the estimates.
+    residuals, replicates : int
+        How many residuals each sample had, and how many samples gave a finite estimate.
+    """
 
     truth: float
     mean: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
     residuals: int
     replicates: int
 
@@ -33,10 +46,10 @@ class Bias:
         """A sentence for readers of an empirical privacy loss."""
         return (
             f"With {self.residuals:,} residuals of two-sided geometric noise whose loss is "
-            f"{self.truth:.4g}, this estimator gives {self.mean:.4g} on average and between "
-            f"{self.interval[0]:.4g} and {self.interval[1]:.4g} in 95 % of cases: the maximum over "
-            f"a rough density is {self.mean / self.truth:.2f} times the truth on average. It does "
-            f"not bound the privacy loss in either direction."
+            f"{self.truth:.2g}, this estimator gives {self.mean:.2g} on average, and between "
+            f"{self.interval.lower:.2g} and {self.interval.upper:.2g} in 95 % of cases: the maximum "
+            f"over a rough density is on average {self.mean / self.truth:.2f} times the truth. It "
+            f"does not bound the privacy loss in either direction."
         )
 
 
@@ -45,8 +58,8 @@ def bias(
 ) -> Bias:
     """Return what an empirical loss would be for geometric noise of the same size.
 
-    Geometric noise is fitted to the residuals. As many residuals are drawn from it, again and again,
-    and their loss is estimated with the same bandwidth factor, range and step.
+    Geometric noise is fitted to the residuals. Samples of the same size are then drawn from it, and the
+    loss of each is estimated with the same bandwidth factor, range and step.
 
     Parameters
     ----------
@@ -55,7 +68,7 @@ def bias(
     loss : EmpiricalLoss
         Their empirical loss, by `kde`.
     replicates : int
-        How often residuals are drawn.
+        How many samples are drawn.
     seed : int
         The seed of the draws.
 
@@ -65,7 +78,7 @@ def bias(
         The true loss of the geometric noise, and the distribution of its estimates.
     """
     if replicates < 2:
-        raise InputError(f"replicates: {replicates} is not allowed; at least 2 are needed")
+        raise InputError(f"replicates: {replicates} is not allowed; use at least 2")
     observed = whole_residuals(residuals)
     truth = geometric(observed).value
     law = DiscreteLaplace(Fraction(1 / truth))
@@ -85,8 +98,8 @@ def bias(
         seen = np.flatnonzero(counts)
         if len(seen) < 2:
             continue
-        drawn = Residuals(k[seen].astype(float), counts[seen], whole=True)
-        values.append(kde(drawn, bandwidth=factor, span=loss.span, step=loss.step).value)
+        sample = Residuals(k[seen].astype(float), counts[seen], whole=True)
+        values.append(kde(sample, bandwidth=factor, span=loss.span, step=loss.step).value)
     finite = [value for value in values if np.isfinite(value)]
     if len(finite) < 2:
         raise InputError(
@@ -94,5 +107,5 @@ def bias(
             "somewhere; use a larger one"
         )
     low, high = np.percentile(finite, [2.5, 97.5])
-    ends = (float(low), float(high))
-    return Bias(truth, float(np.mean(finite)), ends, observed.total, len(finite))
+    interval = ConfidenceInterval(float(low), float(high))
+    return Bias(truth, float(np.mean(finite)), interval, observed.total, len(finite))

@@ -25,7 +25,17 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ExactLoss:
-    """The epsilon of an algorithm at a delta, and the pair of databases and outputs that reach it."""
+    """The exact privacy loss of an algorithm, and where it is reached.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The smallest epsilon at this delta.
+    database, neighbour : tuple of int
+        Two neighbouring histograms that reach it.
+    event : tuple
+        The outputs that reach it; they are likelier on `database`.
+    """
 
     epsilon: float
     delta: float
@@ -71,10 +81,10 @@ def brute_force(
     1.0986
     """
     if not 0 <= delta < 1:
-        raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+        raise InputError(f"delta: {delta} is not allowed; it must be from 0 to below 1")
     if neighbors not in ("add-remove", "change-one"):
         raise InputError(
-            f'neighbors: {neighbors!r} is not known; choose "add-remove" or "change-one"'
+            f'neighbors: unknown relation {neighbors!r}; choose "add-remove" or "change-one"'
         )
     if cells < 1 or most < 1 or math.comb(most + cells, cells) * cells * cells > _MOST:
         raise InputError(

@@ -41,8 +41,12 @@ Key = tuple[str, ...]
 class Tallies:
     """Internal: how often each residual occurs, by group and size class of the exact count.
 
-    `names` says what a group's key consists of, such as level and query; `residuals` has the residuals
-    of each group and size class.
+    Attributes
+    ----------
+    names : tuple of str
+        What the key of a group consists of, such as level and query.
+    residuals : dict
+        The residuals of each group and size class.
     """
 
     names: tuple[str, ...]
@@ -85,7 +89,7 @@ class Tallies:
         by_size : bool
             Whether there is a row per size class, in addition to one for all sizes.
         confidence : float
-            Of the intervals of tail ratios.
+            The confidence of the intervals of tail ratios.
         bandwidth, rule, percentile
             As for `kde`.
         widest : float, optional
@@ -163,7 +167,7 @@ def of_release(
                     stratum = ", ".join(label) or ALL
                     tally.add((*key, stratum), residuals[:, cell], exact[:, cell])
     if not tally.parts:
-        raise InputError("released: no release came; give one or more")
+        raise InputError("released: the list is empty; give one release or more")
     return tally.result(("level", "query", "stratum") if strata else ("level", "query"))
 
 
@@ -226,7 +230,17 @@ def of_columns(
 
 @dataclass(frozen=True, slots=True)
 class Exchangeability:
-    """A test of one law for all groups: its statistic and its p-value."""
+    """A test of whether all groups have the same law.
+
+    Attributes
+    ----------
+    statistic : float
+        Chi-square of groups × bins of residuals.
+    p_value : float
+        The probability of a statistic at least as large, if all groups have the same law.
+    groups, tables : int
+        How many groups were compared, and how many random tables were drawn.
+    """
 
     statistic: float
     p_value: float
@@ -265,17 +279,17 @@ def exchangeability(
     if values.ndim != 1 or values.shape != labels.shape:
         raise InputError("groups: give one group for each residual")
     if not len(values):
-        raise InputError("residuals: none came; give some")
+        raise InputError("residuals: the list is empty; give two or more")
     if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise InputError("residuals: some are missing or infinite; drop those rows first")
     if tables < 19:
-        raise InputError(f"tables: {tables} is not allowed; at least 19 are needed")
+        raise InputError(f"tables: {tables} is not allowed; use at least 19")
     names, group = np.unique(labels, return_inverse=True)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1]))
     bins, place = np.unique(np.searchsorted(edges, values, side="left"), return_inverse=True)
     if len(names) < 2 or len(bins) < 2:
         raise InputError(
-            f"groups: {len(names)} with {len(bins)} distinct residuals came; give two or more of each"
+            f"groups: got {len(names)} with {len(bins)} distinct residuals; give two or more of each"
         )
     seen = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
     table = seen.reshape(len(names), len(bins))
@@ -315,7 +329,7 @@ def _losses(
     percentile: float,
     widest: float | None,
 ) -> _Losses:
-    """Return the estimates of one group; a group with too few residuals says so."""
+    """Return the estimates of one group, with a note if it has too few residuals."""
     losses = _Losses()
     try:
         if residuals.whole:
@@ -323,8 +337,8 @@ def _losses(
             losses = replace(
                 losses,
                 tail_ratio=ratio.value,
-                lower=ratio.interval[0],
-                upper=ratio.interval[1],
+                lower=ratio.interval.lower,
+                upper=ratio.interval.upper,
                 audit_lower_bound=ratio.lower_bound,
                 geometric_fit=geometric(residuals, confidence=confidence).value,
             )

@@ -16,7 +16,17 @@ _LARGEST = 2.0**53
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Residuals:
-    """Distinct residuals in rising order, how often each occurs, and whether all are whole numbers."""
+    """Residuals by value.
+
+    Attributes
+    ----------
+    values : array
+        The distinct residuals, in ascending order.
+    counts : array of int
+        How often each of them occurs.
+    whole : bool
+        Whether all of them are whole numbers.
+    """
 
     values: FloatArray
     counts: IntArray
@@ -59,7 +69,7 @@ def gathered(residuals: Array | Residuals) -> Residuals:
     numbers = np.asarray(residuals)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
         raise InputError(
-            f"residuals: an array of {numbers.dtype} with {numbers.ndim} dimensions came; give one "
+            f"residuals: got an array of {numbers.dtype} with {numbers.ndim} dimensions; give one "
             f"list of numbers, released minus exact"
         )
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
@@ -86,7 +96,7 @@ def gathered(residuals: Array | Residuals) -> Residuals:
 
 def _refuse_too_few(total: int, low: float, high: float) -> None:
     if total < 2:
-        raise InputError(f"residuals: {total} came; give two or more")
+        raise InputError(f"residuals: got {total}; give two or more")
     if low == high:
         raise InputError(
             f"residuals: all {total:,} are {low:g}, so there is no noise to estimate a loss from; "

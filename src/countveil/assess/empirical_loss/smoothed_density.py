@@ -35,9 +35,23 @@ _AT_ONCE = 4_000_000
 class EmpiricalLoss:
     """An empirical privacy loss, where it is reached, and the choices behind it.
 
-    `value` is infinite where the density vanishes within the range: the bandwidth is then too small for
-    the number of residuals. `at` is where the loss is reached, `x` and `density` the curve behind it;
-    `bandwidth`, `span`, `step` and `method` are the choices, `residuals` how many there were.
+    Attributes
+    ----------
+    value : float
+        The loss. It is infinite if the density vanishes within the range; the bandwidth is then too
+        small for the number of residuals.
+    at : float
+        Where the loss is reached.
+    x, density : array
+        The smoothed density of the residuals.
+    bandwidth, step : float
+        The bandwidth of the density, and the distance at which densities were compared.
+    span : tuple of float
+        The range of x.
+    residuals : int
+        How many residuals there were.
+    method : str
+        How the density was computed.
     """
 
     value: float
@@ -107,7 +121,7 @@ def kde(
     width = _bandwidth(by_value, bandwidth, rule)
     low, high = _span(by_value, percentile, span)
     if not 0 < step < math.inf:
-        raise InputError(f"step: {step} is not allowed; it is a number above 0")
+        raise InputError(f"step: {step} is not allowed; it must be a number above 0")
     if (high - low) / step > _MOST_POINTS:
         raise InputError(
             f"step: a range from {low:g} to {high:g} has too many steps of {step:g}; use a larger one"
@@ -119,7 +133,7 @@ def kde(
             f"a higher percentile or a smaller step"
         )
     if method not in ("auto", "exact", "binned"):
-        raise InputError(f'method: {method!r} is not known; choose "auto", "exact" or "binned"')
+        raise InputError(f'method: unknown method {method!r}; choose "auto", "exact" or "binned"')
     density, used = _density(by_value, x, step, width, method)
     size = np.abs(_log_ratios(density))
     best = int(np.argmax(size))
@@ -147,12 +161,14 @@ def check_choices(bandwidth: float, rule: str, percentile: float) -> None:
     """Refuse choices that are impossible for any residuals."""
     if rule not in ("relative", "absolute", "scott", "silverman"):
         raise InputError(
-            f'rule: {rule!r} is not known; choose "relative", "absolute", "scott" or "silverman"'
+            f'rule: unknown rule {rule!r}; choose "relative", "absolute", "scott" or "silverman"'
         )
     if not 0 < bandwidth < math.inf:
-        raise InputError(f"bandwidth: {bandwidth} is not allowed; it is a number above 0")
+        raise InputError(f"bandwidth: {bandwidth} is not allowed; it must be a number above 0")
     if not 50 < percentile <= 100:
-        raise InputError(f"percentile: {percentile} is not allowed; it is above 50 and at most 100")
+        raise InputError(
+            f"percentile: {percentile} is not allowed; it must be above 50 and at most 100"
+        )
 
 
 def _bandwidth(residuals: Residuals, bandwidth: float, rule: Rule) -> float:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import betainccinv, betaincinv, ndtri
 
 from countveil.assess.empirical_loss.residual_values import Residuals, whole_residuals
+from countveil.assess.risk import ConfidenceInterval
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.errors import InputError
 
@@ -37,13 +38,27 @@ _CURVE = pa.schema(
 class TailRatio:
     """The loss at one threshold with its interval, and a lower bound from all thresholds together.
 
-    `lower_bound` holds with this confidence, whichever threshold gives it. Where no residual is beyond
-    the threshold `value` is infinite; the bounds are still valid. `curve` has the loss at every
-    threshold and side.
+    Attributes
+    ----------
+    value : float
+        The loss at the threshold. It is infinite if no residual is beyond the threshold; the bounds
+        are still valid.
+    interval : ConfidenceInterval
+        The Clopper-Pearson interval of the loss.
+    lower_bound : float
+        A lower bound on the loss that holds with this confidence, whichever threshold gives it.
+    confidence : float
+        The confidence of the interval and of the bound.
+    threshold : int
+        The distance from 0 at which the loss was estimated.
+    curve : pyarrow.Table
+        The loss at every threshold and side.
+    residuals : int
+        How many residuals there were.
     """
 
     value: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
     lower_bound: float
     confidence: float
     threshold: int
@@ -70,7 +85,7 @@ def tail_ratio(
     residuals : array or Residuals
         Whole residuals, released minus exact.
     confidence : float
-        Of the interval and of the bound.
+        The confidence of the interval and of the bound.
     threshold : int
         The distance from 0 at which the loss is estimated.
     side : {"both", "upper", "lower"}
@@ -100,11 +115,15 @@ def tail_ratio(
     alpha = 1 - checked_confidence(confidence)
     for name, value in (("threshold", threshold), ("thresholds", thresholds)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name}: {value!r} is not allowed; it is a whole number from 1 on")
+            raise InputError(
+                f"{name}: {value!r} is not allowed; it must be a whole number, 1 or more"
+            )
     if side not in ("both", "upper", "lower"):
-        raise InputError(f'side: {side!r} is not known; choose "both", "upper" or "lower"')
+        raise InputError(f'side: unknown side {side!r}; choose "both", "upper" or "lower"')
     if selection not in ("bonferroni", "split"):
-        raise InputError(f'selection: {selection!r} is not known; choose "bonferroni" or "split"')
+        raise InputError(
+            f'selection: unknown selection {selection!r}; choose "bonferroni" or "split"'
+        )
     at = np.arange(0, max(thresholds, threshold) + 2)
     tails = dict(zip(("upper", "lower"), _tails(observed, at), strict=True))
     tails["both"] = np.where(at > 0, tails["upper"] + tails["lower"], observed.total)
@@ -120,7 +139,7 @@ def tail_ratio(
         bound = _split_bound(observed, at, thresholds, alpha, seed)
     return TailRatio(
         value=_loss(int(chosen[threshold + 1]), int(chosen[threshold])),
-        interval=(float(low), float(high)),
+        interval=ConfidenceInterval(float(low), float(high)),
         lower_bound=max(0.0, bound),
         confidence=confidence,
         threshold=threshold,
@@ -131,11 +150,19 @@ def tail_ratio(
 
 @dataclass(frozen=True, slots=True)
 class GeometricFit:
-    """The epsilon of the two-sided geometric noise that fits best, P(k) ∝ exp(-epsilon |k|)."""
+    """The epsilon of the two-sided geometric noise that fits best, P(k) ∝ exp(-epsilon |k|).
+
+    Attributes
+    ----------
+    value, standard_error : float
+        The estimate of epsilon and its standard error.
+    interval : ConfidenceInterval
+        A normal interval, clipped at 0.
+    """
 
     value: float
     standard_error: float
-    interval: tuple[float, float]
+    interval: ConfidenceInterval
 
 
 def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> GeometricFit:
@@ -150,7 +177,7 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
     residuals : array or Residuals
         Whole residuals, released minus exact.
     confidence : float
-        Of the interval.
+        The confidence of the interval.
 
     Returns
     -------
@@ -169,30 +196,38 @@ def geometric(residuals: Array | Residuals, *, confidence: float = 0.95) -> Geom
     epsilon = -math.log(a)
     variance = 2 * a / (1 - a) ** 2 - (2 * a / (1 - a * a)) ** 2
     error = 1 / math.sqrt(observed.total * variance)
-    return GeometricFit(epsilon, error, (max(0.0, epsilon - z * error), epsilon + z * error))
+    interval = ConfidenceInterval(max(0.0, epsilon - z * error), epsilon + z * error)
+    return GeometricFit(epsilon, error, interval)
 
 
 def checked_confidence(confidence: float) -> float:
     """Return the confidence; refuse one that is not between 0 and 1."""
     if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; it is between 0 and 1")
+        raise InputError(f"confidence: {confidence} is not allowed; it must be between 0 and 1")
     return confidence
 
 
-def clopper_pearson(hits: Array, draws: Array, tail: float) -> tuple[FloatArray, FloatArray]:
+class TwoSidedBounds(NamedTuple):
+    """A lower and an upper bound on each of several numbers."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def clopper_pearson(hits: Array, draws: Array, tail: float) -> TwoSidedBounds:
     """Return bounds on a probability from `hits` in `draws`, each wrong with probability `tail`."""
     hits, draws = np.asarray(hits, float), np.asarray(draws, float)
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), draws - hits + 1, tail), 0.0)
     missed = np.maximum(draws - hits, 1)
     high = np.where(hits < draws, betainccinv(hits + 1, missed, tail), 1.0)
-    return low, high
+    return TwoSidedBounds(low, high)
 
 
-def _interval(beyond: Array, tail: Array, alpha: float) -> tuple[FloatArray, FloatArray]:
+def _interval(beyond: Array, tail: Array, alpha: float) -> TwoSidedBounds:
     """Return bounds on the loss -log r, each wrong with probability `alpha`."""
-    low, high = clopper_pearson(beyond, tail, alpha)
+    ratio = clopper_pearson(beyond, tail, alpha)
     with np.errstate(divide="ignore"):
-        return 0.0 - np.log(high), 0.0 - np.log(low)
+        return TwoSidedBounds(0.0 - np.log(ratio.upper), 0.0 - np.log(ratio.lower))
 
 
 def _tails(observed: Residuals, at: IntArray) -> IntArray:
@@ -209,7 +244,7 @@ def _tails(observed: Residuals, at: IntArray) -> IntArray:
 
 def _bounds(tails: IntArray, thresholds: int, alpha: float) -> FloatArray:
     """Return a lower bound on the loss of each side and threshold."""
-    return _interval(tails[:, 1 : thresholds + 1], tails[:, :thresholds], alpha)[0]
+    return _interval(tails[:, 1 : thresholds + 1], tails[:, :thresholds], alpha).lower
 
 
 def _split_bound(

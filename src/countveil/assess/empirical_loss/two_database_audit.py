@@ -48,8 +48,19 @@ class Event:
 class Audit:
     """A lower bound on epsilon at a delta, and the event that shows it.
 
-    `likelier` and `rarer` are the shares of runs with the event, on the database where it is likelier
-    and on the other.
+    Attributes
+    ----------
+    lower_bound, delta : float
+        The bound on epsilon, and the delta at which it was computed.
+    confidence : float
+        The probability that the bound holds.
+    event : Event
+        The outputs that show it.
+    likelier, rarer : float
+        The shares of runs with the event, on the database where it is likelier and on the other.
+    runs : int
+        How often the algorithm ran on each database: half of the runs chose the event, the others
+        estimated these shares.
     """
 
     lower_bound: float
@@ -89,7 +100,7 @@ def audit(
     delta : float
         The delta at which epsilon is bounded.
     confidence : float
-        Of the bound.
+        The confidence of the bound.
     rng : BitSource
         The randomness that `run` gets.
 
@@ -100,9 +111,9 @@ def audit(
     """
     checked_confidence(confidence)
     if not 0 <= delta < 1:
-        raise InputError(f"delta: {delta} is not allowed; it is from 0 to below 1")
+        raise InputError(f"delta: {delta} is not allowed; it must be from 0 to below 1")
     if runs < _FEWEST:
-        raise InputError(f"runs: {runs} is not allowed; at least {_FEWEST} are needed")
+        raise InputError(f"runs: {runs} is not allowed; use at least {_FEWEST}")
     outputs = [_outputs(run, item, runs, rng) for item in (database, neighbour)]
     half = runs // 2
     event = _chosen([item[:half] for item in outputs], delta, confidence)
@@ -175,8 +186,8 @@ def _outputs(run: Run[Database], database: Database, runs: int, rng: BitSource) 
 def _bound(likelier: Array, rarer: Array, runs: int, delta: float, confidence: float) -> FloatArray:
     """Return log((low(P) - delta)/high(P')), each bound wrong with probability (1 - confidence)/2."""
     tail = (1 - confidence) / 2
-    low = clopper_pearson(likelier, np.array(runs), tail)[0] - delta
-    high = clopper_pearson(rarer, np.array(runs), tail)[1]
+    low = clopper_pearson(likelier, np.array(runs), tail).lower - delta
+    high = clopper_pearson(rarer, np.array(runs), tail).upper
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(low > 0, np.log(np.maximum(low, 1e-300)) - np.log(high), -np.inf)
 

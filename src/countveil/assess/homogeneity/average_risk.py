@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Measure:
-    """Which risk is meant: that of cells as counted, or averaged over what might have been counted.
+    """Which risk to compute: that of the cells as they are, or an average over what they might be.
 
     Parameters
     ----------
@@ -62,9 +62,11 @@ class Measure:
 
     def __post_init__(self) -> None:
         if self.name not in MEASURES:
-            raise InputError(f"measure: {self.name!r} is not known; choose from {_all(MEASURES)}")
+            raise InputError(
+                f"measure: unknown measure {self.name!r}; choose from {_all(MEASURES)}"
+            )
         if self.method not in METHODS:
-            raise InputError(f"method: {self.method!r} is not known; choose from {_all(METHODS)}")
+            raise InputError(f"method: unknown method {self.method!r}; choose from {_all(METHODS)}")
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

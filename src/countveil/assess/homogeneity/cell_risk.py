@@ -125,7 +125,9 @@ def one_shown(shown: FloatArray, dropped: FloatArray, place: Array) -> FloatArra
 def refuse_other_than_laws(laws: Sequence[object]) -> None:
     """Refuse anything that is not noise."""
     if not laws:
-        raise InputError("mechanisms: none came; give at least one, such as Laplace(epsilon=1)")
+        raise InputError(
+            "mechanisms: the list is empty; give at least one, such as Laplace(epsilon=1)"
+        )
     for law in laws:
         if isinstance(law, type) or not isinstance(law, Law):
             raise InputError(

@@ -27,14 +27,14 @@ def prior_of(table: Table, prior: str | Dirichlet | Array) -> Dirichlet:
     elif isinstance(prior, str):
         if prior not in ("moments", "likelihood"):
             raise InputError(
-                f'prior: {prior!r} is not known; choose "moments" or "likelihood", or give alphas'
+                f'prior: {prior!r} is not allowed; choose "moments" or "likelihood", or give alphas'
             )
         fitted = (by_moments if prior == "moments" else by_likelihood)(table.counts)
     else:
         fitted = Dirichlet.of(prior)
     if fitted.labels != len(table.labels):
         raise InputError(
-            f"prior: {fitted.labels} alphas came for {len(table.labels)} labels; give one per label"
+            f"prior: got {fitted.labels} alphas for {len(table.labels)} labels; give one per label"
         )
     return fitted
 

@@ -100,7 +100,7 @@ def refuse_large(size: int) -> int:
     """Return a cell's size; refuse one too large to sum over."""
     if size > _LARGEST:
         raise InputError(
-            f"sizes: a cell of {size:,} people came, and averages over what might have been "
+            f"sizes: a cell has {size:,} people, and averages over what might have been "
             f"counted go up to {_LARGEST:,}; use the local risk, or more identifiers"
         )
     return size

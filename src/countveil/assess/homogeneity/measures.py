@@ -1,7 +1,7 @@
 """What a homogeneity attack discloses (paper 004): five measures, each an exact average over cells.
 
 In all of them the intruder knows that their target is counted, and the target's identifiers. They see
-the noisy counts of the target's cell by label, and take a label for present if its count is ½ or more.
+the noisy counts of the target's cell by label, and consider a label present if its count is ½ or more.
 If one label remains, they attribute it to their target.
 """
 
@@ -28,8 +28,18 @@ from countveil.noise.law import Law
 class HomogeneityRisk(Risk):
     """Internal: a risk averaged over cells, that of each cell, and what it was computed with.
 
-    `cells` has the risk of each cell in the table's order; `weighted` says whether cells count by their
-    people, `method` how they were computed; `prior` and `sizes` are what was fitted to the table.
+    Attributes
+    ----------
+    cells : array or None
+        The risk of each cell, in the order of the table.
+    weighted : bool
+        Whether cells count by their people.
+    method : str
+        How the risk was computed.
+    prior : Dirichlet or None
+        The prior of the labels' shares, if the measure has one.
+    sizes : Sizes or None
+        The distribution of cell sizes, if the measure has one.
     """
 
     cells: FloatArray | None = None
@@ -48,7 +58,7 @@ def local_risk(
     """Return how often a cell shows a single label, one that somebody in it has (Definition 6).
 
     The intruder knows that their target is counted, and the target's identifiers. They see the noisy
-    counts of the target's cell by label, and take those of ½ and more for present. The number is the
+    counts of the target's cell by label, and consider those of ½ or more present. The number is the
     probability that exactly one label remains and somebody in the cell has it, averaged over cells.
 
     Parameters
@@ -89,7 +99,7 @@ def expected_risk(
 ) -> HomogeneityRisk:
     """Return the local risk averaged over the labels that each cell's people might have (Definition 7).
 
-    The intruder knows and sees what they do in `local_risk`.
+    The intruder knows and sees the same as in `local_risk`.
 
     Parameters
     ----------
@@ -118,7 +128,7 @@ def shrinkage_risk(
 ) -> HomogeneityRisk:
     """Return the expected risk averaged over a Dirichlet prior of the shares (Definition 8).
 
-    The intruder knows and sees what they do in `local_risk`.
+    The intruder knows and sees the same as in `local_risk`.
 
     Parameters
     ----------
@@ -147,7 +157,7 @@ def marginal_risk(
 ) -> HomogeneityRisk:
     """Return the expected risk averaged over the size that a cell might have (Definition 9).
 
-    The intruder knows and sees what they do in `local_risk`.
+    The intruder knows and sees the same as in `local_risk`.
 
     Parameters
     ----------
@@ -177,7 +187,7 @@ def marginal_shrinkage_risk(
 ) -> HomogeneityRisk:
     """Return the shrinkage risk averaged over the size that a cell might have (Definition 10).
 
-    The intruder knows and sees what they do in `local_risk`. The risk is the same for every cell, so
+    The intruder knows and sees the same as in `local_risk`. The risk is the same for every cell, so
     there is nothing to weight.
 
     Parameters
@@ -201,7 +211,7 @@ def marginal_shrinkage_risk(
 def risk_of(table: Table, *, mechanism: Law, measure: Measure | str) -> HomogeneityRisk:
     """Return any of the five measures.
 
-    The intruder knows and sees what they do in `local_risk`.
+    The intruder knows and sees the same as in `local_risk`.
 
     Parameters
     ----------
@@ -245,7 +255,7 @@ def curve(
 ) -> pa.Table:
     """Return several measures for several mechanisms.
 
-    The intruder knows and sees what they do in `local_risk`.
+    The intruder knows and sees the same as in `local_risk`.
 
     Parameters
     ----------
@@ -265,7 +275,7 @@ def curve(
         Internal, as all measures are.
     """
     if not measures:
-        raise InputError(f"measures: none came; choose from {', '.join(MEASURES)}")
+        raise InputError(f"measures: the list is empty; choose from {', '.join(MEASURES)}")
     chosen = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
     values = averages([prepare(table, item) for item in chosen], mechanisms)
     columns: dict[str, object] = {"mechanism": [repr(law) for law in mechanisms]}

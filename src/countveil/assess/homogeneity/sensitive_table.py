@@ -55,12 +55,12 @@ class Table:
             object.__setattr__(self, "domains", domains)
         if self.counts.shape != (self.cells.num_rows, len(self.labels)):
             raise InputError(
-                f"counts: {self.counts.shape} came for {self.cells.num_rows:,} cells and "
+                f"counts: the shape is {self.counts.shape} for {self.cells.num_rows:,} cells and "
                 f"{len(self.labels)} labels; give a row per cell and a column per label"
             )
         if len(self.labels) < 2:
             raise InputError(
-                f"{self.sensitive}: {len(self.labels)} label came, and an attack needs two or "
+                f"{self.sensitive}: got {len(self.labels)} label, and an attack needs two or "
                 f"more; choose another attribute"
             )
         if len(set(self.labels)) < len(self.labels):
@@ -216,7 +216,7 @@ def classify(*tables: Table) -> list[Kind]:
 def refuse_different_cells(tables: Sequence[Table]) -> None:
     """Refuse tables that do not share their cells."""
     if not tables:
-        raise InputError("tables: none came; give one per sensitive attribute")
+        raise InputError("tables: the list is empty; give one per sensitive attribute")
     for table in tables[1:]:
         if not table.cells.equals(tables[0].cells):
             raise InputError(
@@ -227,7 +227,9 @@ def refuse_different_cells(tables: Sequence[Table]) -> None:
 
 def _refuse_overlap(identifiers: Sequence[str], sensitive: Sequence[str]) -> None:
     if not identifiers or not sensitive:
-        raise InputError("identifiers, sensitive: none came; name at least one column of each")
+        raise InputError(
+            "identifiers, sensitive: one of them is empty; name at least one column of each"
+        )
     for name in sensitive:
         if name in identifiers:
             raise InputError(
@@ -262,7 +264,7 @@ def _tabulated(people: PeopleFile, cells: pa.Table, possible: int, attribute: st
     names.sort()
     if cells.num_rows * len(names) > _MOST_ENTRIES:
         raise InputError(
-            f"{attribute}: {len(names):,} labels came in {cells.num_rows:,} cells, and at most "
+            f"{attribute}: has {len(names):,} labels in {cells.num_rows:,} cells, and at most "
             f"{_MOST_ENTRIES:,} counts fit; group the labels, or use fewer identifiers"
         )
     column = np.asarray(pc.index_in(entries[_LABEL], pa.array(names, entries[_LABEL].type)))
@@ -293,10 +295,10 @@ def _parts(
     try:
         numbers = np.asarray(counts)
     except ValueError:
-        raise InputError("counts: rows have different lengths; give a column per label") from None
+        raise InputError("counts: the rows differ in length; give a column per label") from None
     if identifiers or numbers.ndim != 2:
         raise InputError(
-            f"counts: an array of {numbers.ndim} dimensions came; give a row per cell and a column "
+            f"counts: got an array of {numbers.ndim} dimensions; give a row per cell and a column "
             f"per label, or a table with the columns of the identifiers"
         )
     names = [str(number + 1) for number in range(numbers.shape[1])] if labels is None else [*labels]

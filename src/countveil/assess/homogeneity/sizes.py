@@ -70,19 +70,41 @@ def sizes_of(sizes: IntArray, chosen: str | Sizes) -> Sizes:
         "plain-poisson": lambda seen: plain_poisson(float(seen.mean())),
     }
     if not isinstance(chosen, str) or chosen not in fits:
-        raise InputError(f"sizes: {chosen!r} is not known; choose from {', '.join(fits)}")
+        raise InputError(f"sizes: {chosen!r} is not allowed; choose from {', '.join(fits)}")
     return fits[chosen](sizes)
 
 
 def plain_poisson(mean: float) -> Sizes:
-    """Return Poisson sizes with this mean, including empty cells."""
+    """Return Poisson sizes, including those of empty cells.
+
+    Parameters
+    ----------
+    mean : float
+        The mean size, above 0.
+
+    Returns
+    -------
+    Sizes
+        The probability of each size.
+    """
     _refuse_not_positive("mean", mean)
     n = np.arange(_enough(mean) + 1)
     return Sizes("plain-poisson", np.exp(log_poisson(n, mean)), {"mean": mean}, mean)
 
 
 def truncated_poisson(mean: float) -> Sizes:
-    """Return Poisson sizes of occupied cells; `mean` is that before truncation."""
+    """Return Poisson sizes of occupied cells.
+
+    Parameters
+    ----------
+    mean : float
+        The mean of the Poisson distribution before truncation, above 0.
+
+    Returns
+    -------
+    Sizes
+        The probability of each size; 0 people are impossible.
+    """
     _refuse_not_positive("mean", mean)
     n = np.arange(_enough(mean) + 1)
     pmf = np.exp(log_poisson(n, mean)) / -math.expm1(-mean)
@@ -91,7 +113,18 @@ def truncated_poisson(mean: float) -> Sizes:
 
 
 def negative_binomial(r: float, q: float) -> Sizes:
-    """Return sizes with P(n) ∝ Γ(r + n)/n! q^n, n from 1 on."""
+    """Return negative binomial sizes of occupied cells: P(n) ∝ Γ(r + n)/n! q^n, n from 1 on.
+
+    Parameters
+    ----------
+    r, q : float
+        The parameters: r above 0, and q between 0 and 1.
+
+    Returns
+    -------
+    Sizes
+        The probability of each size; 0 people are impossible.
+    """
     _refuse_not_positive("r", r)
     if not 0 < q < 1:
         raise InputError(f"q: {q} is not allowed; it must be between 0 and 1")
@@ -120,6 +153,16 @@ def fit_poisson(sizes: IntArray) -> Sizes:
     """Return the zero-truncated Poisson distribution that fits best.
 
     At the largest likelihood the mean λ/(1 - e^-λ) of an occupied cell is the mean size.
+
+    Parameters
+    ----------
+    sizes : array of int
+        The sizes of the occupied cells.
+
+    Returns
+    -------
+    Sizes
+        The fitted distribution.
     """
     mean = float(sizes.mean())
     if sizes.max() == 1:
@@ -138,6 +181,16 @@ def fit_negative_binomial(sizes: IntArray) -> Sizes:
 
     The likelihood is maximised over r, with q such that the mean of an occupied cell is the mean size.
     Where it rises towards r = infinity, sizes are Poisson; towards 0, logarithmic.
+
+    Parameters
+    ----------
+    sizes : array of int
+        The sizes of the occupied cells.
+
+    Returns
+    -------
+    Sizes
+        The fitted distribution.
     """
     if sizes.max() == 1:
         return fit_poisson(sizes)

@@ -41,11 +41,27 @@ class AttackErrors(NamedTuple):
 class ReleasedAttack:
     """Internal: what the attack reveals, over all occupied cells of place × identifiers.
 
-    `disclosed` is the share of people whose value is revealed, `misled` of those to whom a wrong value
-    is attributed. `cells_right` and `cells_wrong` are the shares of cells that show a single value,
-    which somebody in the cell has, or nobody; other cells show several values or none. `before` is the
-    share of people whose value the exact table reveals. `level`, `sensitive` and `identifiers` say what
-    was attacked. `errors` are the standard errors of the first four over simulated releases.
+    Attributes
+    ----------
+    disclosed : float
+        The share of people whose value is revealed.
+    misled : float
+        The share of people to whom a wrong value is attributed.
+    cells_right, cells_wrong : float
+        The shares of cells that show a single value which somebody in the cell has, and which nobody
+        has. Other cells show several values or none.
+    before : float
+        The share of people whose value the exact table reveals.
+    cells : int
+        How many cells are occupied.
+    level, sensitive : str
+        The level of the places, and the attribute that is attacked.
+    identifiers : tuple of str
+        The attributes that the intruder knows.
+    releases : int
+        How many releases were attacked.
+    errors : AttackErrors or None
+        The standard errors of the first four over simulated releases.
     """
 
     disclosed: float
@@ -142,7 +158,7 @@ def simulated(
         Means over the releases, with `errors`; internal.
     """
     if releases < 2:
-        raise InputError(f"releases: {releases} is not allowed; at least 2 are needed")
+        raise InputError(f"releases: {releases} is not allowed; use at least 2")
     _query(plan, level, sensitive, identifiers)
     each = []
     for number in range(releases):

@@ -414,7 +414,7 @@ def among(
             f"rng=Seeded(1), and draws if {_DRAWS:,} are too few"
         )
     if draws is not None and draws < 2:
-        raise InputError(f"draws: {draws} is not allowed; at least 2 are needed")
+        raise InputError(f"draws: {draws} is not allowed; use at least 2")
     return _simulated_among(plan, level, cells, belief, truth, draws or _DRAWS, rng)
 
 
@@ -433,7 +433,7 @@ def _normalised(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth:
         )
     if not 0 <= truth < len(cells):
         raise InputError(
-            f"truth: {truth} is not allowed; it is a number from 0 to {len(cells) - 1}"
+            f"truth: {truth} is not allowed; it must be a number from 0 to {len(cells) - 1}"
         )
     return np.asarray(belief, np.float64)
 

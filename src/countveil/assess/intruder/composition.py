@@ -55,7 +55,7 @@ def sequential_risk(
     """
     if not noises or len(noises) != len(observed):
         raise InputError(
-            f"observed: {len(observed)} counts came for {len(noises)} releases; give one each"
+            f"observed: got {len(observed)} counts for {len(noises)} releases; give one for each"
         )
     if not intruder.certain:
         raise InputError(

@@ -37,7 +37,9 @@ class Losses:
         for name in ("false_yes", "false_no"):
             value = getattr(self, name)
             if isinstance(value, bool) or not 0 < value < math.inf:
-                raise InputError(f"{name}: {value} is not allowed; a loss is above 0 and finite")
+                raise InputError(
+                    f"{name}: {value} is not allowed; a loss must be above 0 and finite"
+                )
 
     @property
     def bias(self) -> float:
@@ -71,7 +73,7 @@ def decide(posterior: float, *, losses: Losses = EVEN, ties: Ties = "split") -> 
     (1.0, 0.5, 0.0)
     """
     if not 0 <= posterior <= 1:
-        raise InputError(f"posterior: {posterior} is not allowed; it is between 0 and 1")
+        raise InputError(f"posterior: {posterior} is not allowed; it must be between 0 and 1")
     yes, no = posterior * losses.false_no, (1 - posterior) * losses.false_yes
     tied = math.isclose(yes, no, rel_tol=_ROUNDING)
     return share_of_ties(ties) if tied else float(yes > no)
@@ -81,7 +83,7 @@ def share_of_ties(ties: Ties) -> float:
     """Return how often they say "there" when both answers have the same expected loss."""
     shares = {"split": 0.5, "yes": 1.0, "no": 0.0}
     if ties not in shares:
-        raise InputError(f'ties: {ties!r} is not known; choose "split", "yes" or "no"')
+        raise InputError(f'ties: {ties!r} is not allowed; choose "split", "yes" or "no"')
     return shares[ties]
 
 

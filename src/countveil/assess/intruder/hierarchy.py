@@ -71,7 +71,7 @@ def posterior(
     observed : sequence of int
         The released count of each level.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     sibling_sums : sequence of int, optional
         The sum of the siblings' released counts, for each level except the highest.
     sibling_values : sequence of sequences of int, optional
@@ -138,7 +138,7 @@ def level_posterior(
 ) -> CountPosterior:
     """Return the intruder's probability of each count that one level may have.
 
-    They know and see what they do in `posterior`.
+    They know and see the same as in `posterior`.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def correct_decision(
     truth : sequence of int
         The true count of each level; the target is there if the first is `known` + `rows`.
     intruder : Intruder
-        What they believe and know before; they must know everyone else.
+        What they believe and know before the release; they must know everyone else.
     siblings : {"convolution", "gaussian"}
         How the noise of a sum is computed.
     ties : {"split", "yes", "no"}
@@ -242,7 +242,7 @@ def marginal_risk(
 ) -> Risk:
     """Return the intruder's expected posterior over their prior, given the true counts.
 
-    They know and see what they do in `correct_decision`, and their target is there.
+    They know and see the same as in `correct_decision`, and their target is there.
 
     Parameters
     ----------
@@ -257,7 +257,8 @@ def marginal_risk(
     """
     if not _presence(levels, truth, intruder):
         raise InputError(
-            "truth: the risk is that of a target who is counted; add them to the first count"
+            "truth: the target is not counted, and this risk is for one who is; add them to the "
+            "first count"
         )
     if len(levels) == 1:
         return risk_from_one_level(levels[0].noise, intruder=intruder)
@@ -389,14 +390,14 @@ def _checked(
 ) -> _HierarchyRelease:
     if not levels or len(observed) != len(levels):
         raise InputError(
-            f"observed: {len(observed)} counts came for {len(levels)} levels; give one each"
+            f"observed: got {len(observed)} counts for {len(levels)} levels; give one for each level"
         )
     if sums is not None and values is not None:
-        raise InputError("sibling_sums, sibling_values: both came; give one of them")
+        raise InputError("sibling_sums, sibling_values: got both; give only one of them")
     siblings = values if sums is None else sums
     if siblings is not None and len(siblings) != len(levels) - 1:
         raise InputError(
-            f"sibling_sums, sibling_values: {len(siblings)} came for {len(levels)} levels; give "
+            f"sibling_sums, sibling_values: got {len(siblings)} for {len(levels)} levels; give "
             f"one for each level except the highest"
         )
     for level in levels[:-1] if values is not None else ():
@@ -408,7 +409,7 @@ def _checked(
     for level, item in zip(levels, values or (), strict=False):
         if len(item) != level.siblings:
             raise InputError(
-                f"sibling_values: {len(item)} values came for a level with {level.siblings} "
+                f"sibling_values: got {len(item)} values for a level with {level.siblings} "
                 f"siblings; give one each"
             )
     return _HierarchyRelease(
@@ -431,9 +432,11 @@ def _whole(counts: Sequence[int]) -> tuple[int, ...]:
 def _presence(levels: Sequence[Level], truth: Sequence[int], intruder: Intruder) -> bool:
     """Return whether the truth includes the target; refuse an impossible one."""
     if len(truth) != len(levels):
-        raise InputError(f"truth: {len(truth)} counts came for {len(levels)} levels; give one each")
+        raise InputError(f"truth: got {len(truth)} counts for {len(levels)} levels; give one each")
     if any(a > b for a, b in pairwise(truth)):
-        raise InputError("truth: counts must not fall from a level to the one above it")
+        raise InputError(
+            "truth: a count is larger than the one above it; a parent includes its children"
+        )
     for level, (below, above) in zip(levels, pairwise(truth), strict=False):
         if level.siblings == 0 and below != above:
             raise InputError("truth: a unit without siblings has the count of its parent")
@@ -464,7 +467,7 @@ def _refuse_for_sampler(
 
 def _refuse_unknown_method(method: str) -> None:
     if method not in ("exact", "paper-sampler"):
-        raise InputError(f'method: {method!r} is not known; choose "exact" or "paper-sampler"')
+        raise InputError(f'method: unknown method {method!r}; choose "exact" or "paper-sampler"')
 
 
 def _pair(levels: Sequence[Level]) -> tuple[Level, Level]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import gammaln
@@ -14,13 +14,20 @@ from countveil.errors import InputError
 from countveil.noise.law import Mechanism
 
 
+class ParentRange(NamedTuple):
+    """The smallest and the largest count of a range."""
+
+    lowest: float
+    highest: float
+
+
 class ParentPrior(Protocol):
     """What the intruder believes about a parent's count, given one child's, before the release."""
 
-    def likely(self, drop: float) -> tuple[float, float] | None:
+    def likely(self, drop: float) -> ParentRange | None:
         """Return where the siblings' count has more than exp(-drop) of its largest weight.
 
-        None where no count stands out, except for where the prior ends.
+        None if no count within the support stands out.
         """
         ...
 
@@ -34,10 +41,10 @@ class ParentPrior(Protocol):
         """Whether it falls off from its mode, for every count of the child."""
         ...
 
-    def support(self, first: float, last: float) -> tuple[float, float] | None:
-        """Return the parent's smallest and largest count for children from `first` to `last`.
+    def support(self, first: float, last: float) -> ParentRange | None:
+        """Return the parent's possible counts if the child's is from `first` to `last`.
 
-        None where it is unbounded.
+        None if they are unbounded.
         """
         ...
 
@@ -85,9 +92,9 @@ class UpTo:
     def likely(self, drop: float) -> None:
         """Return None: no count stands out."""
 
-    def support(self, first: float, last: float) -> tuple[float, float]:
-        """Return the child's count and `most`."""
-        return first, float(self.most)
+    def support(self, first: float, last: float) -> ParentRange:
+        """Return the range from the child's smallest count to `most`."""
+        return ParentRange(first, float(self.most))
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return minus the log of the number of possible counts."""
@@ -110,9 +117,9 @@ class Exactly:
     def likely(self, drop: float) -> None:
         """Return None: the support is the one count."""
 
-    def support(self, first: float, last: float) -> tuple[float, float]:
-        """Return that count, twice."""
-        return float(self.count), float(self.count)
+    def support(self, first: float, last: float) -> ParentRange:
+        """Return the range that contains only this count."""
+        return ParentRange(float(self.count), float(self.count))
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return 0 at the count and minus infinity elsewhere."""
@@ -132,10 +139,10 @@ class SiblingsPoisson:
         if not 0 < self.mean < math.inf:
             raise InputError(f"mean: {self.mean} is not allowed; it must be above 0 and finite")
 
-    def likely(self, drop: float) -> tuple[float, float]:
-        """Return an interval around the mean, by Bernstein's inequality."""
+    def likely(self, drop: float) -> ParentRange:
+        """Return a range around the mean, by Bernstein's inequality."""
         reach = drop / 3 + math.sqrt(drop * drop / 9 + 2 * self.mean * drop)
-        return max(0.0, self.mean - reach - 1), self.mean + reach + 1
+        return ParentRange(max(0.0, self.mean - reach - 1), self.mean + reach + 1)
 
     def support(self, first: float, last: float) -> None:
         """Return None: it is unbounded."""
@@ -165,7 +172,7 @@ class Pmf:
                 "probabilities: they must be a list of finite numbers, none negative, some above 0"
             )
         if self.of not in ("siblings", "parent"):
-            raise InputError(f'of: {self.of!r} is not known; choose "siblings" or "parent"')
+            raise InputError(f'of: {self.of!r} is not allowed; choose "siblings" or "parent"')
         p /= p.sum()
         p.setflags(write=False)
         object.__setattr__(self, "probabilities", p)
@@ -173,10 +180,10 @@ class Pmf:
     def likely(self, drop: float) -> None:
         """Return None: the support is finite."""
 
-    def support(self, first: float, last: float) -> tuple[float, float]:
+    def support(self, first: float, last: float) -> ParentRange:
         """Return the range of counts that have a probability."""
         most = float(len(self.probabilities) - 1)
-        return (first, last + most) if self.of == "siblings" else (first, most)
+        return ParentRange(first, last + most if self.of == "siblings" else most)
 
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return the log probability."""
@@ -223,7 +230,7 @@ class Level:
             or self.siblings < 0
         ):
             raise InputError(
-                f"siblings: {self.siblings} is not allowed; it is a whole number, 0 or more"
+                f"siblings: {self.siblings} is not allowed; it must be a whole number, 0 or more"
             )
 
 
@@ -234,4 +241,4 @@ def _looked_up(p: FloatArray, at: FloatArray) -> FloatArray:
 
 def _refuse_negative(count: int, name: str) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"{name}: {count} is not allowed; it is a whole number, 0 or more")
+        raise InputError(f"{name}: {count} is not allowed; it must be a whole number, 0 or more")

@@ -228,7 +228,7 @@ def _own(views: Sequence[_View], seen: _Seen, about: NDArray[np.bool_]) -> Float
 def _count(siblings: Mapping[str, int], level: str) -> int:
     if level not in siblings or siblings[level] < 0:
         raise InputError(
-            f"siblings: {siblings.get(level)} came for level {level}; give how many siblings a "
+            f"siblings: got {siblings.get(level)} for level {level}; give how many siblings a "
             f"unit has there, 0 or more"
         )
     return siblings[level]

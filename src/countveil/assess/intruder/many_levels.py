@@ -30,9 +30,7 @@ def log_odds_above(
 ) -> FloatArray:
     """Draw what is released above the lowest count, and return what each draw adds to the log-odds."""
     if draws < 2:
-        raise InputError(
-            f"draws: {draws} is not allowed; at least 2 are needed for a standard error"
-        )
+        raise InputError(f"draws: {draws} is not allowed; a standard error needs at least 2")
     sums, observed = [], []
     for number, level in enumerate(levels):
         if number:

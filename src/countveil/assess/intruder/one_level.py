@@ -51,7 +51,7 @@ def posterior(noise: Law, *, observed: Array | float, intruder: Intruder) -> Ris
     observed : float or array
         The released count, or several that might be released.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def disclosure_risk(noise: Law, *, observed: Array | float, intruder: Intruder) 
     observed : float or array
         The released count, or several that might be released.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def marginal_risk(noise: Law | Sequence[Law], *, intruder: Intruder) -> Risk:
     noise : Law or sequence of Law
         The noise of the count, or of each count. Several need an intruder who knows everyone else.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
     above : float
         The limit on posterior over prior.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     present : bool
         Whether the target is counted.
 
@@ -169,7 +169,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
         `disclosure_risk`.
     """
     if not above > 0:
-        raise InputError(f"above: {above} is not allowed; a ratio is above 0")
+        raise InputError(f"above: {above} is not allowed; a ratio must be above 0")
     value = as_probability(_exceedance(noise, above, intruder, present))
     return Risk("exceedance", value, intruder=intruder, noise=(noise,))
 
@@ -177,7 +177,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
 def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, targets: int) -> Risk:
     """Return for how many of several targets in independent cells R' will exceed a limit, on average.
 
-    The intruder knows and sees what they do in `exceedance`, for each target.
+    The intruder knows and sees the same as in `exceedance`, for each target.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, target
         "expected exceedances", a number of people.
     """
     if isinstance(targets, bool) or not isinstance(targets, int) or targets < 0:
-        raise InputError(f"targets: {targets} is not allowed; it is a whole number, 0 or more")
+        raise InputError(f"targets: {targets} is not allowed; it must be a whole number, 0 or more")
     share = exceedance(noise, above=above, intruder=intruder)
     value = targets * float(share.value)
     return Risk("expected exceedances", value, intruder=intruder, noise=(noise,))
@@ -217,7 +217,7 @@ def correct_decision(
     noise : Law
         The noise of the count.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     ties : {"split", "yes", "no"}
         What they say when both answers have the same expected loss.
     present : bool
@@ -239,7 +239,7 @@ def correct_decision(
     """
     if isinstance(noise, Sequence):
         raise InputError(
-            "noise: several laws came, but this function is about one count; use "
+            "noise: got several laws, but this function is for one count; use "
             "attacks.correct_decision for all queries of a plan"
         )
     tied = share_of_ties(ties)
@@ -432,7 +432,7 @@ def _probability_above(
 def _only(laws: Sequence[Law]) -> Law:
     if len(laws) != 1:
         raise InputError(
-            f"noise: {len(laws)} laws came, but an intruder who is unsure about others is assessed "
+            f"noise: got {len(laws)} laws, but an intruder who is unsure about others is assessed "
             f"by one count; give one law, or leave out others, at_least and at_most"
         )
     return laws[0]

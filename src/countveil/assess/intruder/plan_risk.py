@@ -11,10 +11,11 @@ from countveil.plan.plans import Plan
 
 @dataclass(frozen=True, slots=True)
 class LevelRisk:
-    """One intruder at one level, who knows everyone else there and sees all its queries.
+    """What an intruder learns who knows everyone else in a unit of a level and sees all its queries.
 
-    His target has as many rows as the plan allows a person. `settled`: what is published as counted
-    tells him all, whatever the noise; the numbers are of that if it was to be counted in.
+    The target has as many rows as the plan allows a person. Where `settled`, counts published exactly
+    reveal whether the target is there, regardless of the noise; the numbers reflect that only if
+    `risk_by_level` was called with `invariants=True`.
     """
 
     level: str
@@ -32,11 +33,26 @@ def risk_by_level(
     invariants: bool = False,
     levels: Sequence[str] | None = None,
 ) -> list[LevelRisk]:
-    """Return the risk of the given levels for every prior; by default all that the plan has.
+    """Return the presence risk of a plan by level and prior; read no record.
 
-    The intruder knows everyone else in the unit. They see every query of that level, and with
-    `invariants` also what is published exactly. The figures are marginal risk, posterior and
-    probability of a correct decision from all of that together.
+    The intruder knows everyone else in a unit. They see every query of its level.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan whose noise is assessed.
+    priors : sequence of float, optional
+        The intruder's probabilities that the target is there; the plan's priors by default.
+    invariants : bool
+        Whether they also see what the plan publishes exactly.
+    levels : sequence of str, optional
+        The levels to assess; all measured levels by default.
+
+    Returns
+    -------
+    list of LevelRisk
+        Marginal risk, expected posterior and probability of a correct decision, for each level and
+        prior.
     """
     chosen = plan.intruder.priors if priors is None else priors
     risks = []

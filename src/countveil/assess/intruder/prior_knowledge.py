@@ -46,12 +46,16 @@ class Intruder:
         if not number or not 0 < self.prior < 1:
             raise InputError(f"prior: {self.prior} is not allowed; it must be between 0 and 1")
         if isinstance(self.known, bool) or not isinstance(self.known, int) or self.known < 0:
-            raise InputError(f"known: {self.known} is not allowed; it is a whole number, 0 or more")
+            raise InputError(
+                f"known: {self.known} is not allowed; it must be a whole number, 0 or more"
+            )
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise InputError(f"rows: {self.rows} is not allowed; it is a whole number, 1 or more")
+            raise InputError(
+                f"rows: {self.rows} is not allowed; it must be a whole number, 1 or more"
+            )
         for name, value in (("at_least", self.at_least), ("at_most", self.at_most)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise InputError(f"{name}: {value!r} is not allowed; it is a whole number")
+                raise InputError(f"{name}: {value!r} is not allowed; it must be a whole number")
         try:
             others = np.asarray(self.others, float)
         except (TypeError, ValueError):
@@ -102,9 +106,11 @@ class Intruder:
         (0.25, 0.5, 0.25)
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"count: {count} is not allowed; it is a whole number, 0 or more")
+            raise InputError(f"count: {count} is not allowed; it must be a whole number, 0 or more")
         if not 0 <= probability <= 1:
-            raise InputError(f"probability: {probability} is not allowed; it is between 0 and 1")
+            raise InputError(
+                f"probability: {probability} is not allowed; it must be between 0 and 1"
+            )
         law = np.ones(1)
         for _ in range(count):
             law = np.convolve(law, [1 - probability, probability])

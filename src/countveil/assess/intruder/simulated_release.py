@@ -14,7 +14,7 @@ import numpy as np
 
 from countveil.assess.intruder.one_level import marginal_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.risk import Risk
+from countveil.assess.risk import ConfidenceInterval, Risk
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
@@ -36,7 +36,14 @@ Frequencies = dict[tuple[int, int], int]
 class ReleasedRisk:
     """The risk of a cell that TopDown releases, and that of the measurements behind it.
 
-    `released` is simulated with `draws` draws, `measured` is exact.
+    Attributes
+    ----------
+    released : Risk
+        The marginal risk of the released counts, simulated.
+    measured : Risk
+        The marginal risk of the measurements, exact.
+    draws : int
+        How many releases were simulated.
     """
 
     released: Risk
@@ -44,11 +51,11 @@ class ReleasedRisk:
     draws: int
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of a 95 % interval of the released risk."""
+    def interval(self) -> ConfidenceInterval:
+        """A 95 % confidence interval of the released risk."""
         assert self.released.standard_error is not None
         value, reach = float(self.released.value), _Z * self.released.standard_error
-        return value - reach, value + reach
+        return ConfidenceInterval(value - reach, value + reach)
 
     @property
     def retained(self) -> Retained:
@@ -129,7 +136,7 @@ def top_down_risk(
             "counts: give two units or more, with the target counted in `cell` of the first"
         )
     if draws < 100:
-        raise InputError(f"draws: {draws} is not allowed; at least 100 are needed")
+        raise InputError(f"draws: {draws} is not allowed; use at least 100")
     without = table.copy()
     without[0, cell] -= plan.rows_per_person
     seen = np.empty((2, draws, 2), np.int64)

@@ -1,9 +1,9 @@
-"""What a release discloses, summed up for a reader: levels, attacks, what invariants add. Public."""
+"""A public summary of what a release discloses: by level, by attack, and through public facts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,20 @@ from countveil.plan.plans import Plan
 from countveil.postprocess.facts.fact_bounds import UNBOUNDED, Bounds
 from countveil.postprocess.facts.family_facts import read_facts
 
-# What facts published beside the noise tell an intruder by themselves, and beside it.
+# What public facts reveal by themselves, and together with noisy counts.
 
 
 @dataclass(frozen=True, slots=True)
 class FactRisk:
-    """What is public of a query's counts at one level, and what it does to a belief.
+    """What is public about a query's counts at one level, and how that changes a belief.
 
-    `counts` of the level's units × cells are bounded in some way; `settled` of them are known exactly,
-    `somebody` must hold at least one person, `bounded` have a largest count. The belief is that of an
-    intruder who knows everyone but his target and one other person, each there with the same prior, in
-    a count that must hold somebody: before, with the fact, and with the fact and the release.
+    Of the level's units × cells, `counts` are bounded in some way: `settled` of them are known exactly,
+    `somebody` must include at least one person, and `bounded` have an upper bound. The belief is that
+    of an intruder who knows everyone except their target and one other person, each there with
+    probability `prior`, in a count that must include somebody. Their probability that the target is
+    there is `prior` before, `with_fact` given the fact, `with_release` on average given the fact and
+    the release, and `release_alone` given the release without the fact. The last three are None where
+    no count must include somebody.
     """
 
     query: str
@@ -55,7 +58,7 @@ def known_facts(
     level: str,
     priors: Sequence[float],
 ) -> tuple[FactRisk, ...]:
-    """Return what invariants and files of constraints say of the counts of a level."""
+    """Return what invariants and files of constraints say about the counts of a level."""
     if not plan.invariants and not plan.constraints:
         return ()
     facts = read_facts(plan, geography, measurements)[level]
@@ -69,11 +72,13 @@ def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk
     somebody = (bounds.lower > 0) & ~settled
     bounded = (bounds.upper < UNBOUNDED) & ~settled
     finest = max(plan.at(level), key=lambda item: item.query.cells).mechanism
-    told_prior = told = free = None
+    with_fact = with_release = release_alone = None
     if somebody.any():
-        who = Intruder.knowing_all_but(1, prior=prior, probability=prior, at_least=1)
-        told_prior, told = who.informed_prior, _posterior(finest, who)
-        free = _posterior(finest, Intruder.knowing_all_but(1, prior=prior, probability=prior))
+        informed = Intruder.knowing_all_but(1, prior=prior, probability=prior, at_least=1)
+        uninformed = Intruder.knowing_all_but(1, prior=prior, probability=prior)
+        with_fact = informed.informed_prior
+        with_release = _posterior(finest, informed)
+        release_alone = _posterior(finest, uninformed)
     return FactRisk(
         query=bounds.query.name,
         counts=int(np.count_nonzero(settled | somebody | bounded)),
@@ -81,9 +86,9 @@ def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk
         somebody=int(np.count_nonzero(somebody)),
         bounded=int(np.count_nonzero(bounded)),
         prior=prior,
-        with_fact=told_prior,
-        with_release=told,
-        release_alone=free,
+        with_fact=with_fact,
+        with_release=with_release,
+        release_alone=release_alone,
     )
 
 
@@ -93,15 +98,14 @@ def _posterior(noise: Mechanism, who: Intruder) -> float:
     return float(after)
 
 
-# What a release discloses, summed up for a reader: levels, attacks, what invariants add.
-# Public.
-
-
 @dataclass(frozen=True, slots=True)
 class AttackRisk:
-    """An attack with all queries of the judged level and what is published as counted, for one prior.
+    """What an attack achieves at one prior, given all queries of a level and exactly published counts.
 
-    `settled`: what is published as counted tells him all, whatever the noise.
+    `effective_rho` is that of the level's noisy counts, `with_levels_above` adds the noisy counts of
+    the levels above it, and `with_invariants` adds what is published exactly; each is None where it
+    was not computed. Where `settled`, exactly published counts reveal the answer, regardless of the
+    noise.
     """
 
     attack: str
@@ -117,7 +121,7 @@ class AttackRisk:
 
 @dataclass(frozen=True, slots=True)
 class Exceedance:
-    """How often R' of a person will pass a threshold, in the most detailed query of the level."""
+    """The probability that a person's R' will exceed a threshold, in a level's most detailed query."""
 
     prior: float
     above: float
@@ -126,10 +130,11 @@ class Exceedance:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The risks of a plan on its places; nothing of it depends on a record.
+    """The risks of a plan, computed without reading a record.
 
-    `siblings` are those of an average unit, and so is what the levels above add to attacks;
-    `most_above` is the effective rho of presence with them in the unit that they tell most of.
+    `siblings` has the number of siblings of an average unit, for which `attacks` count in the levels
+    above. `most_above` is the effective rho of the presence attack in the unit about which the levels
+    above reveal most.
     """
 
     level: str
@@ -142,14 +147,14 @@ class Summary:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The summary as JSON holds it."""
+        """The summary as JSON."""
         return {
             "level": self.level,
             "siblings": self.siblings,
-            "levels": [_document(item) for item in self.levels],
-            "attacks": [_document(item) for item in self.attacks],
-            "exceedances": [_document(item) for item in self.exceedances],
-            "facts": [_document(item) for item in self.facts],
+            "levels": [asdict(item) for item in self.levels],
+            "attacks": [asdict(item) for item in self.attacks],
+            "exceedances": [asdict(item) for item in self.exceedances],
+            "facts": [asdict(item) for item in self.facts],
             "most_above": self.most_above,
         }
 
@@ -162,40 +167,36 @@ def summarise(
     priors: Sequence[float] | None = None,
     level: str | None = None,
 ) -> Summary:
-    """Sum up what a plan lets an intruder learn, who knows everyone else in a unit.
+    """Summarise what a plan lets someone learn who knows everyone else in a unit.
 
-    With places, siblings are as many as a unit has on average, and the levels above are counted in, and
-    files of constraints; with measurements, what was published as counted, too.
+    Parameters
+    ----------
+    plan : Plan
+        The plan to assess; no record is read.
+    geography : Geography, optional
+        Its places. With them, the summary counts in the levels above a unit, for the average number of
+        siblings, and the plan's files of constraints.
+    measurements : Measurements, optional
+        Those of a release. With them, the summary counts in the values of the invariants.
+    priors : sequence of float, optional
+        The intruder's priors; those of the plan by default.
+    level : str, optional
+        The level of the unit in which they know everyone else; the plan's judged level by default.
+
+    Returns
+    -------
+    Summary
+        Risks by level and by attack, and what public facts reveal.
     """
     level = plan.judged_level if level is None else level
     chosen = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
     siblings = {} if geography is None else typical_siblings(geography)
     gaussian = noise_is_gaussian(plan.allocations)
-    found = []
+    risks: list[AttackRisk] = []
     for attack, attribute in _attacks(plan):
-        given: dict[str, Any] = {"attack": attack, "attribute": attribute, "level": level}
-        rho = above = informed = None
-        settled = attacks.is_settled(plan, level, attack=attack, attribute=attribute)
-        if gaussian:
-            rho = float(attacks.effective_rho(plan, **given).value)
-            if siblings:
-                above = float(
-                    attacks.effective_rho(plan, siblings=siblings, invariants=False, **given).value
-                )
-                informed = above
-                if plan.invariants:
-                    informed = float(attacks.effective_rho(plan, siblings=siblings, **given).value)
-        for prior in chosen:
-            risk = attacks.marginal_risk(plan, prior=prior, **given)
-            right = attacks.correct_decision(plan, prior=prior, **given)
-            name = attack if attribute is None else f"{attack}: {attribute}"
-            assert risk.posterior is not None
-            found.append(
-                AttackRisk(
-                    *(name, prior, float(risk.value), float(risk.posterior), float(right.value)),
-                    *(rho, above, informed, settled),
-                )
-            )
+        risks += _attack_risks(
+            plan, level, attack, attribute, chosen, siblings if gaussian else None
+        )
     levels = tuple(risk_by_level(plan, priors=chosen))
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
@@ -211,7 +212,55 @@ def summarise(
             for family in fewest_siblings(geography)
         )
     exceeded = _exceedances(plan, level, chosen)
-    return Summary(level, siblings, levels, tuple(found), exceeded, facts, most)
+    return Summary(level, siblings, levels, tuple(risks), exceeded, facts, most)
+
+
+def _attack_risks(
+    plan: Plan,
+    level: str,
+    attack: Attack,
+    attribute: str | None,
+    priors: Sequence[float],
+    siblings: Mapping[str, int] | None,
+) -> list[AttackRisk]:
+    """Return the risk of one attack for each prior; without `siblings`, leave out effective rhos."""
+
+    def rho(siblings: Mapping[str, int] | None = None, *, invariants: bool = True) -> float:
+        return float(
+            attacks.effective_rho(
+                plan,
+                attack=attack,
+                attribute=attribute,
+                level=level,
+                siblings=siblings,
+                invariants=invariants,
+            ).value
+        )
+
+    own = above = informed = None
+    if siblings is not None:
+        own = rho()
+        if siblings:
+            above = rho(siblings, invariants=False)
+            informed = rho(siblings) if plan.invariants else above
+    settled = attacks.is_settled(plan, level, attack=attack, attribute=attribute)
+    name = attack if attribute is None else f"{attack}: {attribute}"
+    risks = []
+    for prior in priors:
+        risk = attacks.marginal_risk(
+            plan, attack=attack, attribute=attribute, level=level, prior=prior
+        )
+        right = attacks.correct_decision(
+            plan, attack=attack, attribute=attribute, level=level, prior=prior
+        )
+        assert risk.posterior is not None
+        risks.append(
+            AttackRisk(
+                *(name, prior, float(risk.value), float(risk.posterior), float(right.value)),
+                *(own, above, informed, settled),
+            )
+        )
+    return risks
 
 
 def _attacks(plan: Plan) -> list[tuple[Attack, str | None]]:
@@ -226,14 +275,10 @@ def _attacks(plan: Plan) -> list[tuple[Attack, str | None]]:
 def _exceedances(plan: Plan, level: str, priors: Sequence[float]) -> tuple[Exceedance, ...]:
     finest = max(plan.at(level), key=lambda item: item.query.cells)
     noise = finest.mechanism
-    found = []
+    shares = []
     for prior in priors:
         who = Intruder(prior=prior, rows=plan.rows_per_person)
         for above in THRESHOLDS:
             share = float(exceedance(noise, above=above, intruder=who).value)
-            found.append(Exceedance(prior, above, share))
-    return tuple(found)
-
-
-def _document(item: Any) -> Mapping[str, Any]:
-    return {name: getattr(item, name) for name in item.__slots__}
+            shares.append(Exceedance(prior, above, share))
+    return tuple(shares)

@@ -51,21 +51,20 @@ def targets_of(
     if attack in PRESENCE:
         if attribute is not None:
             raise InputError(
-                f"attribute: {attribute!r} came, but the attack {attack!r} concerns no attribute; "
+                f"attribute: got {attribute!r}, but the attack {attack!r} concerns no attribute; "
                 f"leave it out"
             )
         return [Target(cell) for cell in _one_of_each(schema, plan.structural_zeros)]
     if attack == "unknown attribute":
         if attribute not in names:
-            raise InputError(
-                f"attribute: no attribute {attribute!r}; choose from {', '.join(names) or 'none'}"
-            )
+            what = "is missing" if attribute is None else f"unknown attribute {attribute!r}"
+            raise InputError(f"attribute: {what}; choose from {', '.join(names) or 'none'}")
         changed = [attribute]
     elif attack == "whole record":
         changed = names
     else:
         raise InputError(
-            f"attack: {attack!r} is not known; choose presence, response, honesty, unknown "
+            f"attack: unknown attack {attack!r}; choose presence, response, honesty, unknown "
             f"attribute or whole record"
         )
     if not changed or all(len(item.categories) < 2 for item in schema.attributes):
@@ -171,8 +170,8 @@ def _numbers(name: str, known: Sequence[str], categories: tuple[str, str]) -> tu
     for category in categories:
         if category not in known:
             raise InputError(
-                f"categories: no category {category!r} of {name}; choose from {', '.join(known)}"
+                f"categories: unknown category {category!r} of {name}; choose from {', '.join(known)}"
             )
     if categories[0] == categories[1]:
-        raise InputError(f"categories: {categories[0]!r} came twice; name two different ones")
+        raise InputError(f"categories: {categories[0]!r} is named twice; name two different ones")
     return known.index(categories[0]), known.index(categories[1])

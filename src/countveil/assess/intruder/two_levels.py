@@ -143,7 +143,7 @@ def decision_changes(
     truth : sequence of int
         The true count of each; the target is there unless the first is what the intruder knows.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     siblings : {"convolution", "gaussian"}
         How the noise of a sum is computed.
 
@@ -186,7 +186,7 @@ def decision_threshold(
     sibling_sum : int
         The sum of the siblings' released counts.
     intruder : Intruder
-        What they believe and know before.
+        What they believe and know before the release.
     siblings : {"convolution", "gaussian"}
         How the noise of a sum is computed.
 

@@ -1,1 +1,1 @@
-"""The promise that holds next to public information, and what it means."""
+"""The promise that holds given public information, and what it means."""

@@ -1,4 +1,4 @@
-"""The promise that holds next to public information: epsilon-TP of paper 003, and its zCDP analogue.
+"""The promise that holds given public information: epsilon-TP of paper 003, and its zCDP analogue.
 
 Such a promise is a currency of its own. It is never added to differential privacy. Two of them add
 up only along a shared coupling (`compose`).
@@ -7,10 +7,11 @@ up only along a shared coupling (`compose`).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol, TypeVar
 
+from countveil.base import words
 from countveil.base.numerics import Exact, exact, positive
 from countveil.congenial.guarantee.public_information import Dependence, JointLaw, PublicFact
 from countveil.congenial.guarantee.semantics import (
@@ -50,6 +51,9 @@ class Theta:
         What is assumed about how people's records depend on each other.
     secrets
         Which secrets the promise protects.
+    identity
+        Assumption and secrets in words that never change: ledgers identify a coupling by a digest of
+        them. By default `dependence` and `secrets`.
 
     Examples
     --------
@@ -61,6 +65,7 @@ class Theta:
     public: tuple[str, ...]
     dependence: str
     secrets: str
+    identity: tuple[str, str] | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -187,7 +192,7 @@ class PartialPrivacy:
         """
         if isinstance(delta_z, bool) or not isinstance(delta_z, int) or delta_z < 1:
             raise InputError(
-                f"delta_z: {delta_z!r} is not allowed; it is a number of records, 1 or more"
+                f"delta_z: {delta_z!r} is not allowed; it must be a number of records, 1 or more"
             )
         return cls(2 * delta_z * _not_negative(epsilon, "epsilon"), theta, coupling)
 
@@ -209,6 +214,11 @@ class PartialPrivacy:
         return odds_bounds(self.epsilon)
 
     @property
+    def epsilon_in_words(self) -> str:
+        """The bound as sentences show it: exact if that is short."""
+        return _display(self.epsilon)
+
+    @property
     def largest_shift(self) -> float:
         """The most by which the probability of one secret of a pair can move."""
         return largest_shift(self.epsilon)
@@ -220,16 +230,13 @@ class PartialPrivacy:
 
     @property
     def sentence(self) -> str:
-        """The promise in words.
-
-        Published manifests contain this sentence, and `countveil verify` writes it again to compare,
-        so its words stay as they are while the manifest's format does.
-        """
-        low, high = self.posterior_odds
+        """The promise in words."""
+        odds = self.posterior_odds
+        low, high = words.rounded_down(odds.low, 4), words.rounded_up(odds.high, 4)
         return (
-            f"Whoever sees the release changes his odds between the two secrets of a pair by a "
-            f"factor from {low:.4g} to {high:.4g} (epsilon = {_display(self.epsilon)}, beside public "
-            f"information; this is not differential privacy). {self.theta.sentence}"
+            f"Seeing the release changes the odds between the two secrets of a pair by a factor from "
+            f"{low} to {high} (epsilon = {self.epsilon_in_words}, given public information; this is "
+            f"not differential privacy). {self.theta.sentence}"
         )
 
 
@@ -390,7 +397,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
 def _digest(theta: Theta, coupling: str | None) -> str | None:
     if coupling is None:
         return None
-    parts = (*theta.public, "", theta.dependence, theta.secrets, coupling)
+    parts = (*theta.public, "", *(theta.identity or (theta.dependence, theta.secrets)), coupling)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

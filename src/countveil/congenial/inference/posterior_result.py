@@ -69,7 +69,7 @@ class Posterior:
     def interval(self, confidence: float = 0.9) -> FloatArray:
         """Return the equal-tailed interval of each place: (places, 2)."""
         if not 0 < confidence < 1:
-            raise InputError(f"confidence: {confidence} is not allowed; it is between 0 and 1")
+            raise InputError(f"confidence: {confidence} is not allowed; it must be between 0 and 1")
         ends = ((1 - confidence) / 2, (1 + confidence) / 2)
         return np.stack([self.quantile(end) for end in ends], axis=1)
 

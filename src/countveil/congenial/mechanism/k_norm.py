@@ -122,7 +122,7 @@ class KNormGradient:
             )
         if isinstance(self.delta_z, bool) or not isinstance(self.delta_z, int) or self.delta_z < 1:
             raise InputError(
-                f"delta_z: {self.delta_z!r} is not allowed; it is a number of records, 1 or more"
+                f"delta_z: {self.delta_z!r} is not allowed; it must be a number of records, 1 or more"
             )
         if len(self.points) != d or any(count < 2 for count in self.points):
             raise InputError(

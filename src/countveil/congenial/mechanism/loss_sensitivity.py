@@ -44,7 +44,7 @@ def sensitivity(
     loss
         "L1", "L2" or "squared L2".
     delta_z
-        Delta_z: the largest number of records that change together next to public information.
+        Delta_z: the largest number of records that change together, given public information.
     fixed_total
         Whether the total of the table is public.
     deaths
@@ -123,7 +123,7 @@ class SensitivityComparison:
     Parameters
     ----------
     with_public
-        The sensitivity next to public information.
+        The sensitivity given public information.
     plain
         The sensitivity to one record when nothing is public.
     """
@@ -140,9 +140,11 @@ class SensitivityComparison:
     def sentence(self) -> str:
         """What Lemma 12 says here."""
         if self.with_public == self.plain:
-            return "next to this public information the loss moves as far as under differential privacy"
+            return (
+                "given this public information, the loss moves as far as under differential privacy"
+            )
         return (
-            f"next to this public information the loss moves {float(self.ratio):.4g} times as far as "
+            f"given this public information, the loss moves {float(self.ratio):.4g} times as far as "
             f"under differential privacy"
         )
 
@@ -174,7 +176,7 @@ def compare_sensitivity(
     Examples
     --------
     >>> compare_sensitivity("L1", 3, fixed_total=True).sentence
-    'next to this public information the loss moves 3 times as far as under differential privacy'
+    'given this public information, the loss moves 3 times as far as under differential privacy'
     """
     return SensitivityComparison(
         sensitivity(

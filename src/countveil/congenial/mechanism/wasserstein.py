@@ -51,7 +51,7 @@ class _Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Wasserstein:
-    """Counts of places, or cases and deaths of places, released next to public information.
+    """Counts of places, or cases and deaths of places, released given public information.
 
     Parameters
     ----------

@@ -181,7 +181,7 @@ def _names(
 def _connect(
     database: Path | None, spill: Path, memory: str, threads: int
 ) -> duckdb.DuckDBPyConnection:
-    config: dict[str, Any] = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": memory,
         "threads": threads,
         "temp_directory": str(spill),

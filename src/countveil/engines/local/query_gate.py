@@ -38,7 +38,7 @@ from countveil.engines.local.parsed_query import (
 from countveil.engines.local.person_alone import Dependent, Judge
 from countveil.engines.local.query_names import Catalog, files_of, is_file, options_of, table_name
 from countveil.errors import RecordsError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.plan_file import RecordsSection
 
 # What a query may consist of.
@@ -146,7 +146,7 @@ def _refused_table_function(function: Tree, catalog: Catalog) -> str | None:
     if name in catalog.macros:
         return f"the table function {name} is a macro of the database; write out what it does"
     if name not in TABLE_FUNCTIONS:
-        allowed = listed(sorted(TABLE_FUNCTIONS), most=20)
+        allowed = choices(sorted(TABLE_FUNCTIONS), most=20)
         return f"the table function {name} is not allowed; choose from {allowed}"
     if name not in READERS:
         return None

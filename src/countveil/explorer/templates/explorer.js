@@ -5,11 +5,11 @@
   const form = document.getElementById("controls");
   const at = function (id) { return document.getElementById(id); };
   const weights = Array.from(document.querySelectorAll(".weight"));
-  const figures = Array.from(document.querySelectorAll("[data-picture]"));
+  const figures = Array.from(document.querySelectorAll("[data-chart]"));
   const moved = new Map();
-  let last = null, filled = null, wanted = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
+  let last = null, filled = null, chartKeys = {}, seen = new Set(), busy = false, again = false, painting = false, calm = 0, timers = [];
 
-  // Settings: what stands in the form; a weight that was not moved keeps its exact fraction.
+  // Settings: the contents of the form; a weight that was not moved keeps its exact fraction.
   function settings() {
     const attack = at("attack"), chosen = attack.options[attack.selectedIndex];
     const attribute = chosen.hasAttribute("data-attribute") ? chosen.value : null;
@@ -42,27 +42,27 @@
         body: JSON.stringify(body),
       });
     } catch (error) {
-      throw new Error("The explorer has ended. Run `countveil explore` again, and open the address it shows.");
+      throw new Error("The explorer has stopped. Run `countveil explore` again and open the address it shows.");
     }
     const text = await response.text();
-    let found;
-    try { found = JSON.parse(text); } catch (error) { throw new Error("The explorer could not answer: " + text); }
-    if ("refused" in found) throw Object.assign(new Error(found.refused), { fields: found.fields || [] });
-    return found;
+    let answer;
+    try { answer = JSON.parse(text); } catch (error) { throw new Error("Unexpected answer from the explorer: " + text); }
+    if ("refused" in answer) throw Object.assign(new Error(answer.refused), { fields: answer.fields || [] });
+    return answer;
   }
   function askPlan(path, body) { return ask("/plans/" + session.plan + path, body); }
 
-  // Numbers: one call at a time, always for the last settings.
+  // Numbers: one call at a time, always for the latest settings.
   async function update() {
     if (busy) { again = true; return; }
     busy = true;
     do {
       again = false;
-      const asked = settings();
+      const current = settings();
       try {
-        show(await askPlan("/numbers", asked));
-        last = asked;
-        if (!again && asked.siblings !== null) await showAbove(asked);
+        show(await askPlan("/numbers", current));
+        last = current;
+        if (!again && current.siblings !== null) await showAbove(current);
       } catch (error) {
         if (!again) refuse(error);
       }
@@ -71,46 +71,46 @@
     settle();
   }
 
-  function show(found) {
+  function show(answer) {
     at("message").hidden = true;
     mark([]);
     document.body.classList.remove("old");
-    at("sentence").textContent = found.sentence;
+    at("sentence").textContent = answer.sentence;
     at("verdict").hidden = false;
-    at("verdict").textContent = found.verdict.text;
-    at("verdict").className = "verdict " + found.verdict.status.replace(" ", "-");
+    at("verdict").textContent = answer.verdict.text;
+    at("verdict").className = "verdict " + answer.verdict.status.replace(" ", "-");
     at("above").hidden = true;
-    at("short").textContent = found.short;
-    at("cost").replaceChildren.apply(at("cost"), found.cost.map(function (line) {
+    at("short").textContent = answer.short;
+    at("cost").replaceChildren.apply(at("cost"), answer.cost.map(function (line) {
       const row = document.createElement("div");
       ["dt", "dd"].forEach(function (tag, i) {
         row.appendChild(document.createElement(tag)).textContent = line[i];
       });
       return row;
     }));
-    at("numbers").innerHTML = found.html;
+    at("numbers").innerHTML = answer.html;
     weights.forEach(function (input, i) {
-      const share = found.shares[input.dataset.level] || "0";
+      const share = answer.shares[input.dataset.level] || "0";
       at("share-" + i).textContent = percent(value(share));
       input.setAttribute("aria-valuetext", percent(value(share)) + " of the budget");
     });
-    wanted = found.pictures;
+    chartKeys = answer.charts;
     figures.forEach(function (figure) {
-      figure.hidden = !(figure.dataset.picture in wanted);
-      figure.setAttribute("aria-busy", wanted[figure.dataset.picture] !== figure.dataset.shown);
+      figure.hidden = !(figure.dataset.chart in chartKeys);
+      figure.setAttribute("aria-busy", chartKeys[figure.dataset.chart] !== figure.dataset.shown);
     });
   }
 
-  async function showAbove(asked) {
-    const found = await askPlan("/above", asked).catch(function (error) {
+  async function showAbove(current) {
+    const answer = await askPlan("/above", current).catch(function (error) {
       mark(error.fields || []);
       return { sentence: error.message };
     });
-    at("above").textContent = found.sentence;
+    at("above").textContent = answer.sentence;
     at("above").hidden = false;
   }
 
-  // Which controls hold what was refused: said to those who do not see the red border.
+  // Mark the controls that hold an invalid value, for readers who cannot see the red border as well.
   function mark(fields) {
     document.querySelectorAll("[data-field]").forEach(function (control) {
       if (fields.includes(control.dataset.field)) control.setAttribute("aria-invalid", "true");
@@ -120,13 +120,13 @@
 
   function refuse(error) {
     const kept = at("sentence").textContent !== "Computing…";
-    at("message").textContent = error.message + (kept ? "\nBelow is still the last answer." : "");
+    at("message").textContent = error.message + (kept ? "\nThe answer below is the previous one." : "");
     mark(error.fields || []);
     at("message").hidden = false;
     document.body.classList.toggle("old", kept);
   }
 
-  // Pictures: once nothing moves, those in view that have changed, one after the other; then the rest.
+  // Charts: once nothing moves, redraw those in view that have changed, one at a time; then the rest.
   function settle() {
     timers.forEach(clearTimeout);
     calm = 0;
@@ -134,31 +134,31 @@
       return setTimeout(function () { calm = i + 1; if (calm === 1) fill(); paint(); }, wait);
     });
   }
-  // Risks of the other levels: once nothing moves, for they may take longer than a slider can wait.
+  // Risks of other levels: once nothing moves, because they may take longer than a slider can wait.
   async function fill() {
-    const asked = last;
-    if (asked === null || asked === filled) return;
+    const current = last;
+    if (current === null || current === filled) return;
     try {
-      const found = await askPlan("/levels", asked);
-      if (asked !== last) return;
-      at("by-level").innerHTML = found.by_level;
-      filled = asked;
+      const answer = await askPlan("/levels", current);
+      if (current !== last) return;
+      at("by-level").innerHTML = answer.by_level;
+      filled = current;
       look();
     } catch (error) {
-      if (asked === last) refuse(error);
+      if (current === last) refuse(error);
     }
   }
-  // Every lens: computed when it is looked at, for the settings that hold then.
+  // Every lens: computed when it is opened, for the current settings.
   let looked = null;
   async function look() {
-    const asked = last;
-    if (!at("lenses").open || asked === null || asked === looked) return;
-    looked = asked;
+    const current = last;
+    if (!at("lenses").open || current === null || current === looked) return;
+    looked = current;
     try {
-      const found = await askPlan("/lenses", asked);
-      if (asked === last) at("lens-sections").innerHTML = found.html;
+      const answer = await askPlan("/lenses", current);
+      if (current === last) at("lens-sections").innerHTML = answer.html;
     } catch (error) {
-      if (asked === last) at("lens-sections").textContent = error.message;
+      if (current === last) at("lens-sections").textContent = error.message;
     }
   }
   at("lenses").addEventListener("toggle", look);
@@ -167,13 +167,13 @@
     painting = true;
     let figure;
     while (!busy && calm > 0 && (figure = figures.find(isStale))) {
-      const name = figure.dataset.picture, key = wanted[name];
+      const name = figure.dataset.chart, key = chartKeys[name];
       try {
-        const found = await askPlan("/pictures/" + name, last);
-        if (found.key !== wanted[name]) continue;
-        figure.querySelector(".drawn").innerHTML = found.svg;
-        figure.querySelector("figcaption").textContent = found.caption;
-        figure.querySelector(".table").innerHTML = found.table;
+        const answer = await askPlan("/charts/" + name, last);
+        if (answer.key !== chartKeys[name]) continue;
+        figure.querySelector(".drawn").innerHTML = answer.svg;
+        figure.querySelector("figcaption").textContent = answer.caption;
+        figure.querySelector(".table").innerHTML = answer.table;
       } catch (error) {
         figure.querySelector(".drawn").textContent = error.message;
       }
@@ -183,8 +183,8 @@
     painting = false;
   }
   function isStale(figure) {
-    const name = figure.dataset.picture;
-    return name in wanted && (calm === 2 || calm === 1 && seen.has(figure)) && wanted[name] !== figure.dataset.shown;
+    const name = figure.dataset.chart;
+    return name in chartKeys && (calm === 2 || calm === 1 && seen.has(figure)) && chartKeys[name] !== figure.dataset.shown;
   }
   const watcher = new IntersectionObserver(function (entries) {
     entries.forEach(function (entry) {
@@ -197,14 +197,14 @@
     at("short").hidden = entries[0].isIntersecting || at("short").textContent === "";
   }).observe(at("answer"));
 
-  // Controls: sliders and boxes say the same.
+  // Controls: keep sliders and boxes in step.
   function placeSliders() {
     const amount = value(at("amount").value), prior = value(at("prior").value);
     if (amount > 0) at("amount-slider").value = Math.log10(amount);
     if (prior > 0 && prior < 1) at("prior-slider").value = prior;
-    tell();
+    describe();
   }
-  function tell() {
+  function describe() {
     at("currency").textContent = session.currency[at("mechanism").value];
     at("amount-slider").setAttribute("aria-valuetext", at("currency").textContent + " " + at("amount").value);
     at("prior-slider").setAttribute("aria-valuetext", at("prior").value);
@@ -218,7 +218,7 @@
   });
   ["amount", "prior"].forEach(function (id) { at(id).addEventListener("input", placeSliders); });
   at("mechanism").addEventListener("input", function () {
-    // An epsilon and the rho that it implies, epsilon²/2.
+    // Convert between epsilon and the rho it implies, epsilon²/2.
     const amount = value(at("amount").value), currency = session.currency[at("mechanism").value];
     if (amount > 0 && currency !== at("currency").textContent)
       at("amount").value = digits(currency === "epsilon" ? Math.sqrt(2 * amount) : amount * amount / 2);
@@ -229,7 +229,7 @@
   });
   form.addEventListener("input", function (event) {
     if (event.target.closest("fieldset").querySelector("#save")) return;
-    tell();
+    describe();
     update();
   });
   form.addEventListener("submit", function (event) { event.preventDefault(); });

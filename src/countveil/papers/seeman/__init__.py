@@ -1,4 +1,4 @@
-"""Seeman, Reimherr and Slavkovic (paper 003): privacy next to public information."""
+"""Seeman, Reimherr and Slavkovic (paper 003): privacy given public information."""
 
 from countveil.papers.seeman.enumerated_loss import (
     conditioned,

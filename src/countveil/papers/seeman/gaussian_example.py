@@ -1,4 +1,4 @@
-"""A normal mean next to a normal public number: how far one person's value moves it (003, Example 1).
+"""A normal mean given a normal public number: how far one person's value moves it (003, Example 1).
 
 Equation (16) of the paper has z - mu_Z where 0 belongs: what is public is the same on both sides, so
 only the person's own value moves the mean of the conditional law.

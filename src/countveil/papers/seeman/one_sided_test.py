@@ -83,7 +83,7 @@ class RateTest:
     def power(self, theta: float, *, level: float = 0.05) -> Power:
         """Return the power of both tests at theta, randomised to have this level at theta0."""
         if not 0 < level < 1:
-            raise InputError(f"level: {level} is not allowed; it is between 0 and 1")
+            raise InputError(f"level: {level} is not allowed; it must be between 0 and 1")
         check_theta(self._model, theta)
         experiment = Experiment(self._problem, self.component, max(theta, self.theta0))
         null, other = experiment.law(self.theta0), experiment.law(theta)
@@ -331,7 +331,7 @@ def check_theta(model: TestedModel, theta: float) -> None:
     """Refuse a number that is not a rate, or not a share."""
     top = math.inf if isinstance(model, GammaPoisson) else 1.0
     if not 0 < theta < top:
-        raise InputError(f"theta: {theta} is not allowed; it is between 0 and {top:g}")
+        raise InputError(f"theta: {theta} is not allowed; it must be between 0 and {top:g}")
 
 
 def _log_mean(model: TestedModel, place: int, theta: float) -> float:

@@ -190,7 +190,7 @@ def figure_4(setting: Setting) -> Content:
 
 
 def example_1(_: Setting) -> Content:
-    """Compute how far one value moves a normal mean next to a public number."""
+    """Compute how far one value moves a normal mean, given a public number."""
     settings = {
         "Z indep": {},
         "Z=Xbar+N(0,.1)": {
@@ -224,7 +224,7 @@ def example_1(_: Setting) -> Content:
 
 
 def example_2(_: Setting) -> Content:
-    """Compute Delta_z of a count next to k-anonymity and t-closeness."""
+    """Compute Delta_z of a count, given k-anonymity and t-closeness."""
     cases: tuple[tuple[str, str, tuple[PublicFact, ...]], ...] = (
         ("none", "nothing else public", ()),
         ("k=3", "3-anonymity", (congenial.KAnonymity(3),)),

@@ -1,4 +1,4 @@
-"""Which secret pairs remain next to public information, and why others are gone (003, Definition 3).
+"""Which secret pairs remain given public information, and why others are gone (003, Definition 3).
 
 A pair says that a person has 0, or that they have 1. It remains if both are possible given what is
 public.

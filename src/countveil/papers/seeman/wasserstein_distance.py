@@ -1,4 +1,4 @@
-"""Delta_z, exactly: how far one person's value moves a count next to public information.
+"""Delta_z, exactly: how far one person's value moves a count, given public information.
 
 The secret is one person's value, 0 or 1, and public information makes the others' values depend on it.
 Delta_z is the Wasserstein-infinity distance between the laws under both secrets: how far some mass must

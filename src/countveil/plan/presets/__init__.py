@@ -1,8 +1,7 @@
-"""Plans to start from. Every TOML file in this folder is a preset, known by its file name.
+"""Presets: plans to start from. Every TOML file in this folder is one, named after the file.
 
-A preset is a plan without records and title. It may also have sections `[tables.NAME]`, which a plan
-cannot: the lines of official tables, for every plan with the same categories (see
-`countveil.plan.table_layouts`).
+A preset is a plan without records and title. Unlike a plan, it may have sections `[tables.NAME]`: the
+lines of official tables, for all plans with the same categories (see `countveil.plan.table_layouts`).
 """
 
 from __future__ import annotations
@@ -22,5 +21,5 @@ PRESETS = tuple(
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Return the document of a preset, the layouts of its tables included."""
+    """Return the document of a preset, including the layouts of its tables."""
     return tomllib.loads(_FOLDER.joinpath(f"{name}{_SUFFIX}").read_text("utf-8"))

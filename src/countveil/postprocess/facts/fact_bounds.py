@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from countveil.base.delimited import FORMULA, read_header
 from countveil.base.numerics import IntArray
 from countveil.errors import InputError
-from countveil.plan.attributes import listed
+from countveil.plan.attributes import choices
 from countveil.plan.geography import Geography
 from countveil.plan.public_facts import BOUNDS, Constraint
 from countveil.plan.workload import TOTAL, Query
@@ -139,7 +139,7 @@ def _read_csv(path: Path, required: Sequence[str], *, bounds: bool = True) -> pa
                 raise InputError(f"{path}: no column {name!r}; it needs {', '.join(required)}")
         for name in header:
             if name not in allowed:
-                raise InputError(f"{path}: unknown column {name!r}; choose from {listed(allowed)}")
+                raise InputError(f"{path}: unknown column {name!r}; choose from {choices(allowed)}")
         if bounds and not set(BOUNDS) & set(header):
             raise InputError(f"{path}: none of the columns {', '.join(BOUNDS)}; add one")
         table = pa.csv.read_csv(

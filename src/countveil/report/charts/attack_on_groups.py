@@ -1,4 +1,4 @@
-"""INTERNAL: the homogeneity attack against epsilon, and against what the noise costs."""
+"""INTERNAL: the homogeneity attack against epsilon, and against the loss of accuracy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,34 @@ import pyarrow as pa
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
 def homogeneity_by_epsilon(
     epsilons: Sequence[float], curve: pa.Table, *, weighted: bool = False
-) -> Picture:
-    """Draw what `assess.homogeneity.curve` found against the epsilon of each mechanism. Internal."""
+) -> Chart:
+    """Draw homogeneity risk against epsilon, one line per measure. Internal.
+
+    Parameters
+    ----------
+    epsilons
+        The epsilon of each mechanism.
+    curve
+        What `assess.homogeneity.curve` returns for these mechanisms.
+    weighted
+        Whether to weight cells by their people.
+
+    Returns
+    -------
+    Chart
+
+    """
     across = chart_inputs.numbers(epsilons, "epsilons", above_zero=True)
     table = _filled(curve, "curve")
     if table.num_rows != len(across):
         raise InputError(
-            f"curve: {table.num_rows} rows came for {len(across)} epsilons; give one each"
+            f"curve: got {table.num_rows} rows for {len(across)} epsilons; pass one per epsilon"
         )
     measures = _measures(table, weighted)
     theme.refuse_too_many(measures, "curve")
@@ -40,20 +55,21 @@ def homogeneity_by_epsilon(
     ]
     drawn = [{"x": row["epsilon"], "y": row["risk"], "series": row["series"]} for row in rows]
     names = [_shown(measure) for measure in measures]
-    chart = line_chart(
+    plot = line_chart(
         drawn,
         names,
         Axis("epsilon", log=True),
         Axis("homogeneity risk", 0.0, _top(drawn), format="~%"),
     )
-    told = []
+    summary = []
     for name in names:
         own = [row for row in rows if row["series"] == name]
         first, last = own[0], own[-1]
-        told.append(
-            f"{name}: {words.percent(_risk(first))} at epsilon {words.number(_epsilon(first))}"
+        summary.append(
+            f"{name}: {words.brief_percent(_risk(first))} at epsilon "
+            f"{words.number(_epsilon(first))}"
             + (
-                f", {words.percent(_risk(last))} at {words.number(_epsilon(last))}."
+                f", {words.brief_percent(_risk(last))} at {words.number(_epsilon(last))}."
                 if len(own) > 1
                 else "."
             )
@@ -61,12 +77,12 @@ def homogeneity_by_epsilon(
     return described(
         "homogeneity-by-epsilon",
         "Homogeneity risk against epsilon",
-        chart,
-        alt_text=["Lines of homogeneity risk against epsilon, one for each measure.", *told],
+        plot,
+        alt_text=["Lines of homogeneity risk against epsilon, one per measure.", *summary],
         caption=[
-            "The risk is how often a noisy cell shows a single value that somebody in it has, "
-            + ("each cell weighted by its people." if weighted else "all cells alike."),
-            *told,
+            "The risk is how often a noisy cell shows a single value that someone in it has, with "
+            "cells " + ("weighted by their people." if weighted else "weighted equally."),
+            *summary,
         ],
         table=pa.Table.from_pylist(rows),
         audience="internal",
@@ -75,10 +91,22 @@ def homogeneity_by_epsilon(
 
 def frontier(
     found: pa.Table, *, risk: str = "local_weighted", distance: str | None = None
-) -> Picture:
-    """Draw risk against the distance of noisy marginals, as `assess.homogeneity.frontier` found them.
+) -> Chart:
+    """Draw homogeneity risk against the distance of noisy marginals. Internal.
 
-    Internal. Each point is an epsilon; there is a line for each delta.
+    Each point is an epsilon; there is one line per delta.
+
+    Parameters
+    ----------
+    found
+        What `assess.homogeneity.frontier` returns.
+    risk, distance
+        The columns to draw.
+
+    Returns
+    -------
+    Chart
+
     """
     table = _filled(found, "found")
     ways = [name for name in table.column_names if _is_distance(name)]
@@ -86,7 +114,7 @@ def frontier(
     for name in ("epsilon", "delta", risk, distance):
         if name is None or name not in table.column_names:
             raise InputError(
-                f"found: no column {name!r}; choose risk and distance from "
+                f"found: column {name!r} is missing; choose risk and distance from "
                 f"{', '.join(table.column_names)}"
             )
     assert distance is not None
@@ -109,23 +137,26 @@ def frontier(
     ]
     far = max(row["x"] for row in drawn)
     across = Axis(f"{_way(distance)} distance of noisy shares from exact ones", 0.0, far or 1.0)
-    # Distance does not fall with epsilon everywhere: points are joined in the order of epsilon.
-    chart = _path(drawn, names, across, Axis(f"{_shown(risk)} risk", 0.0, _top(drawn), format="~%"))
+    # Distance does not always fall with epsilon, so points are joined in the order of epsilon.
+    plot = _path(drawn, names, across, Axis(f"{_shown(risk)} risk", 0.0, _top(drawn), format="~%"))
     first = [row for row in rows if row["series"] == names[0]]
-    told = words.sentences(
+    summary = words.sentences(
         *(
             f"At epsilon {words.number(float(row['epsilon']))} the risk is "
-            f"{words.percent(float(row['risk']))} and the distance "
-            f"{words.number(float(row['distance']))}."
+            f"{words.brief_percent(float(row['risk']))} and the distance "
+            f"{words.brief(float(row['distance']))}."
             for row in ([first[0], first[-1]] if len(first) > 1 else first)
         )
     )
     return described(
         "frontier",
-        "Risk against what the noise costs",
-        chart,
-        alt_text=["Points of homogeneity risk against the distance of noisy marginals.", told],
-        caption=["Down is safer, left is more useful; each point is one epsilon.", told],
+        "Risk against loss of accuracy",
+        plot,
+        alt_text=["Points of homogeneity risk against the distance of noisy marginals.", summary],
+        caption=[
+            "Lower is safer, further left is more useful; each point is one epsilon.",
+            summary,
+        ],
         table=pa.Table.from_pylist(rows),
         audience="internal",
     )
@@ -144,7 +175,7 @@ def _path(
     last = [next(row for row in reversed(rows) if row["series"] == name) for name in names]
     near, far = (pick(labelled, key=lambda row: row["x"])["y"] for pick in (min, max))
     top = up.ends(ys)[1]
-    beside = -0.05 if far > near else 0.035  # on the side that the line leaves free
+    beside = -0.05 if far > near else 0.035  # on the side away from the line
     labelled = [{**row, "at": max(row["y"] + beside * top, 0.035 * top)} for row in labelled]
     layers: list[Any] = [
         base.mark_line().encode(strokeDash=theme.dash(names), order="epsilon:Q"),
@@ -163,7 +194,7 @@ def _path(
 
 
 def _with_room(rows: Sequence[dict[str, Any]], far: float, top: float) -> list[dict[str, Any]]:
-    """Return the rows whose names do not stand on those of others."""
+    """Return the rows whose labels do not overlap."""
     picked: list[dict[str, Any]] = []
     for row in rows:
         apart = [
@@ -179,7 +210,7 @@ def _with_room(rows: Sequence[dict[str, Any]], far: float, top: float) -> list[d
 def _filled(table: Any, what: str) -> pa.Table:
     found = chart_inputs.of_kind(table, pa.Table, what)
     if not found.num_rows:
-        raise InputError(f"{what}: it has no rows, so there is nothing to draw")
+        raise InputError(f"{what}: the table has no rows; pass one that has some")
     return found
 
 
@@ -199,7 +230,9 @@ def _measures(table: pa.Table, weighted: bool) -> list[str]:
     names = [name for name in table.column_names if name != "mechanism"]
     found = [name for name in names if name.endswith("_weighted") == weighted]
     if not found:
-        raise InputError("curve: it has no measure; give what assess.homogeneity.curve returns")
+        raise InputError(
+            "curve: the table has no measure; pass what assess.homogeneity.curve returns"
+        )
     return found
 
 

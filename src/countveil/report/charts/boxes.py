@@ -1,4 +1,4 @@
-"""How released counts scatter over many releases that might have been."""
+"""How released counts vary over many simulated releases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 from countveil.base import words
 from countveil.base.numerics import Array
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _NAMES = ("percentile_05", "percentile_25", "median", "percentile_75", "percentile_95")
@@ -29,25 +30,42 @@ def replicates(
     audience: Audience,
     measure: str = "count",
     scale: Scale = "linear",
-) -> Picture:
-    """Draw boxes of many releases for each place, a panel for each method, with a line for the truth.
+) -> Chart:
+    """Draw a box of many releases for each place, one panel per method, with a line for the truth.
 
-    `released` has places × releases for each method. `audience` is internal unless `true`, and what
-    the releases were made from, may be seen by anybody.
+    Parameters
+    ----------
+    places
+        The names of the places, each once.
+    released
+        For each method, an array of places × releases.
+    true
+        The exact counts, if they are to be drawn.
+    audience
+        "internal", unless the exact counts and the data behind the releases are public.
+    measure
+        What the counts are called.
+    scale
+        The scale of the vertical axis.
+
+    Returns
+    -------
+    Chart
+
     """
     names = [str(place) for place in chart_inputs.some(places, "places")]
-    asked = chart_inputs.mapping(released, "released")
-    methods = [str(name) for name in chart_inputs.some(list(asked), "released")]
+    by_method = chart_inputs.mapping(released, "released")
+    methods = [str(name) for name in chart_inputs.some(list(by_method), "released")]
     theme.refuse_too_many(methods, "released")
     if len(set(names)) < len(names):
-        raise InputError("places: two have the same name; name each once")
+        raise InputError("places: two have the same name; give each a name of its own")
     if audience not in ("public", "internal"):
-        raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
+        raise InputError(f"audience: got {audience!r}; choose 'public' or 'internal'")
     truth = None if true is None else chart_inputs.numbers(true, "true")
     if truth is not None and len(truth) != len(names):
-        raise InputError(f"true: {len(truth)} came for {len(names)} places; give one each")
+        raise InputError(f"true: got {len(truth)} for {len(names)} places; pass one per place")
     rows: list[dict[str, Any]] = []
-    for method, values in zip(methods, asked.values(), strict=True):
+    for method, values in zip(methods, by_method.values(), strict=True):
         each = _matrix(values, len(names))
         quantiles = np.quantile(each, _SHARES, axis=1)
         for i, place in enumerate(names):
@@ -57,19 +75,19 @@ def replicates(
             rows[-1]["releases"] = each.shape[1]
     if truth is None:
         rows = [{k: v for k, v in row.items() if k != "true"} for row in rows]
-    told = [_told(row) for row in rows[:3]]
+    summary = [_summary(row) for row in rows[:3]]
     return described(
         "replicates",
-        "Releases that might have been",
+        "Released counts over many simulated releases",
         _panels(rows, methods, names, measure, scale),
         alt_text=[
-            f"Boxes of the released {measure} of each place, a panel for each method.",
-            *told,
+            f"Boxes of the released {measure} of each place, one panel per method.",
+            *summary,
         ],
         caption=[
-            "A box holds half of the releases, its whiskers nine in ten, its tick the median.",
+            "A box holds half of the releases, its whiskers nine in ten; the tick is the median.",
             "" if truth is None else "The black line is the truth.",
-            *told,
+            *summary,
         ],
         table=pa.Table.from_pylist(rows),
         audience=audience,
@@ -80,18 +98,20 @@ def _matrix(values: Array, places: int) -> Any:
     found = np.asarray(values)
     if found.dtype.kind not in "iuf" or found.ndim != 2 or found.shape[0] != places:
         raise InputError(
-            f"released: an array of {found.dtype} and shape {found.shape} came for {places} places; "
-            f"give places × releases"
+            f"released: got {found.dtype} of shape {found.shape} for {places} places; pass an "
+            f"array of places × releases"
         )
     if found.shape[1] == 0 or not np.isfinite(found).all():
-        raise InputError("released: some are missing or infinite, or there are none; give numbers")
+        raise InputError(
+            "released: some are missing or infinite, or there are none; pass finite numbers"
+        )
     return found
 
 
-def _told(row: dict[str, Any]) -> str:
+def _summary(row: dict[str, Any]) -> str:
     text = (
-        f"{row['place']}, {row['method']}: half of {words.number(row['releases'])} releases lie "
-        f"between {words.number(row['percentile_25'])} and {words.number(row['percentile_75'])}"
+        f"{row['place']}, {row['method']}: half of {words.number(row['releases'])} releases are "
+        f"between {words.brief(row['percentile_25'])} and {words.brief(row['percentile_75'])}"
     )
     return f"{text}; the truth is {words.number(row['true'])}." if "true" in row else f"{text}."
 

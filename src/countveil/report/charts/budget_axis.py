@@ -1,4 +1,4 @@
-"""Risk and decisions against rho, with the epsilon it stands for along the top."""
+"""Risk and decisions against rho, with the corresponding epsilon along the top."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from countveil.base.numerics import Exact, exact
 from countveil.errors import InputError
 from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, level_rule, line_chart, upright
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, level_rule, line_chart, upright
 
 _LABELS = 6  # along the top
 
@@ -29,30 +29,48 @@ def risk_by_rho(
     chosen: Exact | None = None,
     delta: Exact | None = None,
     limit: float | None = None,
-) -> Picture:
-    """Draw marginal risk against rho, a line for each intruder; `chosen` is one of `rhos`.
+) -> Chart:
+    """Draw marginal risk against rho, one line per intruder.
 
-    With `delta` the top of the picture has the epsilon of each rho.
+    Parameters
+    ----------
+    rhos
+        The budgets to draw.
+    risks
+        For each intruder, one marginal risk per budget.
+    chosen
+        The budget to mark, one of `rhos`.
+    delta
+        If given, the top of the chart shows the epsilon of each rho at this delta.
+    limit
+        If given, a horizontal line at the largest risk that the plan accepts.
+
+    Returns
+    -------
+    Chart
+
     """
     swept = _swept(rhos, risks, "marginal risk", chosen, delta)
     most = max([*swept.table["marginal_risk"].to_pylist(), limit or 1.0])
     axis = Axis("marginal risk: posterior over prior, on average", 1.0, theme.padded(1.0, most)[1])
     if most == 1.0:
         axis = Axis(axis.title, 1.0, 2.0)
-    chart = _drawn(swept, axis, limit)
+    plot = _drawn(swept, axis, limit)
     return described(
         "risk-by-rho",
         "Marginal risk against rho",
-        chart,
+        plot,
         alt_text=[
             "Lines of marginal risk against rho on a logarithmic axis, one for each prior.",
-            *swept.ends("marginal risk", words.number),
+            *swept.ends("marginal risk", words.multiple),
         ],
         caption=[
-            "Marginal risk is the intruder's expected posterior over his prior while his target is "
-            "counted; where he learns nothing it is one.",
-            *swept.chosen_sentences("the marginal risk", words.number),
-            "" if limit is None else f"The dashed line across is the limit, {words.number(limit)}.",
+            "Marginal risk is the intruder's expected posterior divided by their prior, if the "
+            "target is counted; it is one if they learn nothing.",
+            *swept.chosen_sentences("the marginal risk", words.multiple),
+            ""
+            if limit is None
+            else f"The dashed horizontal line is the limit, {words.number(limit)}.",
         ],
         table=swept.table if limit is None else _with(swept.table, "limit", limit),
         audience=swept.audience,
@@ -65,23 +83,40 @@ def decision_by_rho(
     *,
     chosen: Exact | None = None,
     delta: Exact | None = None,
-) -> Picture:
-    """Draw the probability of a correct decision against rho, a line for each intruder."""
+) -> Chart:
+    """Draw the probability of a correct decision against rho, one line per intruder.
+
+    Parameters
+    ----------
+    rhos
+        The budgets to draw.
+    risks
+        For each intruder, what `assess.correct_decision` returns for each budget.
+    chosen
+        The budget to mark, one of `rhos`.
+    delta
+        If given, the top of the chart shows the epsilon of each rho at this delta.
+
+    Returns
+    -------
+    Chart
+
+    """
     swept = _swept(rhos, risks, "correct decision", chosen, delta)
     axis = Axis("probability of a correct decision", 0.0, 1.0, format=".0%")
     return described(
         "decision-by-rho",
-        "How often the intruder decides rightly, against rho",
+        "How often the intruder decides correctly, against rho",
         _drawn(swept, axis, None),
         alt_text=[
             "Lines of the probability of a correct decision against rho on a logarithmic axis, one "
             "for each prior.",
-            *swept.ends("probability", words.percent),
+            *swept.ends("probability", words.brief_percent),
         ],
         caption=[
-            "The intruder says that his target is counted where that has the smaller expected loss; "
-            "the line is how often he does while that is true.",
-            *swept.chosen_sentences("that probability", words.percent),
+            "The intruder decides that the target is counted if that has the smaller expected "
+            "loss; the line is how often they do so when it is true.",
+            *swept.chosen_sentences("that probability", words.brief_percent),
         ],
         table=swept.table,
         audience=swept.audience,
@@ -94,12 +129,29 @@ def risk_and_error(
     errors: Sequence[float],
     *,
     chosen: Exact | None = None,
-) -> Picture:
-    """Draw marginal risk against the error of a count: what one costs of the other, rho by rho."""
+) -> Chart:
+    """Draw marginal risk against the error of a count, one point per rho.
+
+    Parameters
+    ----------
+    rhos
+        The budgets to draw.
+    risks
+        For each intruder, one marginal risk per budget.
+    errors
+        The standard error of a count for each budget.
+    chosen
+        The budget to describe in the caption, one of `rhos`.
+
+    Returns
+    -------
+    Chart
+
+    """
     swept = _swept(rhos, risks, "marginal risk", chosen, None)
     error = chart_inputs.numbers(errors, "errors", above_zero=True)
     if len(error) != len(swept.rhos):
-        raise InputError(f"errors: {len(error)} came for {len(swept.rhos)} rhos; give one each")
+        raise InputError(f"errors: got {len(error)} for {len(swept.rhos)} rhos; pass one per rho")
     by_rho = [float(error[i]) for i in swept.order]
     table = swept.table.append_column("error", [by_rho * len(swept.names)])
     rows = [
@@ -110,11 +162,13 @@ def risk_and_error(
     top = theme.padded(1.0, max(up))[1] if max(up) > 1 else 2.0
     ordered = [row for name in swept.names for row in reversed(rows) if row["series"] == name]
     across = Axis("standard error of a count", log=True)
-    chart = line_chart(ordered, swept.names, across, Axis("marginal risk", 1.0, top))
-    told = theme.values(_some_rhos([row for row in ordered if row["series"] == _highest(ordered)]))
-    chart = theme.layered(
-        chart,
-        told.mark_text(align="left", dx=6, dy=-7, fontSize=11, color=theme.FAINT).encode(
+    plot = line_chart(ordered, swept.names, across, Axis("marginal risk", 1.0, top))
+    labels = theme.values(
+        _some_rhos([row for row in ordered if row["series"] == _highest(ordered)])
+    )
+    plot = theme.layered(
+        plot,
+        labels.mark_text(align="left", dx=6, dy=-7, fontSize=11, color=theme.FAINT).encode(
             x="x:Q", y="y:Q", text="label:N"
         ),
     ).properties(width=theme.WIDTH, height=theme.HEIGHT)
@@ -124,18 +178,18 @@ def risk_and_error(
     return described(
         "risk-and-error",
         "Risk against error",
-        chart,
+        plot,
         alt_text=[
-            "Lines of marginal risk against the standard error of a count, one for each prior; less "
-            "error means more risk.",
+            "Lines of marginal risk against the standard error of a count, one for each prior; "
+            "less error means more risk.",
             f"With {first}, rho {words.number(low['rho'])} has an error of "
-            f"{words.number(low['error'])} and a risk of {words.number(low['marginal_risk'])}; rho "
-            f"{words.number(high['rho'])} has an error of {words.number(high['error'])} and a risk of "
-            f"{words.number(high['marginal_risk'])}.",
+            f"{words.brief(low['error'])} and a risk of {words.multiple(low['marginal_risk'])}; "
+            f"rho {words.number(high['rho'])} has an error of {words.brief(high['error'])} and a "
+            f"risk of {words.multiple(high['marginal_risk'])}.",
         ],
         caption=[
-            "Each point is one rho. Down is safer, left is more accurate.",
-            *swept.chosen_sentences("the marginal risk", words.number),
+            "Each point is one rho. Lower is safer, further left is more accurate.",
+            *swept.chosen_sentences("the marginal risk", words.multiple),
         ],
         table=table,
         audience=swept.audience,
@@ -143,7 +197,7 @@ def risk_and_error(
 
 
 def _some_rhos(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows that have room for the name of their rho."""
+    """Return the rows that have room for a label with their rho."""
     picked: list[dict[str, Any]] = []
     widest = max(row["x"] for row in rows) / min(row["x"] for row in rows)
     for row in rows:
@@ -158,7 +212,7 @@ def _highest(rows: Sequence[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Swept:
-    """What was found at each rho for each intruder."""
+    """The result at each rho for each intruder."""
 
     rhos: list[float]
     names: list[str]
@@ -172,8 +226,8 @@ class _Swept:
         return [row for row in self.table.to_pylist() if row["series"] == name]
 
     def ends(self, what: str, shown: Any) -> list[str]:
-        """Say where each line begins and ends."""
-        found = []
+        """Say where each line starts and ends."""
+        sentences = []
         for name in self.names:
             first, last = self.rows(name)[0], self.rows(name)[-1]
             if first is last or first["rho"] == last["rho"]:
@@ -183,11 +237,11 @@ class _Swept:
                     f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)} and "
                     f"{shown(last[self.column])} at rho {_rho(last)}."
                 )
-            found.append(text)
-        return found
+            sentences.append(text)
+        return sentences
 
     def chosen_sentences(self, what: str, shown: Any) -> list[str]:
-        """Say what was found at the chosen rho."""
+        """Say what the result is at the chosen rho."""
         if self.chosen is None:
             return []
         at = [row for row in self.table.to_pylist() if row["rho"] == self.chosen]
@@ -217,17 +271,16 @@ def _swept(
     values = chart_inputs.numbers(
         [float(cost.rho) for cost in costs], "rhos", above_zero=True
     ).tolist()
-    asked = chart_inputs.by_intruder(risks, "risks")
-    names = chart_inputs.names_of(asked)
+    by_intruder = chart_inputs.by_intruder(risks, "risks")
+    names = chart_inputs.names_of(by_intruder)
     order = sorted(range(len(values)), key=lambda i: values[i])
     found = {
-        who: chart_inputs.risks(item, len(values), "risks", measure) for who, item in asked.items()
+        who: chart_inputs.risks(item, len(values), "risks", measure)
+        for who, item in by_intruder.items()
     }
     own = None if chosen is None else float(exact(chosen, "chosen"))
     if own is not None and own not in values:
-        raise InputError(
-            f"chosen: rho {own:g} is not among the rhos drawn; add it to `rhos` and risks"
-        )
+        raise InputError(f"chosen: rho {own:g} is not one of rhos; add it to `rhos` and `risks`")
     column = measure.replace(" ", "_").replace("correct_decision", "probability")
     columns: dict[str, list[Any]] = {"series": [], "prior": [], "rho": [], column: []}
     for who, items in found.items():
@@ -260,7 +313,7 @@ def _drawn(swept: _Swept, axis: Axis, limit: float | None) -> alt.LayerChart:
     layers: list[Any] = [line_chart(rows, swept.names, across, axis)]
     if swept.chosen is not None:
         ends = across.tight(swept.rhos).ends(swept.rhos)
-        left = swept.chosen**2 > ends[0] * ends[1]  # the wider side
+        left = swept.chosen**2 > ends[0] * ends[1]  # the side with more room
         layers += upright(swept.chosen, f"chosen rho {swept.chosen:.4g}", left=left)
         marks = theme.values([row for row in rows if row["x"] == swept.chosen])
         layers.append(
@@ -287,8 +340,8 @@ def _top(swept: _Swept, across: Axis) -> list[alt.Chart]:
         if near not in picked:
             picked.append(near)
     every = -(-len(picked) // _LABELS)
-    told = [{"x": row["rho"], "label": words.upwards(row["epsilon"])} for row in picked[::every]]
-    base = theme.values(told)
+    labels = [{"x": row["rho"], "label": words.upwards(row["epsilon"])} for row in picked[::every]]
+    base = theme.values(labels)
     heading = theme.values([{"x": low, "label": f"epsilon, at delta {rows[0]['delta']:g}"}])
     return [
         base.mark_tick(orient="vertical", size=6, thickness=1, color=theme.FAINT).encode(

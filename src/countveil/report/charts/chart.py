@@ -1,4 +1,4 @@
-"""A picture: a chart, what it shows in words, and the numbers behind it."""
+"""A chart: the plot, what it shows in words, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -9,89 +9,98 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 import vl_convert
 
 from countveil.errors import InputError
+from countveil.report.audience import INTERNAL, Audience
 from countveil.report.charts import theme
 
-Audience = Literal["public", "internal"]
-
-INTERNAL = "INTERNAL: computed from confidential counts; not to be published."
 _VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-_ADDRESSES = ("$schema",)  # names a format and is never read; a strict page has no address in it
+_ADDRESSES = ("$schema",)  # only names the format; a strict page may hold no address
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Picture:
-    """A chart with a title, a description for who cannot see it, a caption, and the plotted numbers.
+class Chart:
+    """A plot with its title, a description for readers who cannot see it, a caption and its numbers.
 
-    `alt` and `caption` are made from `table`, which holds what is drawn. Anything computed from
-    confidential counts is internal, and says so in the picture and in its caption.
+    Attributes
+    ----------
+    name, title
+        A short identifier, and the heading above the plot.
+    plot
+        The plot as Altair holds it.
+    alt, caption
+        The description for screen readers, and the text below the plot. Both are generated from
+        `table`.
+    table
+        The plotted numbers.
+    audience
+        "internal" if anything was computed from confidential counts. The plot and the caption then
+        say so.
+
     """
 
     name: str
     title: str
-    chart: alt.TopLevelMixin
+    plot: alt.TopLevelMixin
     alt: str
     caption: str
     table: pa.Table
     audience: Audience = "public"
 
     def __post_init__(self) -> None:
-        """Refuse an empty picture."""
+        """Refuse a chart without data."""
         if self.table.num_rows == 0:
-            raise InputError(
-                f"{self.name}: there is nothing to draw; give a result that has values"
-            )
+            raise InputError(f"{self.name}: the result is empty; give one with values")
 
     def __repr__(self) -> str:
-        return f"<{self.audience} picture {self.name}: {self.table.num_rows} rows>"
+        return f"<{self.audience} chart {self.name}: {self.table.num_rows} rows>"
 
     def spec(self) -> dict[str, Any]:
-        """Return the chart as Vega-Lite with its data, to be embedded with `ast: true`."""
-        found: dict[str, Any] = copy.deepcopy(self.chart.to_dict(validate=False))
+        """Return the chart as a Vega-Lite specification with its data; embed it with `ast: true`."""
+        spec: dict[str, Any] = copy.deepcopy(self.plot.to_dict(validate=False))
         for key in _ADDRESSES:
-            found.pop(key, None)
-        found["config"] = copy.deepcopy(theme.CONFIG)
-        found["title"] = self._title()
-        found["description"] = self.alt
-        found["usermeta"] = {
+            spec.pop(key, None)
+        spec["config"] = copy.deepcopy(theme.CONFIG)
+        spec["title"] = self._title()
+        spec["description"] = self.alt
+        spec["usermeta"] = {
             "embedOptions": {"mode": "vega-lite", "renderer": "svg", "ast": True, "actions": False}
         }
-        return found
+        return spec
 
     def svg(self) -> str:
-        """Return the picture as SVG: no script in it, described, the same bytes for the same input."""
-        drawn = vl_convert.vegalite_to_svg(
+        """Return the chart as SVG without scripts; the same input gives the same bytes."""
+        svg = vl_convert.vegalite_to_svg(
             json.dumps(self.spec()), vl_version=_VERSION, allowed_base_urls=[]
         )
         own = re.sub(r"[^A-Za-z0-9-]+", "-", self.name)
-        # The renderer numbers clips through its whole life, and pages hold several pictures.
-        for number, given in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', drawn))):
-            drawn = drawn.replace(f'id="{given}"', f'id="{own}-part{number}"')
-            drawn = drawn.replace(f"url(#{given})", f"url(#{own}-part{number})")
-        told = (
+        # The renderer never restarts its numbering of clips, and a page holds several charts.
+        for number, clip in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg))):
+            svg = svg.replace(f'id="{clip}"', f'id="{own}-part{number}"')
+            svg = svg.replace(f"url(#{clip})", f"url(#{own}-part{number})")
+        texts = (
             f'<title id="{own}-title">{escape(self.title)}</title>'
             f'<desc id="{own}-description">{escape(self.alt)}</desc>'
         )
-        named = f'role="img" aria-labelledby="{own}-title {own}-description"'
+        role = f'role="img" aria-labelledby="{own}-title {own}-description"'
         return re.sub(
-            r"<svg ([^>]*)>", lambda found: f"<svg {named} {found[1]}>{told}", drawn, count=1
+            r"<svg ([^>]*)>", lambda match: f"<svg {role} {match[1]}>{texts}", svg, count=1
         )
 
     def png(self, scale: float = 2) -> bytes:
-        """Return the picture as PNG, `scale` times its size on screen."""
-        found: bytes = vl_convert.vegalite_to_png(
+        """Return the chart as PNG, `scale` times its size on screen."""
+        png: bytes = vl_convert.vegalite_to_png(
             json.dumps(self.spec()), vl_version=_VERSION, scale=scale, allowed_base_urls=[]
         )
-        return found
+        return png
 
     def html_table(self) -> str:
-        """Return the plotted numbers as an HTML table with a caption and headings."""
+        """Return the plotted numbers as an HTML table with a caption and column headings."""
         names = [escape(name.replace("_", " ")) for name in self.table.column_names]
         sides = [
             "" if pa.types.is_string(kind) else ' class="number"'
@@ -107,7 +116,7 @@ class Picture:
             rows.append(f'<tr><th scope="row">{first[0]}</th>{cells}</tr>')
         mark = f"{INTERNAL} " if self.audience == "internal" else ""
         return (
-            f"<table><caption>{escape(mark + self.title)}: the numbers drawn</caption>"
+            f"<table><caption>{escape(mark + self.title)}: the numbers</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         )
 
@@ -125,21 +134,21 @@ class Picture:
 def described(
     name: str,
     title: str,
-    chart: alt.TopLevelMixin,
+    plot: alt.TopLevelMixin,
     *,
     alt_text: Sequence[str],
     caption: Sequence[str],
     table: pa.Table,
     audience: Audience = "public",
-) -> Picture:
-    """Return a picture from its sentences; an internal one says what it is first."""
+) -> Chart:
+    """Make a chart from its sentences; those of an internal one start by saying so."""
     mark = (INTERNAL,) if audience == "internal" else ()
     joined = [" ".join(part for part in (*mark, *parts) if part) for parts in (alt_text, caption)]
-    return Picture(name, title, chart, joined[0], joined[1], table, audience)
+    return Chart(name, title, plot, joined[0], joined[1], table, audience)
 
 
 def _cell(value: Any) -> tuple[str, str]:
-    """Return a value as a cell shows it, and whether it is a number or text."""
+    """Return the text of a table cell, and whether it is a number or text."""
     if value is None:
         return "none", "text"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What a picture is given: results of the library, and nothing else."""
+"""Checks of what charts accept: results of the library, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import theme
-from countveil.report.charts.chart import Audience
 
 _Kind = TypeVar("_Kind")
 
 
 def of_kind(value: Any, kind: type[_Kind], what: str) -> _Kind:
-    """Return a result of the kind a picture draws; refuse any other, and show nothing of it."""
+    """Return a result of the kind a chart draws; refuse any other without showing its content."""
     if not isinstance(value, kind):
-        raise InputError(f"{what}: {type(value).__name__} came; give {kind.__name__}")
+        raise InputError(f"{what}: got {type(value).__name__}; pass {kind.__name__}")
     return value
 
 
 def mapping(value: Any, what: str) -> dict[Any, Any]:
     """Return results by name; refuse an empty mapping."""
     if not isinstance(value, Mapping):
-        raise InputError(f"{what}: {type(value).__name__} came; give results by name")
+        raise InputError(f"{what}: got {type(value).__name__}; pass a mapping of names to results")
     if not value:
-        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+        raise InputError(f"{what}: got none; pass at least one")
     return dict(value)
 
 
 def some(value: Any, what: str) -> list[Any]:
     """Return a list of results; refuse an empty one."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise InputError(f"{what}: {type(value).__name__} came; give a list of results")
+        raise InputError(f"{what}: got {type(value).__name__}; pass a list of results")
     found = list(value)
     if not found:
-        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+        raise InputError(f"{what}: got none; pass at least one")
     return found
 
 
@@ -53,18 +53,18 @@ def numbers(value: Any, what: str, *, above_zero: bool = False) -> FloatArray:
     except (TypeError, ValueError):
         found = np.empty((0, 0))
     if found.ndim != 1:
-        raise InputError(f"{what}: {type(value).__name__} came; give a list of numbers")
+        raise InputError(f"{what}: got {type(value).__name__}; pass a list of numbers")
     if not len(found):
-        raise InputError(f"{what}: none came, so there is nothing to draw; give at least one")
+        raise InputError(f"{what}: got none; pass at least one")
     if not np.isfinite(found).all():
-        raise InputError(f"{what}: some are missing or infinite; leave those out")
+        raise InputError(f"{what}: some are missing or infinite; leave them out")
     if above_zero and not (found > 0).all():
         raise InputError(f"{what}: {found.min():g} is not allowed; all must be above 0")
     return found
 
 
 def by_intruder(value: Any, what: str) -> dict[Intruder, Any]:
-    """Return results by intruder; refuse an empty mapping, and one by anything else."""
+    """Return results by intruder; refuse an empty mapping and any other keys."""
     found = mapping(value, what)
     for who in found:
         of_kind(who, Intruder, f"{what}, its keys")
@@ -73,7 +73,7 @@ def by_intruder(value: Any, what: str) -> dict[Intruder, Any]:
 
 
 def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
-    """Return what a line of each intruder is called: his prior, and more where that is not enough."""
+    """Name the line of each intruder: by prior, with more detail where priors are equal."""
     listed = list(intruders)
     priors = [who.prior for who in listed]
     found: dict[Intruder, str] = {}
@@ -88,13 +88,13 @@ def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
 
 
 def risks(value: Any, length: int, what: str, measure: str | None = None) -> list[Risk]:
-    """Return one risk for each point; refuse others."""
+    """Return one risk per point; refuse another number or measure."""
     found = [of_kind(item, Risk, what) for item in some(value, what)]
     if len(found) != length:
-        raise InputError(f"{what}: {len(found)} came for {length} points; give one each")
+        raise InputError(f"{what}: got {len(found)} for {length} points; pass one per point")
     for item in found:
         if measure is not None and item.measure != measure:
-            raise InputError(f"{what}: {item.measure!r} came; give what measures {measure!r}")
+            raise InputError(f"{what}: got the measure {item.measure!r}; pass {measure!r}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which released values make the intruder say that his target is counted."""
+"""Which released values make the intruder decide that the target is counted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _WORDS = {1.0: "there", 0.0: "not there", 0.5: "undecided"}
 _COLOURS = {"not there": "#d9d9d9", "undecided": "#e69f00", "there": "#0072b2"}
 _TEXT = {"not there": theme.INK, "undecided": theme.INK, "there": "#ffffff"}
 _MOST_ROWS = 60
-_ROOM = 12  # values that a word needs
+_ROOM = 12  # values that a label needs
 
 
 def decision_map(
@@ -31,14 +32,26 @@ def decision_map(
     posteriors: Mapping[Intruder, Risk],
     *,
     losses: Losses = EVEN,
-) -> Picture:
-    """Draw which released values lead to which decision, a row for each intruder.
+) -> Chart:
+    """Draw which released values lead to which decision, one row per intruder.
 
-    `posteriors` has what `assess.posterior` returns for all of `observed`.
+    Parameters
+    ----------
+    observed
+        The released values to draw.
+    posteriors
+        For each intruder, what `assess.posterior` returns for all of `observed`.
+    losses
+        The losses by which they decide.
+
+    Returns
+    -------
+    Chart
+
     """
-    asked = chart_inputs.by_intruder(posteriors, "posteriors")
-    names = chart_inputs.names_of(asked)
-    rows = {names[who]: _values(risk, "posteriors") for who, risk in asked.items()}
+    by_intruder = chart_inputs.by_intruder(posteriors, "posteriors")
+    names = chart_inputs.names_of(by_intruder)
+    rows = {names[who]: _values(risk, "posteriors") for who, risk in by_intruder.items()}
     return _map(
         "decision-map",
         "What the intruder decides after each released value",
@@ -47,8 +60,8 @@ def decision_map(
         losses,
         heading=None,
         about="Each row is one prior.",
-        beside=("With", "prior", [who.prior for who in asked]),
-        audience=chart_inputs.audience_of(asked.values()),
+        rows_of=("With", "prior", [who.prior for who in by_intruder]),
+        audience=chart_inputs.audience_of(by_intruder.values()),
     )
 
 
@@ -57,16 +70,28 @@ def decision_map_two_levels(
     posteriors: Mapping[int, Sequence[Risk]],
     *,
     losses: Losses = EVEN,
-) -> Picture:
-    """Draw the decision by the lowest level's released value, a row for each of its parent's.
+) -> Chart:
+    """Draw the decision by the released value of a unit, one row per released value of its parent.
 
-    `posteriors` has, for each released value of the parent, what `assess.hierarchy.posterior` returns
-    for each of `observed`.
+    Parameters
+    ----------
+    observed
+        The released values of the unit.
+    posteriors
+        For each released value of the parent, what `assess.hierarchy.posterior` returns for each of
+        `observed`.
+    losses
+        The losses by which the intruder decides.
+
+    Returns
+    -------
+    Chart
+
     """
-    asked = chart_inputs.mapping(posteriors, "posteriors")
+    by_parent = chart_inputs.mapping(posteriors, "posteriors")
     found = {
         key: chart_inputs.some(value, "posteriors")
-        for key, value in sorted(asked.items(), reverse=True)
+        for key, value in sorted(by_parent.items(), reverse=True)
     }
     each = [risk for items in found.values() for risk in items]
     rows = {
@@ -83,7 +108,7 @@ def decision_map_two_levels(
         losses,
         heading="released value of the parent",
         about="Each row is one released value of the parent.",
-        beside=("Where the parent reads", "parent_value", list(found)),
+        rows_of=("Where the parent reads", "parent_value", list(found)),
         audience=chart_inputs.audience_of(each),
     )
 
@@ -91,7 +116,9 @@ def decision_map_two_levels(
 def _values(risk: Risk, what: str) -> FloatArray:
     found = chart_inputs.of_kind(risk, Risk, what)
     if found.posterior is None:
-        raise InputError(f"{what}: {found.measure!r} came; give what assess.posterior returns")
+        raise InputError(
+            f"{what}: got the measure {found.measure!r}; pass what assess.posterior returns"
+        )
     return np.atleast_1d(found.posterior)
 
 
@@ -104,13 +131,13 @@ def _map(
     *,
     heading: str | None,
     about: str,
-    beside: tuple[str, str, list[float]],
+    rows_of: tuple[str, str, list[float]],
     audience: Audience,
-) -> Picture:
+) -> Chart:
     seen = chart_inputs.numbers(observed, "observed")
     if not rows or len(rows) > _MOST_ROWS:
-        raise InputError(f"posteriors: {len(rows)} rows came; give from 1 to {_MOST_ROWS}")
-    said, column, numbers = beside
+        raise InputError(f"posteriors: got {len(rows)} rows; pass between 1 and {_MOST_ROWS}")
+    opening, column, numbers = rows_of
     runs = [
         {**run, column: number}
         for (row, after), number in zip(rows.items(), numbers, strict=True)
@@ -121,7 +148,7 @@ def _map(
             **run,
             "from": run["first_value"] - 0.5,
             "to": run["last_value"] + 0.5,
-            "word": f"says {run['decision']}" if run["decision"] != "undecided" else "",
+            "word": f"{run['decision']}" if run["decision"] != "undecided" else "",
         }
         for run in runs
     ]
@@ -150,9 +177,9 @@ def _map(
             legend=None,
         ),
     )
-    told = _told_once([run for run in drawn if run["word"]], len(seen))
+    labels = _labels([run for run in drawn if run["word"]], len(seen))
     text = (
-        theme.values(told)
+        theme.values(labels)
         .mark_text(baseline="middle", fontSize=11)
         .encode(
             x="middle:Q",
@@ -165,22 +192,23 @@ def _map(
             ),
         )
     )
-    chart = theme.layered(bars, text).resolve_scale(color="independent")
+    plot = theme.layered(bars, text).resolve_scale(color="independent")
     step = 26 if len(rows) <= 12 else 10
-    chart = chart.properties(width=theme.WIDTH, height=alt.Step(step))
+    plot = plot.properties(width=theme.WIDTH, height=alt.Step(step))
     table = pa.Table.from_pylist(runs)
-    starts = _starts(runs, said)
+    starts = _starts(runs, opening)
     return described(
         name,
         title,
-        chart,
+        plot,
         alt_text=[
-            f"Rows of bars along the released value, dark where the intruder says that his target is "
-            f"there and light where he says not. {about}",
+            f"Rows of bars along the released value, dark where the intruder decides that the "
+            f"target is there, light where they decide that it is not. {about}",
             *starts,
         ],
         caption=[
-            "He says what has the smaller expected loss; where both are equal he is undecided.",
+            "The intruder decides for the smaller expected loss; if both are equal, they are "
+            "undecided.",
             *starts,
         ],
         table=table,
@@ -189,10 +217,11 @@ def _map(
 
 
 def _runs(row: str, seen: FloatArray, after: FloatArray, losses: Losses) -> list[dict[str, Any]]:
-    """Return stretches of released values with the same decision."""
+    """Return runs of released values with the same decision."""
     if len(after) != len(seen):
         raise InputError(
-            f"posteriors: {len(after)} values came for {len(seen)} released ones; give one each"
+            f"posteriors: got {len(after)} values for {len(seen)} released values; pass one per "
+            f"value"
         )
     order = np.argsort(seen, kind="stable")
     points = [(float(seen[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
@@ -205,8 +234,8 @@ def _runs(row: str, seen: FloatArray, after: FloatArray, losses: Losses) -> list
     return found
 
 
-def _told_once(runs: list[dict[str, Any]], values: int) -> list[dict[str, Any]]:
-    """Return where words go: once for each decision, in its longest stretch, if there is room."""
+def _labels(runs: list[dict[str, Any]], values: int) -> list[dict[str, Any]]:
+    """Place one label per decision, in its longest run, if there is room."""
     found = []
     for decision in dict.fromkeys(run["decision"] for run in runs):
         longest = max(
@@ -218,8 +247,8 @@ def _told_once(runs: list[dict[str, Any]], values: int) -> list[dict[str, Any]]:
     return found
 
 
-def _starts(runs: list[dict[str, Any]], beside: str) -> list[str]:
-    """Say from which value on he says yes, for a few rows."""
+def _starts(runs: list[dict[str, Any]], opening: str) -> list[str]:
+    """Say from which value on the intruder decides "there", for a few rows."""
     rows = list(dict.fromkeys(run["row"] for run in runs))
     picked = rows if len(rows) <= 6 else [rows[0], rows[len(rows) // 2], rows[-1]]
     found = []
@@ -228,8 +257,8 @@ def _starts(runs: list[dict[str, Any]], beside: str) -> list[str]:
         yes = [run for run in own if run["decision"] == "there"]
         if yes:
             found.append(
-                f"{beside} {row}, he says there from {words.number(yes[0]['first_value'])} on."
+                f"{opening} {row}, they decide there from {words.number(yes[0]['first_value'])} on."
             )
         else:
-            found.append(f"{beside} {row}, he never says there among these values.")
+            found.append(f"{opening} {row}, they never decide there among these values.")
     return found

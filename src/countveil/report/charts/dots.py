@@ -1,4 +1,4 @@
-"""Two hundred intruders: how many decide rightly before the release, and after."""
+"""Two hundred intruders: how many decide correctly before the release, and after."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _ACROSS = 20
 
@@ -25,16 +25,29 @@ def two_hundred_intruders(
     *,
     losses: Losses = EVEN,
     intruders: int = 200,
-) -> Picture:
-    """Draw intruders as dots, full where they decide rightly, before the release and after it.
+) -> Chart:
+    """Draw intruders as dots, filled if they decide correctly, before the release and after it.
 
-    `there` and `away` are what `assess.correct_decision` returns for a target who is counted and for
-    one who is not. With both, as many of their targets are counted as the prior says; without `away`
-    all of them are.
+    Parameters
+    ----------
+    intruder
+        What each of them knows.
+    there, away
+        What `assess.correct_decision` returns for a target who is counted, and for one who is not.
+        With both, the share of targets who are counted is the prior; without `away`, all are.
+    losses
+        The losses by which they decide.
+    intruders
+        How many dots to draw.
+
+    Returns
+    -------
+    Chart
+
     """
     who = chart_inputs.of_kind(intruder, Intruder, "intruder")
     if isinstance(intruders, bool) or not isinstance(intruders, int) or intruders < 1:
-        raise InputError(f"intruders: {intruders!r} is not allowed; it is a whole number from 1 on")
+        raise InputError(f"intruders: got {intruders!r}; pass a whole number of at least 1")
     after_there = _probability(there, "there")
     yes = decide(who.informed_prior, losses=losses)
     if away is None:
@@ -63,16 +76,17 @@ def two_hundred_intruders(
         if away is None
         else "whose targets are counted as often as the prior says"
     )
-    told = (
+    summary = (
         f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "
-        f"{words.number(before)} decide rightly before the release and {words.number(after)} after it."
+        f"{words.number(before)} decide correctly before the release and {words.number(after)} "
+        f"after it."
     )
     return described(
         "intruders",
-        f"Of {intruders:,} intruders, how many decide rightly",
+        f"Of {intruders:,} intruders, how many decide correctly",
         alt.hconcat(*(_panel(row) for row in rows), spacing=40),
-        alt_text=["Two fields of dots, full where an intruder decides rightly.", told],
-        caption=[told, "A full dot decides rightly, a ring wrongly."],
+        alt_text=["Two fields of dots, filled if an intruder decides correctly.", summary],
+        caption=[summary, "A filled dot is a correct decision, a ring a wrong one."],
         table=pa.Table.from_pylist(rows),
         audience=chart_inputs.audience_of([there] if away is None else [there, away]),
     )
@@ -82,7 +96,7 @@ def _probability(risk: Risk, what: str) -> float:
     found = chart_inputs.of_kind(risk, Risk, what)
     if found.measure != "correct decision":
         raise InputError(
-            f"{what}: {found.measure!r} came; give what assess.correct_decision returns"
+            f"{what}: got the measure {found.measure!r}; pass what assess.correct_decision returns"
         )
     return float(found.value)
 
@@ -101,7 +115,7 @@ def _panel(row: dict[str, Any]) -> alt.LayerChart:
         base.transform_filter(alt.FieldEqualPredicate(field="right", equal=right))
         for right in (True, False)
     )
-    title = f"{row['when']} the release: {row['decide_rightly']:,} decide rightly"
+    title = f"{row['when']} the release: {row['decide_rightly']:,} decide correctly"
     return (
         theme.layered(
             full.mark_point(size=95, filled=True, opacity=1, color=theme.COLOURS[0]),

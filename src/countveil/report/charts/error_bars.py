@@ -1,4 +1,4 @@
-"""How sure estimates are: their standard errors by level, and areas with their intervals."""
+"""The precision of estimates: standard errors by level, and areas with their intervals."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ from countveil.estimate.areas import AreaEstimates
 from countveil.estimate.errors_by_level import LevelError
 from countveil.estimate.result_tables import cell_name, cell_number
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, end_labels
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, end_labels
 
 _ESTIMATE, _NOISE = "least squares", "own noise"
-_WIDE = 20.0  # largest over smallest, from which a logarithmic axis shows more
+_WIDE = 20.0  # largest over smallest value, from which the axis is logarithmic
 _APART = 11  # pixels between the two marks of a level
 _ROW = 22
 
 
-def error_by_level(errors: Sequence[LevelError]) -> Picture:
-    """Draw the standard error of a query's counts at each level, beside the query's own noise.
+def error_by_level(errors: Sequence[LevelError]) -> Chart:
+    """Draw the standard error of a query's counts at each level, and the query's own noise.
 
-    A dot is the median of all units and cells, its stroke goes from the smallest to the largest.
+    A dot is the median over all units and cells; its bar goes from the smallest to the largest.
+
+    Parameters
+    ----------
+    errors
+        What `estimate.errors_by_level.level_errors` returns for one query.
+
+    Returns
+    -------
+    Chart
+
     """
     found = [
         chart_inputs.of_kind(item, LevelError, "errors")
@@ -36,12 +46,12 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
     queries = list(dict.fromkeys(item.query for item in found))
     if len(queries) > 1:
         raise InputError(
-            f"errors: of {words.listed(queries)} came; one picture is of one query, so give one"
+            f"errors: got the queries {words.listed(queries)}; pass the errors of one query"
         )
     if all(item.median is None for item in found):
         raise InputError(
-            f"errors: all counts of {queries[0]} are exact or not determined, so there is nothing to "
-            f"draw; give another query"
+            f"errors: all counts of {queries[0]} are exact or not determined; pass the errors of "
+            f"another query"
         )
     rows = [
         {
@@ -58,21 +68,21 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
         }
         for item in found
     ]
-    told = [_level_told(item) for item in found]
+    summary = [_level_summary(item) for item in found]
     worst = max(found, key=lambda item: item.median or 0.0)
     return described(
         "error-by-level",
         f"Standard error of {theme.shortened(queries[0])}, by level",
         _by_level(found),
         alt_text=[
-            f"Dots of the standard error of {queries[0]} for each level, beside that of its own noise.",
-            *told,
+            f"Dots of the standard error of {queries[0]} for each level, and of its own noise.",
+            *summary,
         ],
         caption=[
-            "A dot is the middle of all units and cells of a level, its stroke goes from the smallest "
-            "to the largest. A square is the noise of the query alone, without what other queries and "
-            "levels add.",
-            _level_told(worst),
+            "A dot is the median over all places and cells of a level; its bar goes from the "
+            "smallest to the largest. A square is the noise of the query alone, without the "
+            "information from other queries and levels.",
+            _level_summary(worst),
         ],
         table=pa.Table.from_pylist(rows),
     )
@@ -80,20 +90,34 @@ def error_by_level(errors: Sequence[LevelError]) -> Picture:
 
 def areas_with_intervals(
     found: AreaEstimates, *, cell: str | Sequence[str] | None = None, most: int = 40
-) -> Picture:
-    """Draw the estimate of each area with its interval, the largest first.
+) -> Chart:
+    """Draw the estimate of each area with its interval, largest first.
 
-    Of a query with more than one cell, `cell` names one by its categories.
+    Parameters
+    ----------
+    found
+        Estimates of areas, as the method `areas` of unbiased estimates returns them.
+    cell
+        The categories of the cell to draw; needed if the query has more than one cell.
+    most
+        How many areas to draw; the table has all.
+
+    Returns
+    -------
+    Chart
+
     """
     found = chart_inputs.of_kind(found, AreaEstimates, "found")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise InputError(f"most: {most!r} is not allowed; it is a whole number from 1 on")
+        raise InputError(f"most: got {most!r}; pass a whole number of at least 1")
     number, what = _cell(found, cell)
     lower, upper = found.lower[:, number], found.upper[:, number]
     value, error = found.value[:, number], found.standard_error[:, number]
     known = np.isfinite(error)
     if not known.any():
-        raise InputError(f"found: {what} is determined in none of these areas; draw another cell")
+        raise InputError(
+            f"found: the release determines {what} in none of these areas; draw another cell"
+        )
     order = sorted(range(len(value)), key=lambda i: (not known[i], -value[i] if known[i] else 0.0))
     rows: list[dict[str, Any]] = [
         {
@@ -109,65 +133,62 @@ def areas_with_intervals(
     ]
     drawn = [row for row in rows if row["estimate"] is not None]
     first, last = drawn[0], drawn[-1]
-    told = [
-        f"{_area_told(row)}." for row, wanted in ((first, True), (last, len(drawn) > 1)) if wanted
-    ]
+    summary = [f"{_area_summary(row)}." for row in ([first, last] if len(drawn) > 1 else [first])]
     left = len(rows) - len(drawn)
     return described(
         "areas-with-intervals",
         f"{theme.shortened(what)} of each area",
         _with_intervals(drawn[:most], what),
         alt_text=[
-            f"Dots of the estimate of each area, the largest first, with strokes that are its "
+            f"Dots of the estimate of each area, largest first, with bars for its "
             f"{words.percent(found.confidence)} interval.",
-            *told,
+            *summary,
         ],
         caption=[
-            f"Strokes are {words.percent(found.confidence)} intervals of each area for itself. Where "
-            f"those of two areas overlap, the order may be the other way.",
-            *told,
-            "Where the release does not determine the count of an area, none is drawn."
-            if left
-            else "",
-            "Those not drawn are in the table." if len(drawn) > most else "",
+            f"Bars are {words.percent(found.confidence)} intervals, for each area on its own. If "
+            f"the bars of two areas overlap, their order may be the other way round.",
+            *summary,
+            "Areas whose count the release does not determine are not drawn." if left else "",
+            "The table also lists those not drawn." if len(drawn) > most else "",
         ],
         table=pa.Table.from_pylist(rows),
     )
 
 
-def _level_told(item: LevelError) -> str:
+def _level_summary(item: LevelError) -> str:
     if item.median is None:
         return (
-            f"At level {item.level} all are exact."
+            f"At level {item.level}, all counts are exact."
             if item.exact == item.counts
-            else (f"At level {item.level} the release tells none that is not exact.")
+            else f"At level {item.level}, the release determines no count that is not exact."
         )
     assert item.smallest is not None
     assert item.largest is not None
-    if words.number(item.smallest) == words.number(item.largest):
-        return f"At level {item.level} it is {words.number(item.median)}."
+    smallest, median, largest = map(words.brief, (item.smallest, item.median, item.largest))
+    if smallest == largest:
+        return f"At level {item.level}, the standard error is {median}."
     return (
-        f"At level {item.level} it is {words.number(item.median)} in the middle, from "
-        f"{words.number(item.smallest)} to {words.number(item.largest)}."
+        f"At level {item.level}, the median standard error is {median}, from {smallest} to "
+        f"{largest}."
     )
 
 
-def _area_told(row: dict[str, Any]) -> str:
+def _area_summary(row: dict[str, Any]) -> str:
     if row["standard_error"] == 0:
         return f"{row['area']}: {words.number(row['estimate'])}, exact"
     return (
-        f"{row['area']}: {words.number(row['estimate'])}, between {words.number(row['lower'])} and "
-        f"{words.number(row['upper'])}"
+        f"{row['area']}: {words.brief(row['estimate'])}, between {words.brief(row['lower'])} and "
+        f"{words.brief(row['upper'])}"
     )
 
 
 def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, str]:
-    """Return the number of the cell to draw, and what it is called."""
+    """Return the number and name of the cell to draw."""
     query = found.query
     if cell is None:
         if query.cells > 1:
             raise InputError(
-                f"cell: {query.name} has {query.cells:,} cells, and one picture is of one; name it by "
+                f"cell: {query.name} has {query.cells:,} cells, and a chart shows one; name it by "
                 f"its categories"
             )
         return 0, query.name
@@ -225,7 +246,7 @@ def _by_level(found: Sequence[LevelError]) -> alt.LayerChart:
             ).encode(text="label:N", color=alt.value(theme.INK))
         )
     without = [
-        {"level": item.level, "label": "exact" if item.exact == item.counts else "not told"}
+        {"level": item.level, "label": "exact" if item.exact == item.counts else "not determined"}
         for item in found
         if item.median is None
     ]

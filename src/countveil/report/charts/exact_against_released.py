@@ -1,4 +1,4 @@
-"""INTERNAL: a release beside the confidential counts it was made from."""
+"""INTERNAL: a release compared with the confidential counts it was made from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from countveil.errors import InputError
 from countveil.estimate.release_error import SIZE_CLASSES, Accuracy
 from countveil.plan.workload import TOTAL
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _MOST_POINTS = 3_000
 _MOST_BARS = 101
@@ -25,8 +25,23 @@ _MOST_BARS = 101
 
 def error_by_size(
     accuracy: Accuracy, *, query: str = TOTAL, levels: Sequence[str] | None = None
-) -> Picture:
-    """Draw the mean absolute error of a query by level, all or some, and size of the unit. Internal."""
+) -> Chart:
+    """Draw the mean absolute error of a query by level and size of the place. Internal.
+
+    Parameters
+    ----------
+    accuracy
+        What `estimate.release_error.accuracy` returns.
+    query
+        The query to draw.
+    levels
+        The levels to draw; all of them by default.
+
+    Returns
+    -------
+    Chart
+
+    """
     found = chart_inputs.of_kind(accuracy, Accuracy, "accuracy")
     everything = found.errors.to_pylist()
     rows = [
@@ -44,7 +59,7 @@ def error_by_size(
     ]
     if not rows:
         known = ", ".join(dict.fromkeys(row["query"] for row in everything)) or "none at all"
-        raise InputError(f"query: no errors of {query!r}; choose from {known}")
+        raise InputError(f"query: there are no errors of {query!r}; choose from {known}")
     drawn_levels = list(dict.fromkeys(row["level"] for row in rows))
     theme.refuse_too_many(drawn_levels, "accuracy, its levels")
     sizes = [name for name in SIZE_CLASSES if any(row["size_class"] == name for row in rows)]
@@ -58,10 +73,10 @@ def error_by_size(
     ]
     worst = max(rows, key=lambda row: row["mean_absolute_error"])
     least = min(rows, key=lambda row: row["mean_absolute_error"])
-    told = (
-        f"The largest mean absolute error is {words.number(worst['mean_absolute_error'])}, of "
-        f"{worst['level']} with {worst['size_class']} people; the smallest "
-        f"{words.number(least['mean_absolute_error'])}, of {least['level']} with "
+    summary = (
+        f"The largest mean absolute error is {words.brief(worst['mean_absolute_error'])}, at level "
+        f"{worst['level']} with {worst['size_class']} people; the smallest is "
+        f"{words.brief(least['mean_absolute_error'])}, at level {least['level']} with "
         f"{least['size_class']} people."
     )
     return described(
@@ -69,62 +84,91 @@ def error_by_size(
         f"Error of {query}, by level and size",
         _by_size(drawn, drawn_levels, sizes),
         alt_text=[
-            "Points of mean absolute error by size of the unit, joined for each level.",
-            told,
+            "Points of mean absolute error by size of the place, joined for each level.",
+            summary,
         ],
-        caption=[told, "Size is the exact number of people in a unit."],
+        caption=[summary, "Size is the exact number of people in a place."],
         table=pa.Table.from_pylist(rows),
         audience="internal",
     )
 
 
-def exact_and_released(exact: Array, released: Array, *, audience: str) -> Picture:
-    """Draw released counts and their residuals against exact ones; it must be asked for as internal."""
+def exact_and_released(exact: Array, released: Array, *, audience: str) -> Chart:
+    """Draw released counts and their residuals against exact counts. Internal.
+
+    Parameters
+    ----------
+    exact, released
+        The counts, in the same order.
+    audience
+        Must be "internal".
+
+    Returns
+    -------
+    Chart
+
+    """
     if audience != "internal":
         raise InputError(
-            f"audience: {audience!r} is not allowed; exact counts are drawn for 'internal' alone"
+            f"audience: got {audience!r}; exact counts may only be drawn for 'internal'"
         )
-    true, shown = chart_inputs.numbers(exact, "exact"), chart_inputs.numbers(released, "released")
-    if len(true) != len(shown):
-        raise InputError(f"released: {len(shown)} came for {len(true)} exact counts; give one each")
-    often = Counter(zip(true.tolist(), shown.tolist(), strict=True))
+    true, noisy = chart_inputs.numbers(exact, "exact"), chart_inputs.numbers(released, "released")
+    if len(true) != len(noisy):
+        raise InputError(
+            f"released: got {len(noisy)} for {len(true)} exact counts; pass one per count"
+        )
+    often = Counter(zip(true.tolist(), noisy.tolist(), strict=True))
     if len(often) > _MOST_POINTS:
         raise InputError(
-            f"exact: {len(often):,} different points came, and at most {_MOST_POINTS:,} can be drawn; "
-            f"take a higher level, or error_by_size"
+            f"exact: {len(often):,} different points are too many to draw, at most "
+            f"{_MOST_POINTS:,} fit; use a higher level, or error_by_size"
         )
     rows = [
         {"exact": a, "released": b, "residual": b - a, "times": times}
         for (a, b), times in sorted(often.items())
     ]
-    size = np.abs(shown - true)
+    size = np.abs(noisy - true)
     worst = rows[int(np.argmax([abs(row["residual"]) for row in rows]))]
     summary = {
         "pairs": len(true),
         "mean_absolute_residual": float(size.mean()),
     }
     table = pa.Table.from_pylist([{**row, **summary} for row in rows])
-    told = (
-        f"Of {words.number(len(true))} counts the residual is "
-        f"{words.number(summary['mean_absolute_residual'])} in size on average; the farthest was "
-        f"{words.number(worst['exact'])} and is released as {words.number(worst['released'])}."
+    sentence = (
+        f"Over {words.number(len(true))} counts, the residual is "
+        f"{words.brief(summary['mean_absolute_residual'])} in size on average; the largest is "
+        f"that of a count of {words.number(worst['exact'])}, released as "
+        f"{words.number(worst['released'])}."
     )
     return described(
         "exact-and-released",
         "Released against exact counts",
         alt.hconcat(_scatter(rows, "released"), _scatter(rows, "residual"), spacing=36),
-        alt_text=["Points of released counts, and of residuals, against exact counts.", told],
-        caption=[told, "On the line released and exact counts are the same."],
+        alt_text=["Points of released counts, and of residuals, against exact counts.", sentence],
+        caption=[sentence, "On the line, released and exact counts are equal."],
         table=table,
         audience="internal",
     )
 
 
-def residuals(found: Residuals, *, name: str = "released") -> Picture:
-    """Draw how often each residual, released minus exact, occurs. Internal."""
+def residuals(found: Residuals, *, name: str = "released") -> Chart:
+    """Draw how often each residual, released minus exact, occurs. Internal.
+
+    Parameters
+    ----------
+    found
+        The residuals of one group.
+    name
+        What the title calls the released counts.
+
+    Returns
+    -------
+    Chart
+
+    """
     found = chart_inputs.of_kind(found, Residuals, "found")
     if not len(found.values):
-        raise InputError("found: it has no residuals, so there is nothing to draw")
+        raise InputError("found: there are no residuals; pass a group that has some")
     low, high = float(found.values[0]), float(found.values[-1])
     width = max(1.0, np.ceil((high - low + 1) / _MOST_BARS))
     place = ((found.values - np.floor(low)) // width).astype(int)
@@ -148,7 +192,7 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
         {"left": row["from"] - half, "right": row["to"] + half, "share": row["share"]}
         for row in rows
     ]
-    chart = (
+    plot = (
         theme.values(drawn)
         .mark_bar(color=theme.COLOURS[0], stroke="#ffffff", strokeWidth=0.4)
         .encode(
@@ -171,34 +215,34 @@ def residuals(found: Residuals, *, name: str = "released") -> Picture:
         )
         .properties(width=theme.WIDTH, height=220)
     )
-    told = (
-        f"{words.number(found.total)} residuals lie from {words.number(low)} to {words.number(high)}, "
-        f"and are {words.number(found.mean)} on average; most often, {words.percent(top['share'])} of "
-        f"them, they are {_between(top)}."
+    summary = (
+        f"{words.number(found.total)} residuals range from {words.number(low)} to "
+        f"{words.number(high)}, with a mean of {words.brief(found.mean)}; the most frequent, "
+        f"{words.brief_percent(top['share'])} of them, are {_between(top)}."
     )
     return described(
         "residuals",
         f"Residuals: {name} minus exact",
-        chart,
-        alt_text=["Bars of how often each residual occurs.", told],
-        caption=[told],
+        plot,
+        alt_text=["Bars of how often each residual occurs.", summary],
+        caption=[summary],
         table=pa.Table.from_pylist(rows),
         audience="internal",
     )
 
 
 def _between(bar: dict[str, Any]) -> str:
-    """Return where the residuals of a bar lie."""
+    """Return the range of a bar in words."""
     if bar["from"] == bar["to"]:
         return words.number(bar["from"])
     return f"from {words.number(bar['from'])} to {words.number(bar['to'])}"
 
 
 def _by_size(rows: list[dict[str, Any]], levels: list[str], sizes: list[str]) -> alt.LayerChart:
-    """Draw points over size classes; each level is named beside its last one."""
+    """Draw points over size classes, with each level labelled at its last point."""
     high = max(row["y"] for row in rows)
     base = theme.values(rows).encode(
-        x=alt.X("x:N", sort=sizes, title="people in the unit", axis=alt.Axis(labelAngle=0)),
+        x=alt.X("x:N", sort=sizes, title="people in the place", axis=alt.Axis(labelAngle=0)),
         y=alt.Y(
             "y:Q",
             title="mean absolute error",
@@ -209,16 +253,16 @@ def _by_size(rows: list[dict[str, Any]], levels: list[str], sizes: list[str]) ->
     )
     step = theme.padded(0.0, high or 1.0)[1]
     ends = [next(row for row in reversed(rows) if row["series"] == level) for level in levels]
-    told = []
+    labels = []
     for size in dict.fromkeys(end["x"] for end in ends):
         own = [end for end in ends if end["x"] == size]
         moved = theme.apart([end["y"] for end in own], 15 * step / theme.HEIGHT, 0.0, step)
-        moved = [max(y, 0.03 * step) for y in moved]  # not on the axis
-        told += [{**end, "y": y} for end, y in zip(own, moved, strict=True)]
+        moved = [max(y, 0.03 * step) for y in moved]  # clear of the axis
+        labels += [{**end, "y": y} for end, y in zip(own, moved, strict=True)]
     return theme.layered(
         base.mark_line().encode(strokeDash=theme.dash(levels)),
         base.mark_point(size=60, opacity=1).encode(shape=theme.shape(levels)),
-        theme.values(told)
+        theme.values(labels)
         .mark_text(align="left", dx=9, baseline="middle")
         .encode(x=alt.X("x:N", sort=sizes), y="y:Q", text="series:N"),
     ).properties(width=alt.Step(100 if len(sizes) < 6 else 85), height=theme.HEIGHT)

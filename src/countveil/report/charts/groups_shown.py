@@ -1,4 +1,4 @@
-"""How often noisy counts give away a group whose people are all alike, by its size."""
+"""How often noisy counts reveal the value of a group in which everyone has the same one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from countveil.assess.plan_lenses import GroupRisk
+from countveil.assess.homogeneity.group_risk import GroupRisk
 from countveil.base import words
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
-def uniform_groups(risks: Sequence[GroupRisk]) -> Picture:
-    """Draw the chance that a group's one value shows against its size, a line for each attribute."""
+def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
+    """Draw how often a group's only value shows, by the size of the group, one line per attribute.
+
+    Parameters
+    ----------
+    risks
+        What `assess.homogeneity.group_risk.homogeneity_by_size` returns.
+
+    Returns
+    -------
+    Chart
+
+    """
     found = [
         chart_inputs.of_kind(item, GroupRisk, "risks") for item in chart_inputs.some(risks, "risks")
     ]
@@ -36,27 +47,30 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Picture:
     worst = max(found, key=lambda item: item.disclosed)
     least = min(item.people for item in found)
     alone = max((item for item in found if item.people == least), key=lambda item: item.disclosed)
-    told = [
-        f"It is largest for {worst.attribute} in a group of {words.number(worst.people)}: "
-        f"{words.percent(worst.disclosed)}.",
-        f"Of groups of {words.number(alone.people)} it is largest for {alone.attribute}: "
-        f"{words.percent(alone.disclosed)}.",
+    summary = [
+        f"It is highest for {worst.attribute} in a group of {words.number(worst.people)}: "
+        f"{words.brief_percent(worst.disclosed)}.",
+        f"In groups of {words.number(alone.people)} it is highest for {alone.attribute}: "
+        f"{words.brief_percent(alone.disclosed)}.",
     ]
     return described(
         "uniform-groups",
-        "Groups that are all alike, and how often that shows",
+        "How often the value of a whole group shows",
         line_chart(
             drawn,
             names,
             Axis("people in the group", log=True),
-            Axis("probability that just their value shows", 0.0, 1.0, format="~%"),
+            Axis("probability that only their value shows", 0.0, 1.0, format="~%"),
         ),
-        alt_text=["Lines of a probability against the size of a group, one an attribute.", *told],
+        alt_text=[
+            "Lines of a probability against the size of a group, one per attribute.",
+            *summary,
+        ],
         caption=[
-            f"Everybody in the group, who share {words.article(found[0].level)} and all other "
-            f"attributes, has the same value. The line is how often the noisy counts show that value "
-            f"and no other.",
-            *told,
+            f"Everyone in the group has the same value; they also share "
+            f"{words.article(found[0].level)} and all other attributes. A line is how often the "
+            f"noisy counts show that value and no other.",
+            *summary,
         ],
         table=pa.Table.from_pylist(rows),
     )

@@ -1,4 +1,4 @@
-"""How often intervals held the count, in releases of counts that are known."""
+"""How often intervals contained the true count, in simulated releases."""
 
 from __future__ import annotations
 
@@ -10,48 +10,60 @@ import pyarrow as pa
 
 from countveil.base import words
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _MOST_ROWS = 60
 _NEEDED = ("level", "intervals", "covered", "standard_error")
-_REACH = 2.0  # standard errors of a share that its stroke shows either way
+_REACH = 2.0  # standard errors that a bar extends either way
 _ROW = 22
 
 
-def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Picture:
-    """Draw how often intervals held the count in simulated releases, beside how often they should.
+def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Chart:
+    """Draw how often intervals contained the true count in simulated releases.
 
-    `table` has a row for each `level`, and `query`, `size_class` or `method` if it has those:
-    `intervals`, the share `covered`, and its `standard_error`. `audience` is internal unless the counts
-    that the releases were made from may be seen by anybody.
+    Parameters
+    ----------
+    table
+        One row per `level`, and per `query`, `size_class` and `method` if it has these columns, with
+        the number of `intervals`, the share `covered`, and its `standard_error`.
+    confidence
+        How often they should contain it.
+    audience
+        "internal", unless the counts behind the releases are public.
+
+    Returns
+    -------
+    Chart
+
     """
     table = chart_inputs.of_kind(table, pa.Table, "table")
     if audience not in ("public", "internal"):
-        raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
+        raise InputError(f"audience: got {audience!r}; choose 'public' or 'internal'")
     if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; it lies between 0 and 1")
+        raise InputError(f"confidence: got {confidence}; pass a number between 0 and 1")
     rows = _coverage_rows(table, confidence)
     least, most = (pick(rows, key=lambda row: row["covered"]) for pick in (min, max))
-    told = [
-        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} intervals "
-        f"held the count, with a standard error of {words.percent(row['standard_error'])}."
+    summary = [
+        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} "
+        f"intervals contained the count, with a standard error of "
+        f"{words.percent(row['standard_error'])}."
         for row in ([least] if least is most else [least, most])
     ]
     return described(
         "interval-coverage",
-        "How often intervals held the count",
+        "How often intervals contained the count",
         _covered(rows, confidence),
         alt_text=[
-            f"Dots of the share of intervals that held the count, with strokes for its error, beside a "
-            f"line at {words.percent(confidence)}.",
-            *told,
+            f"Dots of the share of intervals that contained the count, with bars for its error, "
+            f"and a line at {words.percent(confidence)}.",
+            *summary,
         ],
         caption=[
-            f"Simulated releases of counts that are known. Intervals should hold them in "
-            f"{words.percent(confidence)} of cases. A stroke is two standard errors of the share "
-            f"either way.",
-            *told,
+            f"From simulated releases of known counts. Intervals should contain the count in "
+            f"{words.percent(confidence)} of cases. Bars extend two standard errors either way.",
+            *summary,
         ],
         table=pa.Table.from_pylist(rows),
         audience=audience,
@@ -62,19 +74,18 @@ def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
     for name in _NEEDED:
         if name not in table.column_names:
             raise InputError(
-                f"table: no column {name!r}; it needs {', '.join(_NEEDED)}, and has "
+                f"table: column {name!r} is missing; it needs {', '.join(_NEEDED)}, and has "
                 f"{', '.join(table.column_names) or 'none'}"
             )
     if not 0 < table.num_rows <= _MOST_ROWS:
-        raise InputError(
-            f"table: {table.num_rows} rows came; one picture holds between 1 and {_MOST_ROWS}"
-        )
+        raise InputError(f"table: got {table.num_rows} rows; pass between 1 and {_MOST_ROWS}")
     chart_inputs.numbers(table["intervals"].to_pylist(), "table, intervals", above_zero=True)
     shares = chart_inputs.numbers(table["covered"].to_pylist(), "table, covered")
     errors = chart_inputs.numbers(table["standard_error"].to_pylist(), "table, standard_error")
     if not ((shares >= 0) & (shares <= 1)).all() or (errors < 0).any():
         raise InputError(
-            "table: a share below 0 or above 1 came, or an error below 0; give shares, not percent"
+            "table: a share is outside 0 to 1, or an error is negative; pass shares, not "
+            "percentages"
         )
     several = [
         name
@@ -97,7 +108,7 @@ def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
     names = [row["of"] for row in rows]
     if len(set(names)) < len(names):
         raise InputError(
-            "table: two rows are of the same level, query, size class and method; give each once"
+            "table: two rows have the same level, query, size class and method; pass each once"
         )
     return rows
 
@@ -124,7 +135,7 @@ def _covered(rows: Sequence[dict[str, Any]], confidence: float) -> alt.LayerChar
     )
     across = alt.X(
         "low:Q",
-        title="intervals that held the count",
+        title="intervals that contained the count",
         scale=alt.Scale(domain=[max(0.0, low), min(1.0, high)], nice=False, zero=False),
         axis=alt.Axis(grid=False, tickCount=5, format="~%", labelOverlap="greedy"),
     )

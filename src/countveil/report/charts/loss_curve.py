@@ -11,38 +11,50 @@ import pyarrow as pa
 from countveil.assess.empirical_loss.smoothed_density import EmpiricalLoss
 from countveil.base import words
 from countveil.errors import InputError
+from countveil.report.audience import Audience
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Audience, Picture, described
-from countveil.report.charts.line_chart import Axis, level_rule, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, level_rule, line_chart
 
-_MOST_POINTS = 300  # of one line; the largest loss is always one of them
+_MOST_POINTS = 300  # of one line, always including the largest loss
 
 
-def empirical_loss(
+def loss_of_residuals(
     losses: Mapping[str, EmpiricalLoss],
     *,
     epsilon: float | None = None,
     audience: Audience = "internal",
-) -> Picture:
-    """Draw the log-ratio of the density of residuals along them, a line for each name.
+) -> Chart:
+    """Draw the log-ratio of the density of residuals along them, one line per name.
 
-    Residuals are exact counts taken from released ones, so that the picture is internal unless they
-    were made from records that anybody may see.
+    Parameters
+    ----------
+    losses
+        The empirical loss of each group of residuals, by name.
+    epsilon
+        If given, a horizontal line to compare with.
+    audience
+        "internal", unless the records are public: residuals are released minus exact counts.
+
+    Returns
+    -------
+    Chart
+
     """
-    asked = chart_inputs.mapping(losses, "losses")
+    by_name = chart_inputs.mapping(losses, "losses")
     if audience not in ("public", "internal"):
-        raise InputError(f"audience: {audience!r} is not known; choose 'public' or 'internal'")
-    names = [str(name) for name in chart_inputs.some(list(asked), "losses")]
+        raise InputError(f"audience: got {audience!r}; choose 'public' or 'internal'")
+    names = [str(name) for name in chart_inputs.some(list(by_name), "losses")]
     theme.refuse_too_many(names, "losses")
     rows: list[dict[str, Any]] = []
-    for name, loss in zip(names, asked.values(), strict=True):
+    for name, loss in zip(names, by_name.values(), strict=True):
         rows += _rows(name, chart_inputs.of_kind(loss, EmpiricalLoss, "losses"))
     if epsilon is not None:
         rows = [{**row, "epsilon": float(epsilon)} for row in rows]
     drawn = [{"x": row["residual"], "y": row["loss"], "series": row["series"]} for row in rows]
     finite = [row["y"] for row in drawn if row["y"] is not None]
     if not finite:
-        raise InputError("losses: none is finite; take a larger bandwidth")
+        raise InputError("losses: none is finite; use a larger bandwidth")
     ends = (*finite, *(() if epsilon is None else (epsilon,)))
     up = Axis("log-ratio of densities", *theme.padded(min(ends), max(ends)))
     across = Axis("residual: released minus exact")
@@ -56,18 +68,19 @@ def empirical_loss(
     if epsilon is not None:
         left = min(row["x"] for row in drawn)
         layers += level_rule(epsilon, f"epsilon {epsilon:g}", left=left)
-    told = [_told(name, asked_loss) for name, asked_loss in zip(names, asked.values(), strict=True)]
+    summary = [_summary(name, loss) for name, loss in zip(names, by_name.values(), strict=True)]
     return described(
         "empirical-loss",
         "Empirical privacy loss",
         theme.layered(*layers).properties(width=theme.WIDTH, height=theme.HEIGHT),
         alt_text=[
             "Lines of the log-ratio of the smoothed density of residuals, one step apart.",
-            *told,
+            *summary,
         ],
         caption=[
-            *told,
-            "A ring is where the ratio is largest. The estimate bounds the loss in neither direction.",
+            *summary,
+            "A ring marks the largest ratio. The estimate is neither an upper nor a lower bound "
+            "of the loss.",
             "" if epsilon is None else f"The dashed line is epsilon {words.number(epsilon)}.",
         ],
         table=pa.Table.from_pylist(rows),
@@ -95,10 +108,10 @@ def _rows(name: str, loss: EmpiricalLoss) -> list[dict[str, Any]]:
     ]
 
 
-def _told(name: str, loss: EmpiricalLoss) -> str:
+def _summary(name: str, loss: EmpiricalLoss) -> str:
     if not np.isfinite(loss.value):
-        return f"{name}: the density vanishes within the range, so that the loss has no limit."
+        return f"{name}: the density is zero somewhere in the range, so the loss has no limit."
     return (
-        f"{name}: the loss is {words.number(loss.value)}, reached at residual {words.number(loss.at)}, "
-        f"from {words.number(loss.residuals)} residuals with bandwidth {words.number(loss.bandwidth)}."
+        f"{name}: the loss is {words.brief(loss.value)}, at residual {words.number(loss.at)}, from "
+        f"{words.number(loss.residuals)} residuals with bandwidth {words.number(loss.bandwidth)}."
     )

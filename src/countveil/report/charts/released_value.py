@@ -1,4 +1,4 @@
-"""What an intruder believes after each value that may be released."""
+"""What an intruder believes after each possible released value."""
 
 from __future__ import annotations
 
@@ -14,23 +14,33 @@ from countveil.base import words
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs
-from countveil.report.charts.chart import Picture, described
-from countveil.report.charts.line_chart import Axis, line_chart
+from countveil.report.charts.chart import Chart, described
+from countveil.report.charts.line_charts import Axis, line_chart
 
 
-def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Picture:
-    """Draw posterior and risk against the released value, a line for each intruder.
+def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -> Chart:
+    """Draw posterior and risk against the released value, one line per intruder.
 
-    `risks` has what `assess.disclosure_risk` returns for all of `observed`.
+    Parameters
+    ----------
+    observed
+        The released values to draw.
+    risks
+        For each intruder, what `assess.disclosure_risk` returns for all of `observed`.
+
+    Returns
+    -------
+    Chart
+
     """
     seen = chart_inputs.numbers(observed, "observed")
-    asked = chart_inputs.by_intruder(risks, "risks")
-    names = chart_inputs.names_of(asked)
+    by_intruder = chart_inputs.by_intruder(risks, "risks")
+    names = chart_inputs.names_of(by_intruder)
     order = np.argsort(seen, kind="stable")
     columns: dict[str, list[object]] = {
         name: [] for name in ("series", "prior", "released_value", "posterior", "risk")
     }
-    for who, risk in asked.items():
+    for who, risk in by_intruder.items():
         after, ratio = _both(risk, len(seen))
         columns["series"] += [names[who]] * len(seen)
         columns["prior"] += [who.prior] * len(seen)
@@ -52,15 +62,15 @@ def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -
         alt_text=[
             "Two panels of lines against the released value: the posterior probability that the "
             "target is counted, and the risk, posterior over prior.",
-            *(_told(table, name) for name in names.values()),
+            *(_range(table, name) for name in names.values()),
         ],
         caption=[
-            "After seeing a released value the intruder's probability moves from his prior to the "
-            "posterior; the risk is how many times as large it became.",
+            "After seeing a released value, the intruder moves from their prior to the posterior; "
+            "the risk is the posterior divided by the prior.",
             *(_largest(table, name) for name in names.values()),
         ],
         table=table,
-        audience=chart_inputs.audience_of(asked.values()),
+        audience=chart_inputs.audience_of(by_intruder.values()),
     )
 
 
@@ -68,12 +78,12 @@ def _both(risk: Risk, length: int) -> tuple[FloatArray, FloatArray]:
     chart_inputs.of_kind(risk, Risk, "risks")
     if risk.measure != "disclosure risk" or risk.posterior is None:
         raise InputError(
-            f"risks: {risk.measure!r} came; give what assess.disclosure_risk returns for `observed`"
+            f"risks: got the measure {risk.measure!r}; pass what assess.disclosure_risk returns"
         )
     after, ratio = np.atleast_1d(risk.posterior), np.atleast_1d(risk.value)
     if len(after) != length:
         raise InputError(
-            f"risks: {len(after)} values came for {length} released ones; give one each"
+            f"risks: got {len(after)} values for {length} released values; pass one per value"
         )
     return after, ratio
 
@@ -97,17 +107,18 @@ def _of(table: pa.Table, name: str) -> list[dict[str, float]]:
     return [row for row in table.to_pylist() if row["series"] == name]
 
 
-def _told(table: pa.Table, name: str) -> str:
+def _range(table: pa.Table, name: str) -> str:
     rows = _of(table, name)
     first, last = rows[0], rows[-1]
     if len(rows) == 1:
         return (
-            f"With {name}, the value {words.number(first['released_value'])} leads to a posterior of "
-            f"{words.percent(first['posterior'])}, a risk of {words.number(first['risk'])}."
+            f"With {name}, the value {words.number(first['released_value'])} leads to a posterior "
+            f"of {words.brief_percent(first['posterior'])} and a risk of "
+            f"{words.multiple(first['risk'])}."
         )
     return (
-        f"With {name}, the posterior goes from {words.percent(first['posterior'])} at "
-        f"{words.number(first['released_value'])} to {words.percent(last['posterior'])} at "
+        f"With {name}, the posterior goes from {words.brief_percent(first['posterior'])} at "
+        f"{words.number(first['released_value'])} to {words.brief_percent(last['posterior'])} at "
         f"{words.number(last['released_value'])}."
     )
 
@@ -115,6 +126,6 @@ def _told(table: pa.Table, name: str) -> str:
 def _largest(table: pa.Table, name: str) -> str:
     top = max(_of(table, name), key=lambda row: row["risk"])
     return (
-        f"With {name} it is at most {words.number(top['risk'])} among these values, at "
+        f"With {name}, the largest risk among these values is {words.multiple(top['risk'])}, at "
         f"{words.number(top['released_value'])}."
     )

@@ -1,4 +1,4 @@
-"""Where the risk is: places in order, and on a map where shapes are given."""
+"""Where the risk is: places in order of risk, and on a map if shapes are given."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from countveil.assess.risk_maps import RiskMap
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
-# Shapes of places from GeoJSON: checked, and no more of them kept than a map needs.
+# Shapes of places from GeoJSON: validated, and reduced to what a map needs.
 
-_DEPTHS = {  # of lists around the positions of a geometry
+_DEPTHS = {  # how deep a geometry nests its positions in lists
     "Point": 0,
     "MultiPoint": 1,
     "LineString": 1,
@@ -25,28 +25,29 @@ _DEPTHS = {  # of lists around the positions of a geometry
     "MultiPolygon": 3,
 }
 _FAR = 1e300
-_MOST_POINTS = 100_000  # of all shapes together: more cannot fit into a page
+_MOST_POINTS = 100_000  # of all shapes together; more would not fit on a page
 
 
 def features_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[dict[str, Any]]:
-    """Return the features of a FeatureCollection, each with type, geometry and its place's code alone.
+    """Return the features of a FeatureCollection, reduced to type, geometry and geocode.
 
-    A feature without a geometry is kept, and is not drawn.
+    A feature without a geometry is kept but not drawn.
     """
     chart_inputs.mapping(shapes, "shapes")
     features = shapes.get("features")
     if shapes.get("type") != "FeatureCollection" or not isinstance(features, list) or not features:
-        raise InputError("shapes: it is no GeoJSON FeatureCollection with features; give one")
+        raise InputError("shapes: not a GeoJSON FeatureCollection with features; pass one")
     found, points = [], 0
     for number, feature in enumerate(features, start=1):
         what = f"shapes, feature {number:,}"
         if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
-            raise InputError(f"{what}: it is no GeoJSON Feature; give one, or leave it out")
+            raise InputError(f"{what}: not a GeoJSON Feature; correct it, or leave it out")
         geometry, own = _geometry(feature.get("geometry"), what)
         points += own
         if points > _MOST_POINTS:
             raise InputError(
-                f"shapes: more than {_MOST_POINTS:,} points came, too many for a page; simplify them"
+                f"shapes: more than {_MOST_POINTS:,} points, too many for a page; simplify the "
+                f"shapes"
             )
         place = _code(feature, key, what)
         found.append({"type": "Feature", "geometry": geometry, "properties": {"place": place}})
@@ -54,7 +55,21 @@ def features_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[dict
 
 
 def places_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[str]:
-    """Return the codes of the places that shapes are of; without a geometry there is no shape."""
+    """Return the geocodes of the places that have a shape.
+
+    Parameters
+    ----------
+    shapes
+        A GeoJSON FeatureCollection.
+    key
+        The property that holds the geocode; if a feature lacks it, its id is used.
+
+    Returns
+    -------
+    list of str
+        The geocodes of the features that have a geometry.
+
+    """
     found = features_of(shapes, key=key)
     return [item["properties"]["place"] for item in found if item["geometry"] is not None]
 
@@ -63,16 +78,19 @@ def _code(feature: Mapping[str, Any], key: str, what: str) -> str:
     properties = feature.get("properties")
     if properties is not None and not isinstance(properties, Mapping):
         raise InputError(
-            f"{what}: its properties are {type(properties).__name__}; they are an object, or null"
+            f"{what}: its properties are {type(properties).__name__}; they must be an object or "
+            f"null"
         )
     code = (properties or {}).get(key, feature.get("id"))
     if not isinstance(code, str | int | float | None):
-        raise InputError(f"{what}: its code is {type(code).__name__}; it is text or a number")
+        raise InputError(
+            f"{what}: its geocode is {type(code).__name__}; it must be text or a number"
+        )
     return str(code)
 
 
 def _geometry(geometry: Any, what: str) -> tuple[dict[str, Any] | None, int]:
-    """Return a geometry rebuilt from its positions, and how many it has."""
+    """Return a geometry rebuilt from its positions, and the number of positions."""
     if geometry is None:
         return None, 0
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
@@ -86,7 +104,7 @@ def _geometry(geometry: Any, what: str) -> tuple[dict[str, Any] | None, int]:
 
 
 def _positions(value: Any, depth: int, what: str) -> list[Any]:
-    """Return lists of positions, `depth` deep; a position is its first two finite numbers."""
+    """Return positions nested `depth` deep, each cut to its first two numbers."""
     if not isinstance(value, list | tuple):
         raise InputError(f"{what}: its coordinates are not lists of positions; correct them")
     if depth:
@@ -104,7 +122,7 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _FAR
 
 
-# Where the risk is: places in order, and on a map where shapes are given.
+# The chart.
 
 _LIGHT, _DARK = "#fde6d3", "#8c2d04"
 _SHOWN = {"mean_risk": "mean risk", "largest_risk": "largest risk"}
@@ -118,22 +136,37 @@ def risk_map(
     most: int = 30,
     shapes: Mapping[str, Any] | None = None,
     key: str = "geocode",
-) -> Picture:
-    """Draw the risk of each place, the largest first; with GeoJSON `shapes`, on a map as well.
+) -> Chart:
+    """Draw the risk of each place, largest first; with `shapes`, on a map as well.
 
-    `by` may also be an attribute of the map's groups. `key` is the property of a shape that names its
-    place.
+    Parameters
+    ----------
+    found
+        A risk map, made by `assess.risk_maps`.
+    by
+        "place", or an attribute that the map groups by.
+    column
+        "mean_risk" or "largest_risk".
+    most
+        How many bars to draw; the table has all places.
+    shapes, key
+        A GeoJSON FeatureCollection, and the property that holds the geocode of each feature.
+
+    Returns
+    -------
+    Chart
+
     """
     found = chart_inputs.of_kind(found, RiskMap, "found")
     kinds = list(dict.fromkeys(found.groups["by"].to_pylist()))
     if by not in kinds:
         raise InputError(
-            f"by: no groups by {by!r}; choose from {', '.join(kinds) or 'none at all'}"
+            f"by: the map has no groups by {by!r}; choose from {', '.join(kinds) or 'none at all'}"
         )
     if column not in _SHOWN:
-        raise InputError(f"column: {column!r} is not known; choose from {', '.join(_SHOWN)}")
+        raise InputError(f"column: unknown column {column!r}; choose from {', '.join(_SHOWN)}")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise InputError(f"most: {most!r} is not allowed; it is a whole number from 1 on")
+        raise InputError(f"most: got {most!r}; pass a whole number of at least 1")
     groups = [row for row in found.groups.to_pylist() if row["by"] == by]
     rows = [
         {
@@ -146,31 +179,32 @@ def risk_map(
         for row in sorted(groups, key=lambda row: (-row[column], str(row["group"])))
     ]
     shown = rows[:most]
-    chart: Any = _bars(shown, column)
+    plot: Any = _bars(shown, column)
     if shapes is not None:
-        chart = alt.vconcat(_map(rows, column, shapes, key), chart, spacing=20)
+        plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
-    told = f"{first['place']} has the largest {_SHOWN[column]}, {words.number(first[column])}" + (
-        f"; {last['place']} the smallest, {words.number(last[column])}, of "
-        f"{words.number(len(rows))}."
-        if len(rows) > 1
-        else "."
-    )
+    largest, smallest = words.multiple(first[column]), words.multiple(last[column])
+    summary = f"{first['place']} has the largest {_SHOWN[column]}, {largest}."
+    if len(rows) > 1:
+        summary = (
+            f"Of {words.number(len(rows))}, {first['place']} has the largest {_SHOWN[column]} "
+            f"({largest}) and {last['place']} the smallest ({smallest})."
+        )
     what = (
-        "Published values alone give the risk of a target who would be alone in each cell that reads "
-        "one or more"
+        "From published values alone: the risk of a target who would be alone in a cell that "
+        "reads one or more"
         if found.audience == "public"
-        else "It is the risk of everyone counted, as the noise came out"
+        else "The risk of everyone counted, given the noise that was drawn"
     )
     return described(
         "risk-map" if by == "place" else f"risk-by-{by}",
         f"Risk by {by}, level {found.level}",
-        chart,
-        alt_text=[f"Bars of the {_SHOWN[column]} of each {by}, the largest first.", told],
+        plot,
+        alt_text=[f"Bars of the {_SHOWN[column]} of each {by}, largest first.", summary],
         caption=[
             f"{what}, with prior {words.number(found.prior)}.",
-            told,
-            "Those not drawn are in the table." if len(rows) > len(shown) else "",
+            summary,
+            "The table also lists those not drawn." if len(rows) > len(shown) else "",
         ],
         table=pa.Table.from_pylist(rows),
         audience=found.audience,
@@ -203,15 +237,15 @@ def _bars(rows: list[dict[str, Any]], column: str) -> alt.LayerChart:
 def _map(
     rows: list[dict[str, Any]], column: str, shapes: Mapping[str, Any], key: str
 ) -> alt.LayerChart:
-    """Draw shapes, darker where the risk is larger, white where nothing is known."""
+    """Draw shapes, darker where the risk is larger, white where it is unknown."""
     joined = features_of(shapes, key=key)
     risk = {row["place"]: row[column] for row in rows}
     for feature in joined:
         feature["properties"]["value"] = risk.get(feature["properties"]["place"])
     if not any(item["geometry"] and item["properties"]["value"] is not None for item in joined):
         raise InputError(
-            f"shapes: none is of a place in the map; {key!r} came as the property that holds their "
-            f"codes: name the right one with key="
+            f"shapes: no shape belongs to a place of the map; their geocodes were read from "
+            f"{key!r}: name another property with key="
         )
     values = [row[column] for row in rows]
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""How every picture looks: colours that colour-blind readers tell apart, dashes, shapes, sizes."""
+"""The look of every chart: colours that colour-blind readers can tell apart, dashes, shapes, sizes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WIDTH, HEIGHT = 440, 260
 INK, FAINT, GRID = "#222222", "#595959", "#dddddd"
 INTERNAL_COLOUR = "#a50026"
 FONT = (
-    "Liberation Sans, Arial, Helvetica, sans-serif"  # of equal widths, so that labels fit anywhere
+    "Liberation Sans, Arial, Helvetica, sans-serif"  # equally wide, so that labels fit everywhere
 )
 
-# Each is at least 3 to 1 against white; series differ in dash and shape as well.
+# Contrast with white is at least 3 to 1; series also differ in dash and shape.
 COLOURS = (
     *("#0072b2", "#d55e00", "#000000", "#aa3377"),
     *("#007a5a", "#7a5c00", "#666666", "#332288"),
@@ -33,10 +33,10 @@ SHAPES = (
 MOST_SERIES = len(COLOURS)
 
 CONFIG: dict[str, Any] = {
-    "aria": False,  # the picture as a whole has a description
+    "aria": False,  # the chart as a whole has a description
     "background": "#ffffff",
     "font": FONT,
-    # Names are measured in one font, and a reader may have a wider one.
+    # Names are measured in one font; the reader's may be wider.
     "padding": {"left": 18, "right": 12, "top": 8, "bottom": 8},
     "view": {"stroke": None},
     "axis": {
@@ -71,7 +71,7 @@ CONFIG: dict[str, Any] = {
 
 
 def colour(names: Sequence[str]) -> alt.Color:
-    """Return a colour for each series; labels stand beside the lines, so there is no legend."""
+    """Return a colour for each series; labels at the lines replace the legend."""
     scale = alt.Scale(domain=list(names), range=list(COLOURS[: len(names)]))
     return alt.Color("series:N", scale=scale, legend=None)
 
@@ -94,30 +94,30 @@ def refuse_too_many(names: Sequence[str], what: str) -> None:
     """Refuse more series than readers can tell apart."""
     if len(names) > MOST_SERIES:
         raise InputError(
-            f"{what}: {len(names)} came, and at most {MOST_SERIES} can be told apart in one picture; "
-            f"draw several"
+            f"{what}: got {len(names)}, and readers can tell at most {MOST_SERIES} apart in one "
+            f"chart; draw several charts"
         )
 
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """Return a chart with its rows inside it."""
+    """Return a plot with its rows embedded."""
     return alt.Chart(alt.InlineData(values=list(rows)))
 
 
 def layered(*layers: Any) -> alt.LayerChart:
-    """Return charts drawn over each other."""
-    found = alt.layer(*layers)
-    assert isinstance(found, alt.LayerChart)
-    return found
+    """Draw plots on top of each other."""
+    plot = alt.layer(*layers)
+    assert isinstance(plot, alt.LayerChart)
+    return plot
 
 
 def shortened(text: str, most: int = 40) -> str:
-    """Return a name as a picture can hold it; the table has all of it."""
+    """Shorten a name to fit in a chart; the table has all of it."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def padded(low: float, high: float, *, log: bool = False) -> tuple[float, float]:
-    """Return the ends of an axis that holds both, also where they are the same."""
+    """Return round ends of an axis that holds both values, even if they are equal."""
     if log:
         return (low / 2, high * 2) if low == high else (low, high)
     if low == high:
@@ -133,7 +133,7 @@ def _step(span: float) -> float:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two others for a logarithmic axis."""
+    """Return round ticks for a logarithmic axis."""
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     span = math.log10(high / low)
     factors = (1,) if span > 3 else (1, 2, 5) if span > 0.7 else tuple(range(1, 10))
@@ -144,7 +144,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places moved as little as needed to be a gap apart, between two ends where that fits."""
+    """Move positions as little as needed to be a gap apart, within two ends if they fit."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     found = [places[i] for i in order]
     for i in range(1, len(found)):

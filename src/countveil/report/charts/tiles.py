@@ -1,4 +1,4 @@
-"""Numbers by level and query, as tiles: what each may spend, and what error to expect."""
+"""Numbers by level and query, as tiles: shares of the budget, and expected errors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,36 @@ from countveil.estimate.plan_error import ExpectedError
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
-from countveil.report.charts.chart import Picture, described
+from countveil.report.charts.chart import Chart, described
 
 _LIGHT, _DARK, _TURN = "#eef4fa", "#08519c", 0.74
 
 
-def budget_allocation(plan: Plan) -> Picture:
-    """Draw what each level and query of a plan may spend."""
+def budget_allocation(plan: Plan) -> Chart:
+    """Draw how a plan shares its budget among levels and queries.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+
+    Returns
+    -------
+    Chart
+
+    """
     plan = chart_inputs.of_kind(plan, Plan, "plan")
     if not plan.allocations:
         raise InputError(
-            "plan: it has no budget by level and query, as method congenial spends on one table; draw "
-            "another plan"
+            "plan: method congenial spends its budget on one table, not by level and query; pass "
+            "a plan with another method"
         )
     currency = "rho" if isinstance(plan.allocations[0].cost, ZCDP) else "epsilon"
-    spent = [
+    costs = [
         (item.level, item.query.name, Fraction(getattr(item.cost, currency)))
         for item in sorted(plan.allocations, key=lambda item: item.query.cells)
     ]
-    total = sum((amount for _, _, amount in spent), Fraction(0))
+    total = sum((amount for _, _, amount in costs), Fraction(0))
     rows: list[dict[str, Any]] = [
         {
             "level": level,
@@ -41,15 +52,15 @@ def budget_allocation(plan: Plan) -> Picture:
             currency: float(amount),
             "share_of_all": float(amount / total),
         }
-        for level, query, amount in spent
+        for level, query, amount in costs
     ]
     levels = [level for level in plan.levels if any(row["level"] == level for row in rows)]
     by_level: list[dict[str, Any]] = [
         {
             "level": level,
             "query": "all queries",
-            currency: float(sum(amount for own, _, amount in spent if own == level)),
-            "share_of_all": float(sum(a for own, _, a in spent if own == level) / total),
+            currency: float(sum(amount for own, _, amount in costs if own == level)),
+            "share_of_all": float(sum(a for own, _, a in costs if own == level) / total),
         }
         for level in levels
     ]
@@ -61,35 +72,46 @@ def budget_allocation(plan: Plan) -> Picture:
     }
     for row in (*rows, *by_level):
         row["value"], row["label"] = row["share_of_all"], _short_percent(row["share_of_all"])
-    chart = alt.vconcat(
+    plot = alt.vconcat(
         _bars(by_level, levels, f"share of {currency}"), _tiles(rows, levels), spacing=14
     )
     largest = max(by_level, key=lambda row: row["share_of_all"])
     top = max(rows, key=lambda row: row["share_of_all"])
     shares = words.first_few(
-        [f"{row['level']} {words.percent(row['share_of_all'])}" for row in by_level], 8
+        [f"{row['level']} {words.brief_percent(row['share_of_all'])}" for row in by_level], 8
     )
     table = pa.Table.from_pylist([{k: row[k] for k in whole} for row in (*rows, *by_level, whole)])
     return described(
         "budget-allocation",
         "How the budget is shared",
-        chart,
+        plot,
         alt_text=[
             f"Bars of each level's share of {currency}, and tiles of each query's share. By level: "
             f"{shares}.",
         ],
         caption=[
             f"All levels together spend {currency} {words.number(float(total))}.",
-            f"Most goes to {largest['level']}, {words.percent(largest['share_of_all'])}; the largest "
-            f"single share is {words.percent(top['share_of_all'])}, for {top['query']} of "
-            f"{top['level']}.",
+            f"The largest part, {words.brief_percent(largest['share_of_all'])}, goes to "
+            f"{largest['level']}; the largest single share is "
+            f"{words.brief_percent(top['share_of_all'])}, for {top['query']} of {top['level']}.",
         ],
         table=table,
     )
 
 
-def expected_error(errors: Sequence[ExpectedError]) -> Picture:
-    """Draw the expected error of a count by level and query, from the plan alone."""
+def expected_error(errors: Sequence[ExpectedError]) -> Chart:
+    """Draw the expected error of a count by level and query.
+
+    Parameters
+    ----------
+    errors
+        What `estimate.plan_error.expected_error` returns for a plan.
+
+    Returns
+    -------
+    Chart
+
+    """
     found = [
         chart_inputs.of_kind(item, ExpectedError, "errors")
         for item in chart_inputs.some(errors, "errors")
@@ -113,27 +135,26 @@ def expected_error(errors: Sequence[ExpectedError]) -> Picture:
         if row["standard_error"] is not None
     ]
     if not drawn:
-        raise InputError("errors: none can be told from these queries; measure TOTAL as well")
+        raise InputError("errors: these queries determine none; measure TOTAL as well")
     known = [row for row in drawn if not row["as_counted"]]
-    told = []
     if known:
         least = min(known, key=lambda row: row["value"])
         most = max(known, key=lambda row: row["value"])
-        told = [
-            f"The smallest standard error is {words.number(least['value'])}, of {least['query']} at "
-            f"level {least['level']}; the largest {words.number(most['value'])}, of {most['query']} at "
-            f"level {most['level']}."
-        ]
+        summary = (
+            f"The smallest standard error is {words.brief(least['value'])}, of {least['query']} "
+            f"at level {least['level']}; the largest is {words.brief(most['value'])}, of "
+            f"{most['query']} at level {most['level']}."
+        )
     else:
-        told = ["All of these counts are published exactly."]
+        summary = "All of these counts are published exactly."
     return described(
         "expected-error",
-        "Standard error to expect of a count",
+        "Expected standard error of a count",
         _tiles(drawn, levels, log=True),
-        alt_text=["Tiles of the standard error of one count, by query and level.", *told],
+        alt_text=["Tiles of the standard error of one count, by query and level.", summary],
         caption=[
-            *told,
-            "It is that of least squares over the queries of a level, without other levels.",
+            summary,
+            "Errors are those of least squares over the queries of one level.",
         ],
         table=pa.Table.from_pylist(rows),
     )
@@ -161,7 +182,7 @@ def _width(levels: Sequence[str]) -> int:
 
 
 def _bars(rows: Sequence[dict[str, Any]], levels: Sequence[str], title: str) -> alt.LayerChart:
-    """Draw one bar for each level, with its number."""
+    """Draw one labelled bar per level."""
     most = max(row["value"] for row in rows)
     base = theme.values(rows).encode(
         x=alt.X("level:N", sort=list(levels), title=None, axis=None),
@@ -181,14 +202,14 @@ def _bars(rows: Sequence[dict[str, Any]], levels: Sequence[str], title: str) -> 
 def _tiles(
     rows: Sequence[dict[str, Any]], levels: Sequence[str], *, log: bool = False
 ) -> alt.LayerChart:
-    """Draw a tile with its number for each level and query, darker where that is larger."""
+    """Draw a labelled tile for each level and query, darker where the number is larger."""
     queries = list(dict.fromkeys(row["query"] for row in rows))
     positive = [row["value"] for row in rows if row["value"] > 0] or [1.0]
     low, high = (min(positive), max(positive)) if log else (0.0, max(positive))
     if log and low == high:
         low = high / 2
     kind: Any = "log" if log else "sqrt"
-    # From there on white on blue is easier to read than black.
+    # Beyond this value, white text on blue is easier to read than black.
     middle = low * (high / low) ** _TURN if log else high * _TURN**2
     drawn = [
         {**row, "shown": max(row["value"], low), "dark": row["value"] > middle} for row in rows

@@ -1,1 +1,1 @@
-"""The sections of a report, a lens each: computed once, shown everywhere."""
+"""The sections of a report, one per lens: computed once, shown everywhere."""

@@ -6,24 +6,26 @@ from typing import TYPE_CHECKING
 
 from countveil.base import words
 from countveil.plan.workload import TOTAL
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
 
 def section(subject: Subject) -> Section:
-    """Say how far off a count is expected to be, from the plan alone."""
+    """Describe how far off a count is expected to be, from the plan alone."""
     plan, errors = subject.plan, subject.errors
-    sentences = ["How far off counts are on average follows from the plan alone."]
+    sentences = ["The plan alone determines how far off counts are on average."]
     sentences += [
-        f"The noise of the total of {words.article(item.level)} is {words.number(item.absolute_error)} "
-        f"in size on average, and as often above 0 as below."
+        f"The noise in the total of {words.article(item.level)} is "
+        f"{words.brief(item.absolute_error)} in size on average, and as often positive as "
+        f"negative."
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     ]
-    listing = Listing(
-        "Error of a cell of each query: of its own noise, and after least squares over its level",
+    table = SectionTable(
+        "Error of one cell of each query: from its own noise, and after least squares over its "
+        "level",
         ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Least squares"),
         tuple(
             (
@@ -35,7 +37,7 @@ def section(subject: Subject) -> Section:
         ),
     )
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
         allocation = charts.budget_allocation(plan)
@@ -43,4 +45,4 @@ def section(subject: Subject) -> Section:
             return [charts.expected_error(errors), allocation]
         return [allocation]
 
-    return Section("error", "Expected error", tuple(sentences), (listing,), draw)
+    return Section("error", "Expected error", tuple(sentences), (table,), draw)

@@ -1,4 +1,4 @@
-"""What an intruder learns who knows everyone else in a unit: the sentences, tables and charts of it."""
+"""What someone learns who knows everyone else in a unit: sentences, tables and charts."""
 
 from __future__ import annotations
 
@@ -19,59 +19,60 @@ from countveil.assess.intruder.summary import AttackRisk, Summary
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
-from countveil.base.words import article, percent
+from countveil.base.words import article
 from countveil.errors import InputError
 from countveil.noise.law import central_half_width
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
-from countveil.report.other_budgets import WhatIf
-from countveil.report.section import Cell, Listing, Section, Subject
+from countveil.report.budget_steps import OtherBudgets
+from countveil.report.section_data import Cell, Section, SectionTable, Subject
 
 if TYPE_CHECKING:
-    from countveil.report.charts.chart import Picture
+    from countveil.report.charts.chart import Chart
 
-__all__ = ["SETTLED", "added", "article", "percent", "summary_sentences", "worst_attack"]
+__all__ = ["SETTLED", "added", "article", "summary_sentences", "worst_attack"]
 
 
-# What a summary of risks says in plain sentences, on a terminal and on a page.
+# A summary of risks in sentences, for the terminal and for pages.
 
-SETTLED = "settled by what is public"
+SETTLED = "revealed by public counts"
 
 
 def summary_sentences(summary: Summary) -> list[str]:
     """Return what the worst attack gains, then what public counts, levels above and facts add."""
-    found = [worst_attack(summary)]
+    lines = [worst_attack(summary)]
     settled = {item.attack for item in summary.attacks if item.settled}
-    found += [
-        f"What the plan publishes as counted settles '{name}' for whoever knows everyone else "
-        f"in {article(summary.level)}: no noise protects against it."
+    lines += [
+        f"The counts that the plan publishes exactly reveal '{name}' to anyone who knows everyone "
+        f"else in {article(summary.level)}; no noise protects against that."
         for name in sorted(settled)
     ]
     first = summary.attacks[0]
     if first.with_invariants is not None and first.attack not in settled:
-        found += _levels_above(first, summary.most_above)
-    return found + _facts(summary)
+        lines += _levels_above(first, summary.most_above)
+    return lines + _facts(summary)
 
 
 def worst_attack(summary: Summary) -> str:
-    """Return what the attack that gains most comes to, in one sentence."""
+    """Say what the attack with the largest gain achieves."""
     worst = max(summary.attacks, key=lambda item: item.marginal_risk)
     return (
-        f"Of all attacks, an intruder who knows everyone in {article(summary.level)} but his target, "
-        f"and sees all its queries, gains most by '{worst.attack}': where he is right, he comes from a "
-        f"probability of {percent(worst.prior)} to {percent(worst.posterior)} on average, "
-        f"{worst.marginal_risk:.3f} times what he believed before."
+        f"The attack that gains most is '{worst.attack}'. Someone who knows everyone else in "
+        f"{article(summary.level)} and sees all its queries would, if what they suspect is true, "
+        f"raise its probability from {words.prior_percent(worst.prior)} to "
+        f"{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
+        f"{words.multiple(worst.marginal_risk)} times their prior."
     )
 
 
 def added(item: AttackRisk) -> tuple[float | None, float | None]:
-    """Return what levels above, and counts published as they are, add to the evidence of a level.
+    """Return what levels above, and counts published exactly, add to the evidence of a level.
 
-    The second is infinite where what is public settles it.
+    Both are shares of the level's own evidence. The second is infinite where public counts settle it.
     """
     own, above, counted = item.effective_rho, item.with_levels_above, item.with_invariants
-    if not own or above is None or counted is None:  # no evidence of its own to compare with
+    if not own or above is None or counted is None:  # the level has no evidence of its own
         return None, None
     more = max(0.0, above - own) / own
     if item.settled or counted > WITHOUT_LIMIT * above:
@@ -83,73 +84,77 @@ def _levels_above(first: AttackRisk, most: float | None) -> list[str]:
     above, counted = added(first)
     if above is None or counted is None:
         return []
-    told = (
-        "what is published as counted settles it"
+    public = (
+        "counts published exactly reveal it"
         if math.isinf(counted)
-        else f"what is published as counted adds {100 * counted:.1f} % more"
+        else f"counts published exactly add another {100 * counted:.1f} %"
     )
     own = first.effective_rho
-    least = f", {100 * (most - own) / own:.1f} % where siblings are fewest" if most and own else ""
+    least = f" ({100 * (most - own) / own:.1f} % where siblings are fewest)" if most and own else ""
     return [
-        f"Where counts are large, the levels above add {100 * above:.1f} % to his evidence about "
-        f"presence in a unit with as many siblings as the average{least}; {told}. Near zero his belief "
-        f"about the siblings decides: see the documentation."
+        f"Where counts are large, the levels above add {100 * above:.1f} % to the evidence about "
+        f"presence in a place with an average number of siblings{least}; {public}. Where counts "
+        f"are near zero, it depends on what the intruder believes about the siblings: see the "
+        f"documentation."
     ]
 
 
 def _facts(summary: Summary) -> list[str]:
-    """Say what public facts settle, and what they add to a belief, for the smallest prior."""
-    found = []
+    """Say what public facts bound, and how they change a belief, for the smallest prior."""
+    lines = []
     for item in summary.facts:
         if item.prior != min(other.prior for other in summary.facts):
             continue
         kinds = [
-            (item.settled, "are known exactly"),
-            (item.somebody, "must hold somebody"),
-            (item.bounded, "have a largest count"),
+            (item.settled, "is known exactly", "are known exactly"),
+            (item.somebody, "cannot be zero", "cannot be zero"),
+            (item.bounded, "has an upper bound", "have an upper bound"),
         ]
-        listed = ", ".join(f"{number:,} {what}" for number, what in kinds if number)
+        listed = ", ".join(
+            f"{number:,} {one if number == 1 else many}" for number, one, many in kinds if number
+        )
         text = f"Public facts bound {item.counts:,} counts of {item.query}: {listed}."
         if item.with_fact is not None and item.with_release is not None:
             text += (
-                f" Who is unsure of one other person beside his target, each there with probability "
-                f"{percent(item.prior)}, comes to {percent(item.with_fact)} by knowing that somebody "
-                f"is there, and to {percent(item.with_release)} with the most detailed noisy count as "
-                f"well; by that count alone he would come to {percent(item.release_alone or 0.0)}."
+                f" Someone unsure about their target and one other person, each there with "
+                f"probability {words.prior_percent(item.prior)}, goes to "
+                f"{words.brief_percent(item.with_fact)} on learning that the count is not zero, "
+                f"and to {words.brief_percent(item.with_release)} with the most detailed noisy "
+                f"count as well; that count alone would take them to "
+                f"{words.brief_percent(item.release_alone or 0.0)}."
             )
-        found.append(text)
-    return found
+        lines.append(text)
+    return lines
 
 
-# The listings of attacks: where they end, how often single people are told much, what facts
-# bound.
+# The tables: what each attack achieves, how many people are at high risk, what facts bound.
 
 
-def attack_listings(summary: Summary) -> tuple[Listing, ...]:
-    """Return what a summary lists: attacks, how often R' passes a threshold, and public facts."""
-    return (_attacks(summary), _exceedances(summary), *_facts_attack_listings(summary))
+def attack_tables(summary: Summary) -> tuple[SectionTable, ...]:
+    """Return the tables of a summary: attacks, how often R' exceeds a threshold, and public facts."""
+    return (_attacks(summary), _exceedances(summary), *_facts_tables(summary))
 
 
-def _attacks(summary: Summary) -> Listing:
+def _attacks(summary: Summary) -> SectionTable:
     priors = list(dict.fromkeys(item.prior for item in summary.attacks))
     columns = ("Attack", *(f"Prior {words.prior(prior)}" for prior in priors))
     rows: dict[str, tuple[Cell, ...]] = {}
     for item in summary.attacks:
-        rows[item.attack] = (*rows.get(item.attack, (item.attack,)), _ends_at(item))
+        rows[item.attack] = (*rows.get(item.attack, (item.attack,)), _reached(item))
     if summary.attacks[0].effective_rho is not None:
         columns = (*columns, "Evidence (rho)", "Levels above add", "Public counts add")
         for item in {each.attack: each for each in summary.attacks}.values():
             rows[item.attack] = (*rows[item.attack], item.effective_rho, *map(_more, added(item)))
-    return Listing(
-        f"Where someone who knows everyone else in {words.article(summary.level)} ends on average if "
-        f"he is right, and how many times his prior that is",
+    return SectionTable(
+        f"Probability that someone who knows everyone else in {words.article(summary.level)} "
+        f"reaches on average, if what they suspect is true, and how many times their prior that is",
         columns,
         tuple(rows.values()),
     )
 
 
-def _ends_at(item: AttackRisk) -> str:
-    """Return where he ends, and how many times his prior that is."""
+def _reached(item: AttackRisk) -> str:
+    """Show the probability that an attack reaches, and how many times the prior that is."""
     if item.settled:
         return f"1, ×\u00a0{item.marginal_risk:.3f}, {SETTLED}"
     return f"{item.posterior:.4g}, ×\u00a0{item.marginal_risk:.3f}"
@@ -161,23 +166,23 @@ def _more(share: float | None) -> str | None:
     return SETTLED if math.isinf(share) else f"{100 * share:.1f} %"
 
 
-def _exceedances(summary: Summary) -> Listing:
-    """Return how often single people are told more than so much."""
+def _exceedances(summary: Summary) -> SectionTable:
+    """Return the share of people whose risk exceeds each threshold."""
     above = list(dict.fromkeys(item.above for item in summary.exceedances))
     rows: dict[float, tuple[Cell, ...]] = {}
     for item in summary.exceedances:
         first = (words.prior(item.prior),)
         rows[item.prior] = (*rows.get(item.prior, first), words.percent(item.share))
-    return Listing(
-        "Share of the people counted whom the most detailed count alone takes beyond so many times "
-        "the prior",
+    return SectionTable(
+        "Share of the people counted for whom the most detailed count alone multiplies the prior "
+        "by more than a threshold",
         ("Prior", *(f"Above × {each:g}" for each in above)),
         tuple(rows.values()),
     )
 
 
-def _facts_attack_listings(summary: Summary) -> list[Listing]:
-    """Return what files of public facts bound, if the plan has some."""
+def _facts_tables(summary: Summary) -> list[SectionTable]:
+    """Return what public facts bound, if the plan has any."""
     columns = ("settled", "somebody", "bounded", "prior", "with_fact", "with_release")
     rows = [
         (item.query, item.counts, *(getattr(item, name) for name in columns), item.release_alone)
@@ -186,64 +191,64 @@ def _facts_attack_listings(summary: Summary) -> list[Listing]:
     if not rows:
         return []
     names = (
-        *("Query", "Counts bounded", "Known exactly", "Hold somebody", "Have a largest count"),
-        *("Prior", "With the fact", "With the release, too", "Release alone"),
+        *("Query", "Counts bounded", "Known exactly", "Not zero", "Bounded above"),
+        *("Prior", "With the fact", "With fact and release", "Release alone"),
     )
-    return [Listing("Public facts, and what they add to a belief", names, tuple(rows))]
+    return [SectionTable("Public facts, and how they change a belief", names, tuple(rows))]
 
 
-# The first lens of a report: what someone learns who knows everyone else in a unit.
+# The section: what someone learns who knows everyone else in a unit.
 
 MOST_SERIES = 8  # lines that a chart can tell apart
 _MOST_PLACES = 30
-_MOST_VALUES = 60  # that one line is drawn through
+_MOST_VALUES = 60  # points of one line
 
 
 def section(subject: Subject) -> Section:
-    """Say what someone learns who knows everyone else in a unit of the judged level."""
-    plan, found = subject.plan, subject.summary
-    drawn = _drawn(plan)
+    """Describe what someone learns who knows everyone else in a unit of the judged level."""
+    plan, summary = subject.plan, subject.summary
+    priors = _charted_priors(plan)
 
-    def draw() -> list[Picture]:
+    def draw() -> list[Chart]:
         from countveil.report import charts
 
-        pictures = [
-            charts.risk_by_level(risk_by_level(plan, drawn, invariants=True)),
+        section_charts = [
+            charts.risk_by_level(risk_by_level(plan, priors, invariants=True)),
             *_by_budget(plan, subject.other_budgets),
-            _against_released_value(plan, drawn),
+            _against_released_value(plan, priors),
             charts.two_hundred_intruders(*_worst(plan)),
         ]
         if subject.release is not None:
-            pictures += _places(subject.release, found.level, subject.shapes)
-        return pictures
+            section_charts += _places(subject.release, summary.level, subject.shapes)
+        return section_charts
 
     return Section(
         "presence",
         "What an intruder learns",
-        (*summary_sentences(found), *_left_out(plan, drawn)),
-        attack_listings(found),
+        (*summary_sentences(summary), *_left_out(plan, priors)),
+        attack_tables(summary),
         draw,
-        figures=found.document,
+        figures=summary.document,
     )
 
 
-def _drawn(plan: Plan) -> tuple[float, ...]:
-    """Return the priors that pictures show: the first ones, as many as can be told apart."""
+def _charted_priors(plan: Plan) -> tuple[float, ...]:
+    """Return the priors that charts show: as many of the first as readers can tell apart."""
     return tuple(dict.fromkeys(plan.intruder.priors))[:MOST_SERIES]
 
 
-def _left_out(plan: Plan, drawn: tuple[float, ...]) -> list[str]:
+def _left_out(plan: Plan, priors: tuple[float, ...]) -> list[str]:
     every = len(set(plan.intruder.priors))
-    if every == len(drawn):
+    if every == len(priors):
         return []
     return [
-        f"Pictures by prior show the first {len(drawn)} of {every} priors; the listings have all of "
+        f"Charts by prior show the first {len(priors)} of {every} priors; the tables list all of "
         f"them."
     ]
 
 
-def _by_budget(plan: Plan, others: WhatIf) -> list[Picture]:
-    """Return risk and decisions against rho; a plan that is priced in epsilon has none."""
+def _by_budget(plan: Plan, others: OtherBudgets) -> list[Chart]:
+    """Chart risk and decisions against rho; a plan priced in epsilon has no such charts."""
     from countveil.report import charts
 
     if not isinstance(plan.cost, ZCDP):
@@ -260,8 +265,8 @@ def _by_budget(plan: Plan, others: WhatIf) -> list[Picture]:
     ]
 
 
-def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Picture:
-    """Return what each value of the most detailed count tells of a target who would be alone in it."""
+def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
+    """Chart what each value of the most detailed count reveals about someone alone in its cell."""
     from countveil.report import charts
 
     noise = max(plan.at(plan.judged_level), key=lambda item: item.query.cells).mechanism
@@ -275,40 +280,41 @@ def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Picture:
 
 
 def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
-    """Return the intruder of the plan who gains most, for a target who is counted and for one not."""
-    found = []
+    """Return the intruder who gains most, and their risks if the target is counted and if not."""
+    candidates = []
     for prior in plan.intruder.priors:
-        # Noise is symmetric: a target who is not counted is as one who is, with the prior turned round.
+        # Noise is symmetric: deciding about an absent target is deciding about a present one with
+        # the complementary prior.
         there, away = (
             attacks.correct_decision(plan, attack="presence", level=plan.judged_level, prior=p)
             for p in (prior, 1 - prior)
         )
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)
-        found.append((right - max(prior, 1 - prior), who, there, away))
-    return max(found, key=lambda item: item[0])[1:]
+        candidates.append((right - max(prior, 1 - prior), who, there, away))
+    return max(candidates, key=lambda item: item[0])[1:]
 
 
-def _places(release: Release, level: str, shapes: Mapping[str, Any] | None) -> list[Picture]:
-    """Return where published values are at which a lone person would be known; none without any."""
+def _places(release: Release, level: str, shapes: Mapping[str, Any] | None) -> list[Chart]:
+    """Chart the risk of a lone target by place, from published values; empty if none is positive."""
     from countveil.report import charts
 
-    found = public_map(
+    risk_map = public_map(
         release.measurements,
         release.geography,
         prior=min(release.plan.intruder.priors),
         level=level,
         places=_mapped_level(release, shapes),
     )
-    if not found.groups.num_rows:
+    if not risk_map.groups.num_rows:
         return []
-    read = {row["group"] for row in found.groups.to_pylist() if row["by"] == "place"}
-    drawn = shapes is not None and read.intersection(charts.places_of(shapes))
-    return [charts.risk_map(found, shapes=shapes if drawn else None)]
+    places = {row["group"] for row in risk_map.groups.to_pylist() if row["by"] == "place"}
+    on_map = shapes is not None and places.intersection(charts.places_of(shapes))
+    return [charts.risk_map(risk_map, shapes=shapes if on_map else None)]
 
 
 def _mapped_level(release: Release, shapes: Mapping[str, Any] | None) -> str:
-    """Return the level whose places are shown: that of most shapes, or the lowest with few enough."""
+    """Return the level to show: the one most shapes belong to, or the lowest with few enough places."""
     from countveil.report import charts
 
     plan, geography = release.plan, release.geography
@@ -323,7 +329,7 @@ def _mapped_level(release: Release, shapes: Mapping[str, Any] | None) -> str:
     level, places = matches.most_common(1)[0]
     if not places:
         raise InputError(
-            f"shapes: no feature with a geometry has, as its property geocode or its id, the code of a "
-            f"place of {words.listed(upper)}; give shapes of one of these levels"
+            f"shapes: no feature with a geometry has the geocode of a place as its property "
+            f"geocode or its id; give shapes of one of the levels {words.listed(upper)}"
         )
     return level

@@ -1,46 +1,48 @@
-"""The privacy loss of single counts, from the law of their noise."""
+"""The privacy loss of single counts, from the distribution of their noise."""
 
 from __future__ import annotations
 
-from countveil.assess.plan_lenses import loss_by_level
+from countveil.assess.empirical_loss.planned_loss import loss_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import PureDP
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 
 def section(subject: Subject) -> Section:
-    """Say what privacy loss the noise of single queries has, where most of it falls."""
+    """Describe the privacy loss of single counts, up to the size that most noise stays within."""
     plan = subject.plan
-    found = loss_by_level(plan)
-    worst = max(found, key=lambda item: item.loss)
+    losses = loss_by_level(plan)
+    worst = max(losses, key=lambda item: item.loss)
     rows = plan.rows_per_person
     person = "a person" if rows == 1 else f"all {rows} rows of a person"
     sentences = (
-        f"The loss of a released value is the logarithm of how many times likelier it is with {person} "
-        f"in its count than without. The law of the noise says how large it may be, and how often.",
-        f"Of the queries listed it is largest for {worst.query} of {words.article(worst.level)}: "
-        f"{words.number(worst.loss)} at a noise of {words.number(worst.half_width)}, which at least "
-        f"{words.percent(worst.share)} of its noise does not pass in size.",
+        f"The privacy loss of a released count is the logarithm of how many times likelier its "
+        f"value is with {person} in the count than without. The distribution of the noise "
+        f"determines how large it can be, and how often.",
+        f"Among the queries listed, it is largest for {worst.query} of "
+        f"{words.article(worst.level)}: {words.brief(worst.loss)} at a noise of "
+        f"{words.number(worst.half_width)}, the {100 * worst.share:g}th percentile of the size of "
+        f"the noise.",
         _together(plan),
     )
-    listing = Listing(
-        f"Loss of one value at the edge of {words.percent(found[0].share)} of the noise",
-        ("Level", "Query", "Standard deviation", "Noise at most", "Loss there"),
+    table = SectionTable(
+        f"Privacy loss of one count, at the {100 * losses[0].share:g}th percentile of its noise",
+        ("Level", "Query", "Standard deviation", "Size of the noise", "Privacy loss"),
         tuple(
             (item.level, item.query, item.standard_deviation, item.half_width, item.loss)
-            for item in found
+            for item in losses
         ),
     )
-    return Section("loss", "Privacy loss", sentences, (listing,))
+    return Section("loss", "Privacy loss", sentences, (table,))
 
 
 def _together(plan: Plan) -> str:
-    """Say what the budget says of the losses of all counts that a person is in."""
-    start = "The losses of all counts that a person is in add up."
+    """Say how the budget limits the losses of all counts that include a person."""
+    start = "The losses of all counts that include a person add up."
     if isinstance(plan.cost, PureDP):
-        return f"{start} Their sum never passes the budget, whatever values are released."
+        return f"{start} Their sum never exceeds the budget, whatever values are released."
     return (
-        f"{start} The budget holds their sum to at most rho on average, and bounds how often it is "
-        f"larger; it sets no largest value."
+        f"{start} The budget keeps their sum at or below rho on average, and bounds how often it "
+        f"is larger; it sets no maximum."
     )

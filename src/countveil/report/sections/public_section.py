@@ -1,40 +1,40 @@
-"""What public totals reveal, and what guarantee remains next to them."""
+"""What public totals reveal, and what guarantee remains given them."""
 
 from __future__ import annotations
 
 from countveil.assess.remaining_guarantee import public_guarantee
 from countveil.plan.plans import AnyPlan
 from countveil.publish.release_folder import AnyRelease
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 
 def section(subject: Subject) -> Section:
-    """Say what guarantee remains next to what is published exactly."""
+    """Describe the guarantee that remains, given what is published exactly."""
     return section_of(subject.plan if subject.release is None else subject.release)
 
 
 def section_of(of: AnyPlan | AnyRelease) -> Section:
     """Return the section of a plan or a release of either kind."""
-    found = public_guarantee(of)
-    listing = Listing(
+    remaining = public_guarantee(of)
+    table = SectionTable(
         "What is protected, given what is public",
-        ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Because"),
+        ("Secret", "People who must differ", "Guarantee", "Odds, at most", "Reason"),
         tuple(
             (item.what, item.records, item.guarantee, _odds(item.odds), item.why)
-            for item in found.secrets
+            for item in remaining.secrets
         ),
     )
-    public = "; ".join(found.public) or "nothing"
+    public = "; ".join(remaining.public) or "nothing"
     sentences = (
         f"Public: {public}.",
-        f"The remaining guarantee is {found.currency}.",
+        f"The remaining guarantee is {remaining.currency}.",
     )
     return Section(
         "public",
         "What public totals reveal",
-        (*sentences, *found.sentences),
-        (listing,),
-        figures=found.document,
+        (*sentences, *remaining.sentences),
+        (table,),
+        figures=remaining.document,
     )
 
 

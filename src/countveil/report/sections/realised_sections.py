@@ -1,4 +1,4 @@
-"""INTERNAL: what a release got wrong and gave away, compared with the counts it was made from."""
+"""INTERNAL: the errors and disclosures of a release, compared with the counts it was made from."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.report import charts
-from countveil.report.charts.chart import Picture
+from countveil.report.charts.chart import Chart
 from countveil.report.charts.theme import MOST_SERIES
-from countveil.report.section import Listing, Section, Subject
+from countveil.report.section_data import Section, SectionTable, Subject
 
 _ALL = "all"
-_WIDEST = 100_000  # people that residuals may reach for their density to be smoothed, one by one
+_WIDEST = 100_000  # range of residuals, in people, beyond which smoothing their density is too slow
 _MOST_CURVES = 4
 
 
 def error(subject: Subject) -> Section | None:
-    """Say how far off the published totals are from the exact ones."""
+    """Describe how far the published totals are from the exact ones."""
     found = subject.realised
     if found is None or found.accuracy is None:
         return None
@@ -33,41 +33,44 @@ def error(subject: Subject) -> Section | None:
         if row["query"] == TOTAL and row["size_class"] == _ALL
     ]
     sentences = [
-        f"Totals of the {words.number(row['cells'])} units of level {row['level']} are off by "
-        f"{words.number(row['mean_absolute_error'])} on average; their mean error, the bias, is "
-        f"{words.number(row['bias'])}."
+        f"The totals of the {words.number(row['cells'])} places at level {row['level']} are off by "
+        f"{words.brief(row['mean_absolute_error'])} on average; their mean error, the bias, is "
+        f"{words.brief(row['bias'])}."
         for row in rows
     ]
     columns = ("mean_absolute_error", "bias", "root_mean_squared_error", "error_05", "error_95")
-    listing = Listing(
-        "Estimated totals less exact ones, by level",
-        ("Level", "Units", "Mean absolute", "Bias", "Root mean square", "5 % up to", "95 % up to"),
+    table = SectionTable(
+        "Estimated minus exact totals, by level",
+        (
+            *("Level", "Places", "Mean absolute", "Bias", "Root mean square"),
+            *("5th percentile", "95th percentile"),
+        ),
         tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
     )
     levels = list(dict.fromkeys(row["level"] for row in rows))
     if len(levels) > MOST_SERIES:
         sentences.append(
-            f"The picture by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the listing "
-            f"has all of them."
+            f"The chart by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the table "
+            f"lists all of them."
         )
-    pictures: list[Picture] = [
+    section_charts: list[Chart] = [
         charts.error_by_size(found.accuracy, levels=levels[-MOST_SERIES:]),
     ]
     if found.totals is not None:
         exact, released = found.totals.exact, found.totals.released
-        pictures.append(charts.exact_and_released(exact, released, audience="internal"))
+        section_charts.append(charts.exact_and_released(exact, released, audience="internal"))
     return Section(
         "realised-error",
         "Realised error",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
 
 def everyone(subject: Subject) -> Section | None:
-    """Say what an intruder learns of each person counted, as the noise came out."""
+    """Describe what an intruder learns about each person counted, from the noise that was drawn."""
     plan, found = subject.plan, subject.realised
     if found is None:
         return None
@@ -75,19 +78,20 @@ def everyone(subject: Subject) -> Section | None:
     worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
     level, prior = words.article(found.everyone.level), words.prior(found.everyone.prior)
     sentences = [
-        f"Each person counted has a realised risk: what an intruder who knows all others in {level} "
-        f"and began with {prior} believes after all noisy counts as they came out, over that prior.",
+        f"The realised risk of a person is the probability that someone who knows everyone else "
+        f"in {level} gives to their presence after seeing all noisy counts, divided by a prior of "
+        f"{prior}.",
     ]
     if worst is not None:
         sentences.append(
-            f"The largest is {words.number(worst['largest_risk'])}, in a cell with "
+            f"The largest is {words.multiple(worst['largest_risk'])}, in a cell with "
             f"{_people(worst['group'])}."
         )
     if is_settled(plan, found.everyone.level):
         sentences.append(
-            "What is published as counted settles presence by itself, and is left out here."
+            "Counts published exactly reveal presence by themselves; they are left out here."
         )
-    listing = Listing(
+    table = SectionTable(
         "Realised risk by the number of people in a cell",
         ("People in the cell", "Cells", "People", "Mean risk", "Largest risk"),
         tuple(
@@ -95,13 +99,13 @@ def everyone(subject: Subject) -> Section | None:
             for row in groups
         ),
     )
-    pictures = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
+    section_charts = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
     return Section(
         "everyone",
-        "Everyone who was counted",
+        "Risk of everyone counted",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
@@ -111,46 +115,55 @@ def _people(group: str) -> str:
 
 
 def loss(subject: Subject) -> Section | None:
-    """Say what privacy loss the residuals show."""
+    """Describe the privacy loss that the residuals show."""
     plan, found = subject.plan, subject.realised
     if found is None:
         return None
     rows = found.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
     columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
-    listing = Listing(
+    table = SectionTable(
         "Privacy loss from residuals, by level and query",
-        ("Level", "Query", "Residuals", "Empirical loss", "Tail ratio", "from", "to", "At least"),
+        (
+            "Level",
+            "Query",
+            "Residuals",
+            "Empirical loss",
+            "Tail ratio",
+            "Lower",
+            "Upper",
+            "At least",
+        ),
         tuple(
             (row["level"], row["query"], row["residuals"], *(row[name] for name in columns))
             for row in rows
         ),
     )
     curves = _curves(plan, found)
-    pictures: list[Picture] = [charts.empirical_loss(curves)] if curves else []
+    section_charts: list[Chart] = [charts.loss_of_residuals(curves)] if curves else []
     for level, query in found.residuals.groups:
-        if level == plan.judged_level:  # the first query of it
+        if level == plan.judged_level:  # one chart: of its first query
             name = f"released {query} of {level}"
-            pictures.append(charts.residuals(found.residuals.of((level, query)), name=name))
+            section_charts.append(charts.residuals(found.residuals.of((level, query)), name=name))
             break
     sentences = [
-        "Residuals are released less exact counts. The empirical loss is an estimate from their "
-        "smoothed density, and bounds nothing. For each query by itself, the loss is not below the "
-        "last column with 95 % confidence, if residuals have one law whatever the count."
+        "Residuals are released minus exact counts. The empirical loss is an estimate from their "
+        "smoothed density, not a bound. For each query on its own, the loss is at least the last "
+        "column with 95 % confidence, if residuals have the same distribution whatever the count."
     ]
     if any(reach_of(found.residuals.of(key)) > _WIDEST for key in found.residuals.groups):
-        sentences.append("It is not estimated where residuals reach too far to be smoothed.")
+        sentences.append("It is not estimated where residuals spread too widely to be smoothed.")
     return Section(
         "realised-loss",
-        "Privacy loss that residuals show",
+        "Privacy loss estimated from residuals",
         tuple(sentences),
-        (listing,),
-        lambda: pictures,
+        (table,),
+        lambda: section_charts,
         audience="internal",
     )
 
 
 def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
-    """Return smoothed losses of the judged level's queries, of those that have residuals enough."""
+    """Return the smoothed losses of the judged level's queries that have enough residuals."""
     curves: dict[str, Any] = {}
     for key in found.residuals.groups:
         residuals = found.residuals.of(key)
@@ -159,27 +172,28 @@ def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
         try:
             curves[key[1]] = kde(residuals)
         except InputError:
-            continue  # too few residuals or no spread: the listing says so
+            continue  # too few residuals or no spread: the table says so
         if len(curves) == _MOST_CURVES:
             break
     return curves
 
 
 def attack(subject: Subject) -> Section | None:
-    """Say how many people the homogeneity attack on this release reveals."""
+    """Describe how many people the homogeneity attack on this release reveals."""
     found = subject.realised
     if found is None or not found.attacks:
         return None
     worst = max(found.attacks, key=lambda name: found.attacks[name].disclosed)
-    told = found.attacks[worst]
+    shares = found.attacks[worst]
     sentence = (
-        f"Whoever knows place and all attributes but {worst} is told it rightly of "
-        f"{words.percent(told.disclosed)} of the people and wrongly of {words.percent(told.misled)}; "
-        f"the exact table would tell it of {words.percent(told.before)}."
+        f"Someone who knows a person's place and every attribute except {worst} infers it "
+        f"correctly for {words.brief_percent(shares.disclosed)} of the people and wrongly for "
+        f"{words.brief_percent(shares.misled)}; the exact table would reveal it for "
+        f"{words.brief_percent(shares.before)}."
     )
-    listing = Listing(
+    table = SectionTable(
         "The homogeneity attack on this release: shares of people",
-        ("Attribute", "Told by the exact table", "Told rightly", "Told wrongly", "Cells"),
+        ("Attribute", "Revealed by the exact table", "Inferred correctly", "Wrongly", "Cells"),
         tuple(
             (name, item.before, item.disclosed, item.misled, item.cells)
             for name, item in found.attacks.items()
@@ -189,6 +203,6 @@ def attack(subject: Subject) -> Section | None:
         "realised-attack",
         "Groups in which everyone has the same value, as released",
         (sentence,),
-        (listing,),
+        (table,),
         audience="internal",
     )

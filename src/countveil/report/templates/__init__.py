@@ -1,1 +1,1 @@
-"""The page and its style and script."""
+"""The report page, its style and its script."""

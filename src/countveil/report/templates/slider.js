@@ -1,14 +1,14 @@
 "use strict";
 (function () {
-  const found = JSON.parse(document.getElementById("what-if").textContent);
-  const steps = found.steps;
+  const budgets = JSON.parse(document.getElementById("other-budgets").textContent);
+  const steps = budgets.steps;
   const input = document.getElementById("budget");
   const shown = document.getElementById("budget-shown");
-  const told = document.getElementById("budget-told");
+  const status = document.getElementById("budget-status");
   function number(value) { return value === null ? "none" : String(Number(value.toPrecision(4))); }
   function sentence(step) {
     const risks = step.risks.map(function (value, i) {
-      return number(value) + " with prior " + found.priors[i];
+      return number(value) + " with prior " + budgets.priors[i];
     });
     return "With " + shown.textContent + ", the risk is " + risks.join(", ") + ".";
   }
@@ -25,7 +25,7 @@
   }
   document.getElementById("slider").hidden = false;
   input.addEventListener("input", show);
-  // Who listens is told where the slider stops, not each step on the way.
-  input.addEventListener("change", function () { told.textContent = sentence(steps[Number(input.value)]); });
+  // Screen readers announce where the slider stops, not each step on the way.
+  input.addEventListener("change", function () { status.textContent = sentence(steps[Number(input.value)]); });
   show();
 })();

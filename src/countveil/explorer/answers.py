@@ -1,0 +1,189 @@
+"""The numbers of the page: cost, risk and error of a plan, for one intruder."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.combined_loss import lattice_loss
+from countveil.assess.intruder.one_level import marginal_risk
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.verdict import Verdict, judge
+from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
+from countveil.noise.discrete_gaussian import DiscreteGaussian
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
+from countveil.privacy.costs import Cost, PureDP
+
+_MOST_LAWS = 16  # each may take some megabytes, and a session computes thousands
+
+
+@dataclass(frozen=True, slots=True)
+class PriorRisk:
+    """One prior at one level: the expected posterior, also as a multiple of the prior."""
+
+    prior: float
+    posterior: float
+    marginal_risk: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelAnswer:
+    """One level: its share of the budget, the error of its total, its risk for each prior.
+
+    `risks` is empty until it is computed.
+    """
+
+    level: str
+    share: Fraction
+    risks: tuple[PriorRisk, ...]
+    error: ExpectedError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Cost, risk and error of a plan, from noisy counts alone.
+
+    `decisions` has, for each prior, how often the intruder decides correctly at the judged level.
+    `settled`: counts published exactly reveal the answer by themselves.
+    """
+
+    cost: Cost
+    epsilon: float
+    delta: Fraction
+    level: str
+    prior: float
+    priors: tuple[float, ...]
+    levels: tuple[LevelAnswer, ...]
+    decisions: tuple[float, ...]
+    verdict: Verdict
+    settled: bool
+
+    @property
+    def judged(self) -> LevelAnswer:
+        """The level at which the intruder knows everyone else."""
+        return next(item for item in self.levels if item.level == self.level)
+
+    @property
+    def selected(self) -> PriorRisk:
+        """The risk for the prior that is set on the page."""
+        return next(item for item in self.judged.risks if item.prior == self.prior)
+
+    @property
+    def decision(self) -> float:
+        """How often the intruder of the page decides correctly."""
+        return self.decisions[self.priors.index(self.prior)]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelsAbove:
+    """The risk with the levels above, and whether it is that of one count with `effective_rho`.
+
+    If it is not, the level alone already gives more, and `marginal_risk` is that of the level.
+    """
+
+    effective_rho: float
+    marginal_risk: float
+    as_one_count: bool
+
+
+def answer(plan: Plan, settings: Settings) -> Answer:
+    """Compute the numbers of a plan; no record is read.
+
+    The intruder knows everyone else in a unit and sees all its queries, but not the counts published
+    exactly. Risks are those of the worst target.
+    """
+    return completed(answer_at_judged_level(plan, settings), plan, settings)
+
+
+def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
+    """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
+    cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
+    with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
+        pending = thread.submit(
+            attacks.decisions_by_prior, plan, level, priors, **_target(settings)
+        )
+        risks = _risks(plan, level, priors, settings)
+        errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
+        decisions = tuple(pending.result())
+    forget_laws()
+    shares = shares_of(plan)
+    return Answer(
+        cost=cost,
+        epsilon=float(cost.epsilon) if isinstance(cost, PureDP) else cost.epsilon(plan.delta),
+        delta=plan.delta,
+        level=level,
+        prior=settings.prior_value,
+        priors=priors,
+        levels=tuple(
+            LevelAnswer(name, shares[name], risks if name == level else (), errors[name])
+            for name in plan.measured_levels
+        ),
+        decisions=decisions,
+        verdict=judge(plan),
+        settled=attacks.is_settled(plan, level, **_target(settings)),
+    )
+
+
+def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
+    """Add the risks of all levels to an answer."""
+    levels = tuple(
+        item
+        if item.risks
+        else replace(item, risks=_risks(plan, item.level, partial.priors, settings))
+        for item in partial.levels
+    )
+    forget_laws()
+    return replace(partial, levels=levels)
+
+
+def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
+    """Return the priors of a plan, each once; of very many, the first and the one that is set."""
+    listed, selected = dict.fromkeys(plan.intruder.priors), settings.prior_value
+    if len(listed) <= MOST_PRIORS:
+        return tuple(listed)
+    return (*[prior for prior in listed if prior != selected][: MOST_PRIORS - 1], selected)
+
+
+def attack_of(settings: Settings) -> dict[str, Any]:
+    """Return the attack as keyword arguments of `assess.attacks`."""
+    return {**_target(settings), "invariants": False}
+
+
+def with_levels_above(plan: Plan, settings: Settings) -> LevelsAbove:
+    """Compute the rho of all levels together, and the marginal risk of one count with that rho.
+
+    Every unit has `siblings` siblings, and counts are large. One count is an approximation if there are
+    several. The risk of the level alone is exact, and more values never reveal less on average, because
+    the expected posterior is the mean of a square; so the result is never below that risk.
+    """
+    attack = attack_of(settings)
+    siblings = dict.fromkeys(plan.levels[1:], settings.siblings or 0)
+    rho = float(attacks.effective_rho(plan, siblings=siblings, **attack).value)
+    one = DiscreteGaussian.from_rho(Fraction(rho))
+    together = marginal_risk(one, intruder=Intruder(prior=settings.prior_value)).value
+    alone = attacks.marginal_risk(plan, prior=settings.prior_value, **attack).value
+    return LevelsAbove(rho, max(float(together), float(alone)), bool(together >= alone))
+
+
+def forget_laws() -> None:
+    """Clear the cache of laws of evidence once it holds many."""
+    if lattice_loss.cache_info().currsize > _MOST_LAWS:
+        lattice_loss.cache_clear()
+
+
+def _target(settings: Settings) -> dict[str, Any]:
+    return {"attack": settings.attack, "attribute": settings.attribute}
+
+
+def _risks(
+    plan: Plan, level: str, priors: tuple[float, ...], settings: Settings
+) -> tuple[PriorRisk, ...]:
+    after = attacks.posteriors_by_prior(plan, level, priors, **_target(settings))
+    return tuple(
+        PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
+    )

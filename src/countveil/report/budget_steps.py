@@ -1,0 +1,139 @@
+"""Risk and error of the same plan with smaller and larger budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from countveil.assess.intruder.attacks import is_settled, presence_by_prior
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.risk import Risk
+from countveil.errors import PlanError
+from countveil.estimate.plan_error import expected_error
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
+from countveil.privacy.costs import PureDP
+
+_UP = tuple(Fraction(times) for times in (1, "3/2", 2, 3, 4, 6, 8, 12, 16))
+_TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One budget: its cost, the risk of each prior at the judged level, the error of each total.
+
+    Attributes
+    ----------
+    amount, cost
+        The budget in its currency, and the cost in words.
+    risks, decisions
+        For each prior, the marginal risk and the probability of a correct decision, given everything
+        that the plan publishes exactly.
+    errors
+        For each level, the standard error of a unit's total by least squares over the queries of the
+        level: 0 if it is published exactly, None if the queries do not determine it.
+    chosen
+        Whether this is the budget of the plan.
+
+    """
+
+    amount: str
+    cost: str
+    risks: tuple[float, ...]
+    decisions: tuple[float, ...]
+    errors: tuple[float | None, ...]
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBudgets:
+    """Steps from the smallest budget to the largest, for the given priors and levels.
+
+    `settled`: counts published exactly reveal presence at the judged level, whatever the budget.
+    """
+
+    currency: str
+    priors: tuple[float, ...]
+    levels: tuple[str, ...]
+    steps: tuple[Step, ...]
+    settled: bool = False
+
+    @property
+    def chosen(self) -> Step:
+        """The budget of the plan itself."""
+        return next(step for step in self.steps if step.chosen)
+
+    def by_intruder(self, measure: str, rows: int) -> Mapping[Intruder, tuple[Risk, ...]]:
+        """Return the "marginal risk" or "correct decision" of every step, by intruder."""
+        risks = {}
+        for number, prior in enumerate(self.priors):
+            values = [
+                step.risks[number] if measure == "marginal risk" else step.decisions[number]
+                for step in self.steps
+            ]
+            risks[Intruder(prior=prior, rows=rows)] = tuple(
+                Risk(measure, value) for value in values
+            )
+        return risks
+
+
+def other_budgets(plan: Plan) -> OtherBudgets:
+    """Compute risk and error of a plan with budgets from 1/16 to 16 times its own.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+
+    Returns
+    -------
+    OtherBudgets
+        One step per budget. Budgets that no plan may have are left out, because their noise would be
+        too wide or would protect no one.
+
+    Examples
+    --------
+    >>> other_budgets(plan).chosen.risks  # doctest: +SKIP
+
+    """
+    priors = tuple(dict.fromkeys(plan.intruder.priors))
+    steps = []
+    for times in _TIMES:
+        try:
+            other = plan if times == 1 else _scaled(plan, times)
+        except PlanError:
+            continue
+        steps.append(_step(other, priors, chosen=times == 1))
+    settled = is_settled(plan, plan.judged_level)
+    return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
+
+
+def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:
+    by_prior = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
+    totals = {
+        item.level: 0.0 if item.as_counted else item.standard_error
+        for item in expected_error(plan, queries=(TOTAL,))
+    }
+    return Step(
+        str(_amount(plan)[1]),
+        str(plan.cost),
+        tuple(after / prior for prior, after, _ in by_prior),
+        tuple(right for _, _, right in by_prior),
+        tuple(totals.get(level) for level in plan.measured_levels),
+        chosen,
+    )
+
+
+def _amount(plan: Plan) -> tuple[str, Fraction]:
+    """Return the currency of a plan, and its cost in that currency."""
+    cost = plan.cost
+    return ("epsilon", cost.epsilon) if isinstance(cost, PureDP) else ("rho", cost.rho)
+
+
+def _scaled(plan: Plan, times: Fraction) -> Plan:
+    """Return the plan with its budget multiplied and its shares unchanged."""
+    currency, amount = _amount(plan)
+    kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
+    budget = {**kept, currency: str(amount * times)}
+    return plan.with_document({**plan.document, "budget": budget})

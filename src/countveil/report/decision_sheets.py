@@ -1,0 +1,245 @@
+"""The first page of a report: what a review board needs to decide on a release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.summary import Summary, summarise
+from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
+from countveil.assess.verdict import judge
+from countveil.base import words
+from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.plan.plans import Plan
+from countveil.privacy.costs import ZCDP, PureDP
+from countveil.privacy.ledger import Ledger
+from countveil.publish.release_folder import Release
+from countveil.report.sections.intruder_section import worst_attack
+
+NOT_COVERED = (
+    "Conclusions about groups: what is typical of a place affects everyone there, counted or not.",
+    "What invariants reveal, alone or combined with other knowledge.",
+    "Other data about the same people, and releases that are not in the ledger.",
+    "Anyone who can read the machine, the internal folder or the ledger.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAndAfter:
+    """What an intruder at the judged level believes, on average, about a person who is counted.
+
+    Attributes
+    ----------
+    prior
+        The probability they give to the person's presence before the release.
+    exact, suppressed
+        The probability they would reach from the exact table, and, in the worst cell, from a table with
+        small counts suppressed.
+    released, noisy
+        The probability they reach from noisy counts together with everything published exactly, and
+        from noisy counts alone.
+    marginal_risk
+        `released` divided by `prior`.
+    correct_decision
+        The probability that they then decide, correctly, that the person is there.
+    settled
+        Whether counts published exactly reveal presence, whatever the noise.
+
+    """
+
+    prior: float
+    exact: float
+    suppressed: float
+    released: float
+    marginal_risk: float
+    correct_decision: float
+    noisy: float
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSheet:
+    """The decision sheet: purpose, parameters, risk, error, budget, and what is not covered."""
+
+    title: str
+    purpose: str
+    parameters: tuple[tuple[str, str], ...]
+    judged_level: str
+    rows: int
+    verdict: str
+    risks: tuple[BeforeAndAfter, ...]
+    levels: tuple[LevelRisk, ...]
+    worst_attack: str
+    errors: tuple[ExpectedError, ...]
+    public: tuple[tuple[str, str], ...]
+    budget: tuple[tuple[str, str], ...]
+    not_covered: tuple[str, ...]
+    identity: tuple[tuple[str, str], ...]
+
+    @property
+    def worst(self) -> BeforeAndAfter:
+        """The intruder who gains most."""
+        return max(self.risks, key=lambda row: row.marginal_risk)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, for the intruder who gains most."""
+        worst, level = self.worst, words.article(self.judged_level)
+        if worst.settled:
+            return (
+                f"Counts published exactly reveal whether you are in {level} to anyone who knows "
+                f"everyone else there, just as the exact table would. From noisy counts alone they "
+                f"would, if you are there, go from {words.prior_percent(worst.prior)} to "
+                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average: "
+                f"{words.multiple(worst.noisy / worst.prior)} times their prior."
+            )
+        return (
+            f"Someone who knows everyone else in {level} and gives a probability of "
+            f"{words.prior_percent(worst.prior)} that you are counted there would, if you are, "
+            f"raise that to {words.brief_percent(worst.released, other=worst.prior)} on average "
+            f"after seeing this release: {words.multiple(worst.marginal_risk)} times their prior. "
+            f"The exact table would have made them certain."
+        )
+
+    @property
+    def suppression(self) -> str:
+        """What suppressing small counts would have protected, in one sentence."""
+        kept = kept_secret(rows=self.rows)
+        if not kept:
+            return (
+                f"With counts of 1 to {SMALL - 1} suppressed, they would be certain everywhere: "
+                f"the {self.rows} rows of a person move any count into or out of that range."
+            )
+        many = f"{kept[0]} to {kept[-1]} others" if len(kept) > 1 else f"exactly {kept[0]} other"
+        return (
+            f"With counts of 1 to {SMALL - 1} suppressed, they would stay at their prior only in "
+            f"cells with {many}, and only if no total gives away the rest; anywhere else they "
+            f"would be certain."
+        )
+
+
+def decision_sheet(
+    release: Release, ledger: Ledger | None = None, summary: Summary | None = None
+) -> DecisionSheet:
+    """Make the decision sheet of a release from its plan and manifest.
+
+    Parameters
+    ----------
+    release
+        The release, as `Release.read` opens it.
+    ledger
+        If given, the sheet states what has been spent and what is left.
+    summary
+        The intruder summary of the plan, if it has been computed already.
+
+    Returns
+    -------
+    DecisionSheet
+        The first page of the report, as data.
+
+    Examples
+    --------
+    >>> print(decision_sheet(Release.read("out")).sentence)  # doctest: +SKIP
+
+    """
+    plan = release.plan
+    priors = tuple(dict.fromkeys(plan.intruder.priors))
+    levels = tuple(risk_by_level(plan, priors, invariants=True))
+    overview = summarise(plan) if summary is None else summary
+    noisy = {item.prior: item.posterior for item in judged(plan, list(overview.levels))}
+    return DecisionSheet(
+        plan.title,
+        plan.document["release"].get("purpose") or "not stated in the plan (release.purpose)",
+        tuple(_parameters(plan)),
+        plan.judged_level,
+        plan.rows_per_person,
+        judge(plan).sentence,
+        tuple(
+            BeforeAndAfter(
+                *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
+                *(item.posterior, item.marginal_risk, item.correct_decision),
+                *(noisy[item.prior], item.settled),
+            )
+            for item in judged(plan, list(levels))
+        ),
+        levels,
+        worst_attack(overview),
+        expected_error(plan),
+        tuple(
+            (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
+        ),
+        tuple(_budget(ledger)),
+        NOT_COVERED,
+        tuple(_identity(release)),
+    )
+
+
+def _parameters(plan: Plan) -> list[tuple[str, str]]:
+    cost = plan.cost
+    found = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
+    if isinstance(cost, ZCDP):
+        found.append(("Budget", str(cost)))
+        found.append(
+            ("Epsilon", f"{words.upwards(cost.epsilon(plan.delta))} at delta {float(plan.delta):g}")
+        )
+    elif isinstance(cost, PureDP):
+        found.append(("Budget", str(cost)))
+    found.append(("Rows per person, at most", str(plan.rows_per_person)))
+    found += _attested(plan)
+    if plan.intruder.limit is not None:
+        found.append(("Risk limit", f"{plan.intruder.limit:g} times the prior"))
+    by = plan.document["budget"].get("chosen_by")
+    found.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
+    if plan.chosen_from_records:
+        found.append(("Chosen from", "the records; the guarantee does not cover this choice"))
+    return found
+
+
+def _attested(plan: Plan) -> list[tuple[str, str]]:
+    """Return what the curator attests about the query that reads the records."""
+    records = plan.document.get("records", {})
+    found = []
+    if plan.attests_each_person_alone:
+        attested = (
+            "that no person's rows depend on other people's records: the curator vouches for the "
+            "query, and countveil did not check it"
+        )
+        found.append(("Attested", attested))
+    if records.get("public_tables"):
+        found.append(("Treated as public", ", ".join(records["public_tables"])))
+    if records.get("real_ids"):
+        found.append(("Treated as real person ids", ", ".join(records["real_ids"])))
+    return found
+
+
+def _suppressed(prior: float, rows: int) -> float:
+    """Return the posterior in the worst cell of a table whose small counts are suppressed."""
+    return max(posterior_under_suppression(others, prior, rows=rows) for others in range(SMALL + 1))
+
+
+def _budget(ledger: Ledger | None) -> list[tuple[str, str]]:
+    if ledger is None:
+        return []
+    return [
+        ("Releases so far", f"{len(ledger.charges()):,}"),
+        ("Spent", str(ledger.spent())),
+        ("Left", str(ledger.left())),
+        *_period(ledger),
+    ]
+
+
+def _period(ledger: Ledger) -> list[tuple[str, str]]:
+    """Return what is left in the current period, if the ledger has periods."""
+    if ledger.period is None:
+        return []
+    today = datetime.now(UTC).date()
+    return [(f"Left in {ledger.period.of(today)}", str(ledger.left(on=today)))]
+
+
+def _identity(release: Release) -> list[tuple[str, str]]:
+    stated = release.manifest
+    found = [("Release", stated["release"]), ("Randomness", stated["randomness"])]
+    found += [("SHA-256 of the plan", stated["plan_sha256"])]
+    found += [(f"Version of {name}", version) for name, version in stated["versions"].items()]
+    return found

@@ -1,0 +1,270 @@
+"""Prices and releases as terminal tables and as JSON documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_UP, Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from countveil.assess.pricing import Price
+from countveil.estimate.plan_error import ExpectedError
+from countveil.measure.manifest import cost_document
+from countveil.noise.law import central_half_width
+from countveil.plan.workload import TOTAL
+from countveil.postprocess.certificate import LevelCertificate
+from countveil.privacy.costs import PureDP
+from countveil.publish.release_folder import Release
+from countveil.report.terminal.terminal_tables import plain_table
+
+
+def price_document(price: Price) -> dict[str, Any]:
+    """Return a price as a JSON document."""
+    plan = price.plan
+    levels = []
+    for level in plan.levels:
+        noises = [(item, noise) for item, noise in price.noises if item.level == level]
+        levels.append(
+            {
+                "level": level,
+                **_level_cost(price, level),
+                "queries": [
+                    {
+                        "query": item.query.name,
+                        "cells": item.query.cells,
+                        **cost_document(item.cost),
+                        "mechanism": {"name": noise.name, **noise.parameters},
+                        "standard_deviation": math.sqrt(noise.variance),
+                    }
+                    for item, noise in noises
+                ],
+                "expected_error": [
+                    _error_document(error) for error in price.errors if error.level == level
+                ],
+                "risk": [
+                    {
+                        "prior": risk.prior,
+                        "marginal_risk": risk.marginal_risk,
+                        "posterior": risk.posterior,
+                        "correct_decision": risk.correct_decision,
+                        "settled": risk.settled,
+                    }
+                    for risk in price.risks
+                    if risk.level == level
+                ],
+            }
+        )
+    return {
+        "title": plan.title,
+        "unit": plan.unit,
+        "neighbors": plan.neighbors,
+        **cost_document(price.cost, plan),
+        "tight_epsilon": price.tight_epsilon,
+        "levels": levels,
+        "invariants": [f"{item.level} {item.query.name}" for item in plan.invariants],
+        "limit": plan.intruder.limit,
+        "within_limit": price.verdict.status != "above",
+        "verdict": price.verdict.sentence,
+    }
+
+
+def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
+    """Return a price as sentences and tables."""
+    plan = price.plan
+    parts: list[RenderableType] = [Text(plan.title, style="bold"), Text(_cost_sentence(price))]
+    if plan.invariants:
+        names = ", ".join(f"{item.query.name} of every {item.level}" for item in plan.invariants)
+        parts.append(
+            Text(
+                f"Published exactly, outside the guarantee: {names}. The guarantee compares only "
+                f"databases that agree on these counts."
+            )
+        )
+    if plan.chosen_from_records:
+        parts.append(
+            Text(
+                "The budget was chosen by looking at the records. The guarantee does not cover "
+                "that choice, as the manifest states."
+            )
+        )
+    if plan.attests_each_person_alone:
+        parts.append(
+            Text(
+                "The plan attests that no person's rows depend on other people's records. The "
+                "guarantee relies on that, as the manifest states."
+            )
+        )
+    parts += [Text(""), _noise_table(price, every_query)]
+    parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
+    parts += [Text(""), _risk_table(price)]
+    settled = ", ".join(dict.fromkeys(risk.level for risk in price.risks if risk.settled))
+    if settled:
+        parts.append(
+            Text(
+                f"Counts published exactly reveal presence to such an intruder at {settled}, "
+                f"whatever the noise: their posterior there is 1."
+            )
+        )
+    style = "bold red" if price.verdict.status == "above" else "bold"
+    parts.append(Text(price.verdict.sentence, style=style))
+    return Group(*parts)
+
+
+def released_totals(release: Release, level: str, most: int = 8) -> Table:
+    """List the first units of a level: noisy total, 95 % noise interval, and estimate."""
+    measurement = release.measurements.read(level, TOTAL)
+    half = central_half_width(measurement.mechanism, 0.95)
+    estimates = release.estimates.table(level, TOTAL)["estimate"].to_pylist()
+    table = plain_table(f"Released totals by {level}")
+    table.add_column(level)
+    for name in ("noisy count", "95 % interval", "consistent estimate"):
+        table.add_column(name, justify="right")
+    rows = zip(measurement.geocodes.to_pylist(), measurement.values[:, 0], estimates, strict=True)
+    for code, value, estimate in list(rows)[:most]:
+        low, high = max(0, value - half), value + half
+        table.add_row(code, f"{value:,}", f"{low:,} to {high:,}", f"{estimate:,}")
+    return table
+
+
+def certificate_table(certificate: Sequence[LevelCertificate]) -> Table:
+    """List how well the estimates of each level were solved."""
+    table = plain_table("How well the estimates were solved")
+    for name in ("level", "families", "worst residual", "most iterations", "fallbacks"):
+        table.add_column(name, justify="left" if name == "level" else "right")
+    for item in certificate:
+        table.add_row(
+            item.level,
+            f"{item.families:,}",
+            _residual(item.kkt_residual),
+            str(item.most_iterations),
+            str(item.fallbacks),
+        )
+    return table
+
+
+def _residual(value: float) -> str:
+    """Show a residual; below 1e-12 its digits depend on the machine."""
+    return f"{value:.0e}" if value > 1e-12 else "below 1e-12"
+
+
+def _cost_sentence(price: Price) -> str:
+    plan = price.plan
+    if isinstance(price.cost, PureDP):
+        return (
+            f"The plan spends epsilon = {price.cost.epsilon} of pure differential privacy per "
+            f"{plan.unit}, with {plan.neighbors} neighbours."
+        )
+    delta = float(plan.delta)
+    return (
+        f"The plan spends rho = {_digits_up(price.cost.rho)} per {plan.unit}, with "
+        f"{plan.neighbors} neighbours: epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = "
+        f"{delta:g} by the zCDP bound, {_up(price.tight_epsilon or 0.0)} by the tight bound; the "
+        f"implied epsilon is {_up(price.cost.implied_epsilon)}."
+    )
+
+
+def _digits_up(value: Fraction) -> str:
+    """Show an exact number with at most seven digits, rounded up if there are more."""
+    with localcontext(prec=7, rounding=ROUND_UP):
+        return str((Decimal(value.numerator) / Decimal(value.denominator)).normalize())
+
+
+def _up(value: float) -> str:
+    """Show a guarantee with two decimals, rounded up."""
+    return f"{math.ceil(value * 100) / 100:.2f}"
+
+
+def _level_cost(price: Price, level: str) -> dict[str, Any]:
+    items = price.plan.at(level)
+    if isinstance(price.cost, PureDP):
+        return {"epsilon": str(sum(i.cost.epsilon for i in items if isinstance(i.cost, PureDP)))}
+    return {"rho": str(sum(item.cost.rho for item in items))}
+
+
+def _noise_table(price: Price, every_query: bool) -> Table:
+    currency = "epsilon" if isinstance(price.cost, PureDP) else "rho"
+    table = plain_table("Noise")
+    for name in ("level", currency, "query", "cells", "standard deviation"):
+        left = name in ("level", "query")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    for level in price.plan.levels:
+        noises = [(item, noise) for item, noise in price.noises if item.level == level]
+        if not noises:
+            table.add_row(level, "0", "not measured", "", "")
+            continue
+        widest = sorted(noises, key=lambda pair: pair[1].variance)
+        shown = noises if every_query else widest[:2]
+        cost = float(sum(getattr(item.cost, currency) for item, _ in noises))
+        for number, (item, noise) in enumerate(shown):
+            first = (level, f"{cost:.4f}") if number == 0 else ("", "")
+            deviation = math.sqrt(noise.variance)
+            table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
+        if len(shown) < len(noises):
+            table.add_row("", "", f"… and {len(noises) - len(shown)} more", "", "")
+    return table
+
+
+_ERROR_NOTE = (
+    "Noise: standard deviation of the count's own measurement. Combined: standard error after "
+    "least squares over all queries of the level, ignoring other levels, invariants, structural "
+    "zeros and the fact that no count is negative. Absolute: its approximate mean absolute error. "
+    "Exact: published without noise."
+)
+
+
+def _error_table(price: Price, every_query: bool) -> Table:
+    table = plain_table("Expected error of a count, by level")
+    for name in ("level", "query", "noise", "combined", "absolute"):
+        left = name in ("level", "query")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    for level in price.plan.levels:
+        errors = [error for error in price.errors if error.level == level]
+        if not every_query and errors:
+            finest = max(errors, key=lambda error: error.cells)
+            errors = [error for error in errors if error.query == TOTAL or error is finest]
+        for number, error in enumerate(errors):
+            combined = (error.standard_error, error.combined_absolute_error)
+            table.add_row(
+                level if number == 0 else "",
+                error.query,
+                _decimals(error.standard_deviation),
+                *(("exact", "0") if error.as_counted else map(_decimals, combined)),
+            )
+    return table
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
+
+
+def _error_document(error: ExpectedError) -> dict[str, Any]:
+    """Return an expected error as a JSON document."""
+    return {
+        "query": error.query,
+        "standard_deviation": error.standard_deviation,
+        "absolute_error": error.absolute_error,
+        "standard_error": 0.0 if error.as_counted else error.standard_error,
+        "smallest_standard_error": 0.0 if error.as_counted else error.smallest_standard_error,
+        "combined_absolute_error": 0.0 if error.as_counted else error.combined_absolute_error,
+        "as_counted": error.as_counted,
+    }
+
+
+def _risk_table(price: Price) -> Table:
+    table = plain_table(
+        "Marginal risk from noisy counts alone: average posterior over prior for someone who knows "
+        "everyone else in the place"
+    )
+    table.add_column("level")
+    for prior in price.plan.intruder.priors:
+        table.add_column(f"prior {prior:g}", justify="right")
+    for level in price.plan.levels:
+        risks = [risk for risk in price.risks if risk.level == level]
+        if risks:
+            table.add_row(level, *(f"{risk.marginal_risk:.3f}" for risk in risks))
+    return table

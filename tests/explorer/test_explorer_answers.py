@@ -1,0 +1,313 @@
+"""The numbers of the page: those of the library, and those of sums written out by hand."""
+
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.explorer.test_explorer_settings import PRESET, STARTER
+
+from countveil.assess.intruder import attacks
+from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.verdict import judge
+from countveil.base import words
+from countveil.estimate.plan_error import expected_error
+from countveil.explorer import answer_text, offered_charts
+from countveil.explorer.answers import (
+    answer,
+    answer_at_judged_level,
+    completed,
+    priors_of,
+    with_levels_above,
+)
+from countveil.explorer.chart_drawing import draw
+from countveil.explorer.settings import Settings, changed
+from countveil.plan.plans import Plan
+
+ONE_COUNT = """
+[release]
+title = "One count"
+unit = "person"
+neighbors = "add-remove"
+[geography]
+levels = ["parent", "place"]
+[attributes]
+KIND = ["any"]
+[budget]
+rho = "1/4"
+[budget.levels]
+parent = "1/2"
+place = "1/2"
+[budget.queries."*"]
+TOTAL = "1"
+[intruder]
+priors = [0.5, 0.1]
+limit = 1.5
+"""
+
+
+def asked(text, **changes):
+    plan = Plan.parse(text)
+    settings = replace(Settings.of(plan), **changes)
+    return changed(plan, settings), settings
+
+
+def gaussian(rho):
+    """Return the discrete Gaussian of a rho for one count, term by term."""
+    sigma2 = 1 / (2 * rho)
+    whole = math.fsum(math.exp(-(k**2) / (2 * sigma2)) for k in range(-60, 61))
+    return {k: math.exp(-(k**2) / (2 * sigma2)) / whole for k in range(-60, 61)}
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.1, 0.03])
+def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(prior):
+    plan, settings = asked(ONE_COUNT, prior=str(prior))
+    found = answer(plan, settings)
+    noise = gaussian(1 / 8)
+    after = {
+        e: prior * p / (prior * p + (1 - prior) * noise[e + 1]) for e, p in noise.items() if e < 60
+    }
+    expected = math.fsum(noise[e] * value for e, value in after.items())
+    assert found.selected.posterior == pytest.approx(expected, rel=1e-10)
+    assert found.selected.marginal_risk == pytest.approx(expected / prior, rel=1e-10)
+    says_yes = math.fsum(
+        noise[e] * (0.5 if math.isclose(value, 0.5) else float(value > 0.5))
+        for e, value in after.items()
+    )
+    assert found.decision == pytest.approx(says_yes, rel=1e-10)
+    variance = math.fsum(p * e * e for e, p in noise.items())
+    assert found.judged.error.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-10)
+
+
+def test_the_levels_above_add_what_the_formula_says():
+    plan, settings = asked(ONE_COUNT, siblings=3, prior="0.1")
+    found = with_levels_above(plan, settings)
+    rho, risk = found.effective_rho, found.marginal_risk
+    assert found.as_one_count
+    assert rho == pytest.approx(1 / 8 + 1 / (8 + 3 * 8), rel=1e-9)  # r + 1/(1/r' + d/r)
+    noise = gaussian(rho)
+    expected = math.fsum(
+        p * 0.1 * p / (0.1 * p + 0.9 * noise[e + 1]) for e, p in noise.items() if e < 60
+    )
+    assert risk == pytest.approx(expected / 0.1, rel=1e-9)
+    assert risk > answer(plan, settings).selected.marginal_risk
+
+
+def convolved(*laws):
+    """Return the law of a sum, term by term; what is below one in 10¹⁸ is left out."""
+    found = {0: 1.0}
+    for law in laws:
+        total = {}
+        for a, p in found.items():
+            for b, q in law.items():
+                total[a + b] = total.get(a + b, 0.0) + p * q
+        found = {value: p for value, p in total.items() if p > 1e-18}
+    return found
+
+
+def seen_together(rho, siblings, prior):
+    """Return his risk from his place's count and the parent's less that of all others, summed out.
+
+    Of the siblings the intruder knows only their noisy counts: the difference is the count of the place
+    with the noise of the parent and of each sibling.
+    """
+    own = {k: p for k, p in gaussian(rho).items() if p > 1e-18}
+    rest = convolved(*[own] * (1 + siblings))
+    terms = []
+    for e, p in own.items():
+        for f, q in rest.items():
+            other = own.get(e + 1, 0.0) * rest.get(f + 1, 0.0)
+            terms.append(p * q * prior * p * q / (prior * p * q + (1 - prior) * other))
+    return math.fsum(terms) / prior
+
+
+@pytest.mark.parametrize("siblings", [0, 1, 3])
+@pytest.mark.parametrize("amount", ["1/4", "1", "4", "16"])
+def test_the_levels_above_are_between_the_level_alone_and_all_that_is_seen(amount, siblings):
+    """The level alone is below the truth, for more values never tell less; so the larger is nearer."""
+    plan, settings = asked(ONE_COUNT, amount=amount, siblings=siblings, prior="0.1")
+    found = with_levels_above(plan, settings).marginal_risk
+    alone = answer(plan, settings).selected.marginal_risk
+    truth = seen_together(float(plan.cost.rho) / 2, siblings, 0.1)
+    assert alone <= found
+    assert alone <= truth * (1 + 1e-12)
+    assert found == pytest.approx(truth, rel=0.01 if plan.cost.rho <= 1 else 0.15)
+    assert abs(found - truth) <= abs(alone - truth) + 1e-12
+
+
+def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_told():
+    """Several small noises tell more than one count with the sum of their rho: steps are finer."""
+    plan, settings = asked(STARTER, amount="10", siblings=1_000_000, prior="0.02")
+    found = with_levels_above(plan, settings)
+    alone = answer(plan, settings).selected.marginal_risk
+    one = gaussian(found.effective_rho)
+    as_one = math.fsum(
+        p * p / (0.02 * p + 0.98 * one[e + 1]) for e, p in one.items() if e < 60 and p > 0
+    )
+    assert as_one < 0.9 * alone
+    assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
+    assert not found.as_one_count
+    told = answer_text.above_sentence(found, settings)
+    assert told.endswith(f"{words.multiple(alone)} times their prior, as from this level alone.")
+
+
+@pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
+def test_the_numbers_are_those_of_the_library(text):
+    plan, settings = asked(text, amount="3/4", prior="0.05")
+    found = answer(plan, settings)
+    assert found.cost == plan.cost
+    assert found.cost.rho == Fraction(3, 4)
+    assert found.epsilon == plan.cost.epsilon(plan.delta)
+    expected = risk_by_level(plan)
+    told = [(lv.level, r.prior, r.marginal_risk) for lv in found.levels for r in lv.risks]
+    assert told == [(r.level, r.prior, pytest.approx(r.marginal_risk)) for r in expected]
+    decisions = [risk.correct_decision for risk in judged(plan, expected)]
+    assert found.decisions == pytest.approx(decisions)
+    errors = {item.level: item for item in expected_error(plan) if item.query == "TOTAL"}
+    assert {item.level: item.error for item in found.levels} == errors
+    assert sum(item.share for item in found.levels) == 1
+    assert found.prior == 0.05
+
+
+def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
+    """What moves at once asks for one level's evidence; the rest is added, and nothing changes."""
+    levels, real = [], attacks.posteriors_by_prior
+
+    def counted(plan, level, *given, **named):
+        levels.append(level)
+        return real(plan, level, *given, **named)
+
+    monkeypatch.setattr(attacks, "posteriors_by_prior", counted)
+    plan, settings = asked(PRESET, attack="whole record", level="tract")
+    first = answer_at_judged_level(plan, settings)
+    assert set(levels) == {"tract"}  # its risks, and the verdict
+    assert [item.level for item in first.levels if item.risks] == ["tract"]
+    assert answer_text.sentence(first, settings)
+    whole = completed(first, plan, settings)
+    assert set(levels) == set(plan.measured_levels)
+    assert whole == answer(plan, settings)
+    assert answer_text.sentence(whole, settings) == answer_text.sentence(first, settings)
+
+
+@pytest.mark.parametrize(
+    ("attack", "attribute"), [("unknown attribute", "RACE"), ("whole record", None)]
+)
+def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
+    plan, settings = asked(STARTER, attack=attack, attribute=attribute, level="tract")
+    found = answer(plan, settings)
+    given = {"attack": attack, "attribute": attribute, "invariants": False}
+    for item in found.levels:
+        for risk in item.risks:
+            expected = attacks.marginal_risk(plan, prior=risk.prior, level=item.level, **given)
+            assert risk.marginal_risk == expected.value
+    right = attacks.correct_decision(plan, prior=found.prior, level="tract", **given)
+    assert found.decision == right.value
+    assert found.verdict == judge(plan)  # whatever attack the page looks at
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attack": "unknown attribute", "attribute": "RACE"},
+        {"attack": "whole record"},
+        {"mechanism": "discrete Laplace", "amount": "2"},
+    ],
+)
+def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
+    plan, settings = asked(STARTER, prior="0.1", **changes)
+    found = answer(plan, settings)
+    text = answer_text.sentence(found, settings)
+    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+    risk, (prior, after, times, *guesses) = found.selected, numbers
+    assert prior == 100 * risk.prior
+    assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
+    assert f"{times:g}" == words.multiple(risk.marginal_risk)
+    if found.decision == 0:
+        assert "they never guess correctly" in text
+    else:
+        assert guesses[0] == round(guesses[1] * found.decision)
+        assert guesses[1] in (100, 1_000, 10_000)
+    assert (settings.attribute or "block") in text
+    lines = dict(answer_text.cost_lines(found, settings))
+    assert lines["Cost"] == str(plan.cost)
+    if "Epsilon" in lines:
+        assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
+
+
+def test_it_says_where_what_is_published_as_counted_settles_it():
+    public = '[[invariants]]\nlevel = "place"\nquery = "TOTAL"\nreason = "known"\n'
+    moved = ONE_COUNT.replace("add-remove", "change-one")
+    for text, settled in ((moved, False), (moved + public, True)):
+        found, settings = answer(*asked(text)), asked(text)[1]
+        assert found.settled == settled
+        sentence = answer_text.sentence(found, settings)
+        assert ("the plan publishes exactly reveal it anyway" in sentence) == settled
+
+
+def test_the_verdict_follows_the_limit():
+    for amount, within in (("1/4", True), ("8", False)):
+        plan, settings = asked(ONE_COUNT, amount=amount)
+        found = answer(plan, settings)
+        worst = max(risk.marginal_risk for risk in found.judged.risks)
+        assert (worst <= 1.5) == within
+        assert found.verdict.status == ("within" if within else "above")
+        assert f"{worst:.2g}" in found.verdict.sentence
+        assert ("within" if within else "above") in answer_text.short(found)
+
+
+def test_of_very_many_priors_some_are_shown_and_always_the_selected_one():
+    listed = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1]
+    text = ONE_COUNT.replace("[0.5, 0.1]", str(listed))
+    for selected in ("0.1", "0.9", "0.55"):
+        plan, settings = asked(text, prior=selected)
+        shown = priors_of(plan, settings)
+        assert len(set(shown)) == len(shown) == 8
+        assert float(selected) in shown
+        assert draw("risk-by-level", Plan.parse(text), settings).table.num_rows == 16
+
+
+def test_charts_show_the_plan_as_set():
+    plan = Plan.parse(STARTER)
+    settings = replace(Settings.of(plan), amount="2", prior="0.1")
+    other = changed(plan, settings)
+    drawn = {name: draw(name, plan, settings).table for name in offered_charts.offered(settings)}
+    by_level = drawn["risk-by-level"].to_pylist()
+    expected = risk_by_level(other)
+    assert [row["marginal_risk"] for row in by_level] == [r.marginal_risk for r in expected]
+    chosen = [row for row in drawn["risk-by-rho"].to_pylist() if row["rho"] == 2.0]
+    assert {row["prior"]: row["marginal_risk"] for row in chosen} == pytest.approx(
+        {risk.prior: risk.marginal_risk for risk in judged(other, expected)}
+    )
+    right = answer(other, settings).decision
+    (after,) = [r for r in drawn["intruders"].to_pylist() if r["when"] == "after"]
+    turned = attacks.correct_decision(other, attack="presence", prior=0.9, invariants=False).value
+    whole = 0.1 * right + 0.9 * turned
+    assert after["probability_of_a_right_decision"] == pytest.approx(whole)
+    spent = [row for row in drawn["budget-allocation"].to_pylist() if row["level"] == "all levels"]
+    assert spent[0]["rho"] == 2.0
+    assert len(drawn["expected-error"]) == len(expected_error(other))
+
+
+def test_a_chart_is_drawn_again_only_for_what_it_shows():
+    own = Settings.of(Plan.parse(STARTER))
+
+    def moved(**changes):
+        other = replace(own, **changes)
+        marks = offered_charts.fingerprint
+        return {name for name in offered_charts.TITLES if marks(name, own) != marks(name, other)}
+
+    everything = set(offered_charts.TITLES)
+    assert moved(amount="1.0") == set()
+    assert moved(siblings=4) == set()
+    assert moved(weights=tuple((level, f"{share}e1") for level, share in _decimals(own))) == set()
+    assert moved(amount="2") == everything
+    assert moved(prior="0.3") == everything - {"expected-error", "budget-allocation"}
+    assert moved(level="tract") == {"risk-by-rho", "intruders"}
+    pure = replace(own, mechanism="discrete Laplace", attack="whole record")
+    assert offered_charts.offered(pure) == ("risk-by-level", "expected-error", "budget-allocation")
+
+
+def _decimals(settings):
+    return [(level, float(share)) for level, share in settings.shares.items()]

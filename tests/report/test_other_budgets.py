@@ -1,0 +1,133 @@
+"""What other budgets would give: by hand, with budgets that no plan may have left out."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.conftest import TINY_PLAN
+from tests.report import hand_plan
+from tests.report.reading import Page
+
+from countveil.plan.plans import Plan
+from countveil.report.budget_steps import other_budgets
+
+
+@pytest.fixture(scope="module")
+def found():
+    return other_budgets(Plan.parse(hand_plan.PLAN))
+
+
+def scaled(monkeypatch, times):
+    """Make the plan by hand cost so many times as much."""
+    monkeypatch.setattr(
+        hand_plan,
+        "RHO",
+        {
+            level: {q: rho * times for q, rho in queries.items()}
+            for level, queries in hand_plan.RHO.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("times", ["1/16", "2/3", "1", "2", "8"])
+def test_risks_decisions_and_errors_of_other_budgets(found, monkeypatch, times):
+    scaled(monkeypatch, float(Fraction(times)))
+    amount = Fraction(9, 10) * Fraction(times)
+    (step,) = [step for step in found.steps if Fraction(step.amount) == amount]
+    assert step.cost == f"rho = {amount}"
+    assert step.chosen == (times == "1")
+    evidence = hand_plan.presence("area")
+    for number, prior in enumerate(hand_plan.PRIORS):
+        after = hand_plan.posterior(*evidence, prior)
+        # Wide noise is taken for normal, and narrow noise for what it is.
+        assert step.risks[number] == pytest.approx(after / prior, rel=1e-6)
+        assert step.decisions[number] == pytest.approx(hand_plan.right(*evidence, prior), abs=1e-6)
+    assert step.errors == pytest.approx(
+        [hand_plan.standard_error(level, "TOTAL") for level in ("region", "area")]
+    )
+
+
+def test_steps_go_up_from_a_sixteenth_to_sixteen_times(found):
+    amounts = [Fraction(step.amount) / Fraction(9, 10) for step in found.steps]
+    up = [Fraction(each) for each in ("1", "3/2", "2", "3", "4", "6", "8", "12", "16")]
+    assert amounts == [*(1 / each for each in reversed(up[1:])), *up]
+    assert (found.currency, found.priors) == ("rho", hand_plan.PRIORS)
+    assert (found.levels, found.settled) == (("region", "area"), False)
+    assert found.chosen.amount == "9/10"
+
+
+def test_it_is_given_to_charts_by_intruder(found):
+    risks = found.by_intruder("marginal risk", 3)
+    right = found.by_intruder("correct decision", 3)
+    assert [(who.prior, who.rows) for who in risks] == [(p, 3) for p in hand_plan.PRIORS]
+    for number, who in enumerate(risks):
+        assert [risk.value for risk in risks[who]] == [step.risks[number] for step in found.steps]
+        assert [r.value for r in right[who]] == [step.decisions[number] for step in found.steps]
+        assert {risk.measure for risk in right[who]} == {"correct decision"}
+
+
+def test_what_is_public_settles_it_at_any_budget():
+    found = other_budgets(Plan.parse(hand_plan.PLAN + hand_plan.SETTLING))
+    assert found.settled
+    for step in found.steps:
+        assert step.risks == pytest.approx([1 / prior for prior in hand_plan.PRIORS])
+        assert step.decisions == (1.0, 1.0, 1.0)
+        assert step.errors == (0.0, 0.0), "totals that add up are published as counted, too"
+
+
+def test_an_error_that_queries_do_not_determine_is_none():
+    omitting = (
+        '[recodes.GROUP]\nof = "AGE"\nomit = ["young"]\n[recodes.GROUP.groups]\nold = ["old"]\n'
+    )
+    text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
+    assert {step.errors for step in other_budgets(Plan.parse(text)).steps} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("rho", "steps"),
+    [
+        ("1000", 15),  # above 10,000 a budget protects nobody: 12 and 16 times as much
+        # TOTAL has rho/8 of each, and sigma² = 8/rho may not pass 2**48: a third is the least.
+        ("1/10000000000000", 12),
+    ],
+)
+def test_budgets_that_no_plan_may_have_are_left_out(rho, steps):
+    found = other_budgets(Plan.parse(TINY_PLAN.replace('rho = "2"', f'rho = "{rho}"')))
+    assert len(found.steps) == steps
+    assert found.chosen.amount == str(Fraction(rho))
+
+
+def test_pure_privacy_is_stepped_in_epsilon():
+    plan = Plan.parse(TINY_PLAN.replace('rho = "2"', 'epsilon = "2"'))
+    found = other_budgets(plan)
+    assert found.currency == "epsilon"
+    # TOTAL has 1/8 of epsilon and AGE*SEX 3/8; a geometric law with two cells changed.
+    step = found.chosen
+    points, chances = np.zeros(1), np.ones(1)
+    for epsilon in (1 / 4, 3 / 4):
+        scale = 2 / epsilon
+        k = np.arange(-800, 801)
+        chance = np.exp(-np.abs(k) / scale)
+        more = (np.abs(k + 1) - np.abs(k)) / scale
+        points = (points[:, None] + more).ravel()
+        chances = (chances[:, None] * (chance / chance.sum())).ravel()
+    for prior, risk in zip(found.priors, step.risks, strict=True):
+        after = chances @ (1 / (1 + (1 - prior) / prior * np.exp(-points)))
+        assert risk == pytest.approx(after / prior, rel=1e-9)
+
+
+def test_the_page_holds_all_steps_and_its_script_reads_them(hand_page, found):
+    page = Page(hand_page)
+    (data,) = page.parts["script", "application/json"]
+    stated = json.loads(data)
+    assert [step["risks"] for step in stated["steps"]] == [list(s.risks) for s in found.steps]
+    assert [step["errors"] for step in stated["steps"]] == [list(s.errors) for s in found.steps]
+    assert stated["priors"] == list(hand_plan.PRIORS)
+    assert f'max="{len(found.steps) - 1}"' in hand_page
+    assert f'value="{found.steps.index(found.chosen)}"' in hand_page
+    assert '<p id="budget-status" class="unseen" role="status" aria-live="polite"></p>' in hand_page
+    for level in ("region", "area"):
+        assert f"standard error of a total, {level}" in page.words
+    assert math.isclose(stated["steps"][8]["risks"][2], found.chosen.risks[2])
