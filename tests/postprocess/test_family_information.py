@@ -46,7 +46,9 @@ def test_totals_of_units_and_parts_are_generalised_least_squares(measured):
         covariance = np.linalg.inv(X.T @ (w[:, None] * X))
         beta = covariance @ X.T @ (w * np.array(values))
         assert combined.estimate[tract, 0] == pytest.approx(beta.sum(), rel=1e-10)
-        assert combined.covariance[below.shape_of[tract], 0, 0] == pytest.approx(covariance.sum(), rel=1e-10)
+        assert combined.covariance[below.shape_of[tract], 0, 0] == pytest.approx(
+            covariance.sum(), rel=1e-10
+        )
 
 
 def test_the_tree_lessens_the_error_of_totals(measured, people):
