@@ -147,12 +147,13 @@ def _show(
         for level in plan.levels:
             for query in queries:
                 cells = [errors.get((name, level, query)) for name in seconds]
-                means = [
-                    None if c is None else np.mean([pair[number] for pair in c]) for c in cells
-                ]
-                old = means[list(seconds).index(GREEDY)]
-                ratio = "" if not old else f"{means[list(seconds).index(TREE)] / old:.2f}"
-                shown = ["" if mean is None else f"{mean:.3f}" for mean in means]
+                means = {
+                    name: float(np.mean([pair[number] for pair in c])) if c else None
+                    for name, c in zip(seconds, cells, strict=True)
+                }
+                old, new = means[GREEDY], means[TREE]
+                ratio = f"{new / old:.2f}" if old and new is not None else ""
+                shown = ["" if mean is None else f"{mean:.3f}" for mean in means.values()]
                 rows.append((level, query, *shown, ratio))
         head = ("level", "query", *seconds, f"{TREE} / {GREEDY}")
         show(f"{title}. {measure_name}", head, rows)

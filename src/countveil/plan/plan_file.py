@@ -332,8 +332,8 @@ class LevelPassesSection(_Section):
     rounding: Literal["cells", "totals", "queries", "unbiased"] = Field(
         "queries",
         description="queries: keep every measured query and table within 1 of its estimate; totals: "
-        "keep only the totals of units; cells: change each count as little as possible; unbiased: round at "
-        "random, without bias.",
+        "keep only the totals of units; cells: change each count as little as possible; unbiased: "
+        "round at random, without bias.",
     )
 
 
