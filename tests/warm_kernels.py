@@ -1,0 +1,34 @@
+"""Compile the kernels that most tests call, once; `scripts/test` runs this next to the static checks.
+
+Without it every process of the tests compiles them when it first needs them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from countveil import Plan, Seeded, pipeline
+from countveil.assess.risk_maps import public_map
+from countveil.demo.starter import write_start
+from tests import conftest  # first: it names the folder that keeps machine code
+
+
+def warm() -> None:
+    """Release a small place with every way of rounding, and map its risk."""
+    with tempfile.TemporaryDirectory(prefix="countveil-") as work:
+        folder = Path(work)
+        write_start(folder / "place", people=300, seed=1)
+        plan = Plan.load(folder / "place" / "plan.toml")
+        text = (folder / "place" / "plan.toml").read_text()
+        for rounding in ("totals", "unbiased"):
+            more = f'\n[postprocess.levels."*"]\nrounding = "{rounding}"\npasses = ["TOTAL"]\n'
+            (folder / "place" / f"{rounding}.toml").write_text(text + more)
+            plan = Plan.load(folder / "place" / f"{rounding}.toml")
+            release = pipeline.release(plan, to=folder / rounding, rng=Seeded(1), workers=1)
+        public_map(release.measurements, release.geography, prior=0.1)
+
+
+if __name__ == "__main__":
+    assert conftest.SOURCE.is_dir()
+    warm()
