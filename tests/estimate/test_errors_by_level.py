@@ -8,7 +8,7 @@ from tests.estimate.released_trees import plan_text
 from countveil import estimate
 from countveil.errors import InputError
 from countveil.estimate.errors_by_level import level_errors
-from countveil.tree import tree_values
+from countveil.tree import query_errors
 
 AGE = {"AGE": ["young", "old"], "RACE": ["a", "b", "c"]}
 GROUPED = {"GROUP": ("RACE", {"a": ["a"], "others": ["b", "c"]})}
@@ -104,6 +104,6 @@ def test_what_is_not_measured_has_no_noise_of_its_own(tmp_path):
 
 def test_more_than_can_be_held_is_refused(tmp_path, monkeypatch):
     found = estimates(tmp_path, CASES["plain"])
-    monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 3)
+    monkeypatch.setattr(query_errors, "_MOST_COVARIANCES", 3)
     with pytest.raises(InputError, match="ask for a query of fewer attributes"):
         level_errors(found)

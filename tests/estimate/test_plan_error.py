@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tests.conftest import TINY_PLAN
+from tests.estimate import dense_least_squares, random_trees, released_trees
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
 from countveil.assess.pricing import price
-from countveil.estimate import plan_error as module
 from countveil.estimate.plan_error import expected_error, mean_absolute_noise
 from countveil.plan.plans import Plan
 from countveil.report.terminal import price_tables
+from countveil.tree import query_errors, subspaces
 
 PL94 = '[release]\ntitle = "t"\npreset = "pl94-2020"\n'
 
@@ -99,27 +100,17 @@ def test_cells_of_unequal_groups_have_a_range():
     assert found["TOTAL"].smallest_standard_error == found["TOTAL"].standard_error
 
 
-def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells(monkeypatch):
+def test_the_redistricting_plan_agrees_with_the_inverse_of_2016_cells():
     plan = Plan.parse(PL94)
-    sizes, real = [], module._System._times
-
-    def counted(self, vector):
-        sizes.append(len(vector))
-        return real(self, vector)
-
-    monkeypatch.setattr(module._System, "_times", counted)
     found = expected_error(plan)
-    # Products with 2,016 cells would take minutes; with the classes of alike cells it is next to none.
-    assert max(sizes) <= 32
-    assert len(sizes) < 3000
     assert len(found) == 66  # TOTAL is not measured in the nation
     A = np.zeros((2016, 2016))
-    for item in plan.at("state"):
+    for item in plan.at("county"):
         cell = item.query.cell_of
         A += (cell[:, None] == cell) / item.mechanism.variance
     inverse = np.linalg.inv(A)
     for item in found:
-        if item.level == "state":
+        if item.level == "county":
             Q = rows_of(plan.schema.query(item.query))
             errors = np.sqrt(((Q @ inverse) * Q).sum(axis=1))
             assert item.standard_error == pytest.approx(errors.max(), rel=1e-9)
@@ -148,10 +139,11 @@ def test_what_the_queries_do_not_determine_is_left_out(shares):
 
 
 def test_too_many_kinds_of_cells_are_left_out(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_WORK", 10)
+    monkeypatch.setattr(subspaces, "_MOST_SUBSPACES", 3)
     found = {item.query: item for item in expected_error(PLANS["one recode"])}
     assert found["AGE*SEX"].standard_error is None
     assert found["AGE*SEX"].absolute_error > 0
+    assert found["TOTAL"].standard_error > 0
 
 
 def test_extreme_plans_have_errors_too():
@@ -253,24 +245,24 @@ def shown(priced, every_query):
     return captured.get().split("Expected error")[1].split("Noise:")[0]
 
 
-def count_systems(monkeypatch) -> list[object]:
-    solved: list[object] = []
-    system = module._Strategy._system
+def count_climbs(monkeypatch) -> list[object]:
+    climbed: list[object] = []
+    real = query_errors.climb
 
-    def counted(self, classes):
-        solved.append(classes)
-        return system(self, classes)
+    def counted(tree, space, observations):
+        climbed.append(space)
+        return real(tree, space, observations)
 
-    monkeypatch.setattr(module._Strategy, "_system", counted)
-    return solved
+    monkeypatch.setattr(query_errors, "climb", counted)
+    return climbed
 
 
 def test_levels_with_the_same_noise_are_solved_once(monkeypatch):
-    solved = count_systems(monkeypatch)
+    climbed = count_climbs(monkeypatch)
     text = TINY_PLAN.split("[budget]")[0] + '[budget]\nrho = "1"\n[budget.levels]\n'
     text += 'region = "1/2"\narea = "1/2"\n[budget.queries."*"]\n'
     found = expected_error(Plan.parse(text + 'AGE = "1/2"\nSEX = "1/2"\n'))
-    assert len(solved) == 3, "TOTAL, AGE and SEX of both levels"
+    assert len(climbed) == 3, "the total, and the contrasts of AGE and of SEX, for both levels"
     errors = {(item.level, item.query): item.standard_error for item in found}
     assert errors["region", "SEX"] == errors["area", "SEX"]
     # Half of the share in one order and half in the other is the whole of it.
@@ -279,10 +271,40 @@ def test_levels_with_the_same_noise_are_solved_once(monkeypatch):
     assert half[1].standard_error == pytest.approx(whole[1].standard_error, rel=1e-6)
 
 
-def test_too_many_queries_to_combine_are_left_out_together(monkeypatch):
-    solved = count_systems(monkeypatch)
-    monkeypatch.setattr(module, "_MOST_WORK_TOGETHER", 100)
+def test_too_many_queries_are_left_out_together(monkeypatch):
+    climbed = count_climbs(monkeypatch)
+    monkeypatch.setattr(query_errors, "_MOST_SUBSPACES", 3)
     found = expected_error(Plan.parse(TINY_PLAN))
-    assert solved == []
+    assert climbed == []
     assert all(item.standard_error is None for item in found)
     assert any(item.standard_deviation is not None for item in found)
+
+
+@pytest.mark.parametrize("seed", range(400, 416))
+def test_with_places_errors_are_those_of_the_whole_tree(seed, tmp_path):
+    """Against the covariance of one dense problem over all units, cells and measurements."""
+    text, places, _ = random_trees.draw(seed)
+    made = released_trees.release(tmp_path / "tree", text, places, seed=seed)
+    plan = made.plan
+    units = made.geography.units(plan.levels[-1])
+    if units * plan.schema.cells > 300:
+        first = places.splitlines()[1].split(",")[0] + ","
+        kept = [line for line in places.splitlines()[1:] if line.startswith(first)][:5]
+        places = "\n".join([places.splitlines()[0], *kept]) + "\n"
+        made = released_trees.release(tmp_path / "smaller", text, places, seed=seed)
+        plan = made.plan
+    solution = dense_least_squares.solve(made.measurements, plan, made.geography)
+    for item in expected_error(plan, geography=made.geography):
+        assert item.basis == "tree"
+        every = range(made.geography.units(item.level))
+        rows = [solution.rows(item.level, item.query, [unit]) for unit in every]
+        if max(np.abs(row @ solution.undetermined).max() for row in rows) > 1e-6:
+            assert item.standard_error is None
+            continue
+        variance = np.array([np.einsum("ij,jk,ik->i", r, solution.covariance, r) for r in rows])
+        errors = np.sqrt(np.maximum(variance, 0.0))
+        near = {"rel": 1e-6, "abs": 1e-6}
+        assert item.largest_standard_error == pytest.approx(errors.max(), **near)
+        assert item.smallest_standard_error == pytest.approx(errors.min(), **near)
+        typical = math.sqrt((errors**2).mean(axis=0).max())
+        assert item.standard_error == pytest.approx(typical, **near)

@@ -186,8 +186,8 @@ def estimate_areas(
         own = np.einsum("aiaj->aij", block)
         variance += np.einsum("aij,kij->ak", own, gram)
     error = np.sqrt(np.maximum(variance, 0.0))
-    determined = [fit.determined(at) for at in range(tree.depth)]
-    exact = [fit.exact(at) for at in range(tree.depth)]
+    determined = [fit.errors.determined(at) for at in range(tree.depth)]
+    exact = [fit.errors.exact(at) for at in range(tree.depth)]
     for number, cover in enumerate(covers):
         error[number, np.all([exact[at] for at, _ in cover], axis=0)] = 0.0
         error[number, ~np.all([determined[at] for at, _ in cover], axis=0)] = np.inf

@@ -9,13 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from countveil.base.numerics import FloatArray
-from countveil.estimate.unbiased import LeastSquares, standard_errors
+from countveil.estimate.unbiased import LeastSquares
 from countveil.plan.workload import TOTAL
-from countveil.tree.messages import TreePasses
 from countveil.tree.observed_levels import Observed
-from countveil.tree.subspaces import QueryDecomposition
+from countveil.tree.query_errors import QueryErrors
 from countveil.tree.tree_shape import Tree
-from countveil.tree.tree_values import Fit, refuse_too_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +68,13 @@ def level_errors(estimates: LeastSquares, query: str = TOTAL) -> tuple[LevelErro
     measurements, geography = estimates.measurements, estimates.geography
     parsed, tree = estimates.plan.schema.query(query), Tree.of(geography)
     observed = Observed.of(measurements, estimates.plan)
-    decomposition = QueryDecomposition.of(observed, parsed)
-    refuse_too_large(decomposition, tree)
-    # Errors depend only on the rungs of the tree, so no values are gathered.
-    fit = Fit(TreePasses.of(measurements, observed, tree, decomposition), (), [])
-    kind, _ = decomposition.kinds
+    shape = QueryErrors.of(observed, tree, parsed)
+    kind, _ = shape.decomposition.kinds
     cells = np.bincount(kind)
     result = []
     for depth, level in enumerate(geography.levels):
         units = np.bincount(tree.positions[depth].of_unit)
-        errors = standard_errors(fit, depth)
+        errors = shape.standard_errors(depth)
         weights = np.multiply.outer(units, cells)
         noisy = np.isfinite(errors) & (errors > 0)
         smallest, median, largest = _range(errors[noisy], weights[noisy])

@@ -120,7 +120,7 @@ class LeastSquares:
 
     def determines(self, level: str, query: str) -> bool:
         """Whether measurements determine any cell of a query at a level."""
-        errors = standard_errors(self._fit(self._query(query)), self.geography.index(level))
+        errors = self._fit(self._query(query)).errors.standard_errors(self.geography.index(level))
         return not bool(np.isinf(errors).all())
 
     def batches(self, level: str, query: str) -> Iterator[UnitEstimates]:
@@ -128,7 +128,7 @@ class LeastSquares:
         parsed, depth = self._query(query), self.geography.index(level)
         fit = self._fit(parsed)
         positions = self._tree.positions[depth]
-        errors = standard_errors(fit, depth)
+        errors = fit.errors.standard_errors(depth)
         kind, _ = fit.decomposition.kinds
         if np.isinf(errors).all():
             self.refuse_undetermined(query, level)
@@ -288,18 +288,3 @@ def _refuse_other_units(measurements: Measurements, level: str, units: int) -> N
             f"{path}: has {measured:,} units of level {level}, and the geography {units:,}; use the "
             f"geography of the release"
         )
-
-
-def standard_errors(fit: Fit, level: int) -> FloatArray:
-    """Return the standard error of each position of a level and kind of cell."""
-    kind, grams = fit.decomposition.kinds
-    positions = fit.tree.positions[level]
-    variance = np.zeros((len(positions), int(kind.max(initial=0)) + 1))
-    for covariance, gram in zip(fit.covariances(level), grams, strict=True):
-        variance += covariance.reshape(len(covariance), -1) @ gram.reshape(len(gram), -1).T
-    error: FloatArray = np.sqrt(np.maximum(variance, 0.0))
-    for highest in np.unique(positions.highest_level):
-        inside = positions.highest_level == highest
-        error[np.ix_(inside, fit.exact(int(highest)))] = 0.0
-        error[np.ix_(inside, ~fit.determined(int(highest)))] = np.inf
-    return error

@@ -106,6 +106,12 @@ class PlanBasis:
         """Return the places of the crosswalk, which is read once per plan."""
         return self._geography
 
+    def places(self) -> Geography | None:
+        """Return the places of the crosswalk; None if the plan has none, or its file is not there."""
+        if self.crosswalk is None or not self.crosswalk.is_file():
+            return None
+        return self._geography
+
     @cached_property
     def _geography(self) -> Geography:
         if self.crosswalk is None:

@@ -141,8 +141,12 @@ class Plan(PlanBasis):
 
     def with_document(self, document: dict[str, Any]) -> Plan:
         """Return the plan of counts that another document describes, in the same folder."""
-        plan = Plan.of(document, folder=self.folder, name=self.name)
-        return require_counts(plan, "a changed plan")
+        plan = require_counts(
+            Plan.of(document, folder=self.folder, name=self.name), "a changed plan"
+        )
+        if plan.crosswalk == self.crosswalk and plan.levels == self.levels:
+            vars(plan).update({k: v for k, v in vars(self).items() if k == "_geography"})
+        return plan
 
     @property
     def price(self) -> str:

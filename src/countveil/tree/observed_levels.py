@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,10 @@ class Observed:
         """Return what a release by a plan will observe."""
         laws = {(item.level, item.query.name): item.mechanism for item in plan.allocations}
         return cls._of(plan, laws)
+
+    def of_level(self, level: str) -> Observed:
+        """Return what is observed at one level, as if there were no other."""
+        return replace(self, levels=(level,), observations={level: self.observations[level]})
 
     @classmethod
     def _of(cls, plan: Plan, laws: Mapping[tuple[str, str], Mechanism]) -> Observed:

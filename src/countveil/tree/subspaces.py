@@ -31,6 +31,7 @@ from countveil.tree.observed_levels import (
 _NOTHING = 1e-9
 _DIGITS = 10  # to which cells of one kind agree
 _LARGEST_BLOCK = 1_000
+_MOST_SUBSPACES = 2**14
 _LARGEST_AXIS = 5_000
 _TOGETHER = 64  # matrices of neighbouring axes are multiplied out up to this many rows and columns
 
@@ -151,6 +152,11 @@ class QueryDecomposition:
         """Split a query; refuse one whose blocks would be too large to solve."""
         schema = observed.schema
         views = [view_for(schema, query, axis) for axis in observed.axes]
+        if (count := subspaces_of(observed, query)) > _MOST_SUBSPACES:
+            raise InputError(
+                f"query {query.name!r}: has {count:,} subspaces, and {_MOST_SUBSPACES:,} is the limit; "
+                f"ask for fewer attributes"
+            )
         parts = [_seen_parts(axis, view) for axis, view in zip(observed.axes, views, strict=True)]
         subspaces = []
         for numbers in product(*(range(len(along)) for along in parts)):
@@ -233,6 +239,15 @@ class QueryDecomposition:
         left = [axis for axis in range(len(self.groups)) if axis not in self.order]
         order = [*range(first), *(first + axis for axis in (*self.order, *left))]
         return cells.reshape(*leading, *self.groups).transpose(order).reshape(*leading, -1)
+
+
+def subspaces_of(observed: Observed, query: Query) -> int:
+    """Return how many subspaces a query has at most."""
+    views = [view_for(observed.schema, query, axis) for axis in observed.axes]
+    return math.prod(
+        len(axis.parts) if view.groups > 1 else 1
+        for axis, view in zip(observed.axes, views, strict=True)
+    )
 
 
 def _slices(parts: Sequence[SeenPart]) -> list[slice]:

@@ -7,6 +7,7 @@ up, those with equally many children; further up, each unit is a kind of its own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +104,12 @@ class Tree:
             return np.asarray(np.multiply.outer(sizes, below[0]))
         each = below[self.kind[level + 1]]
         return np.asarray(np.add.reduceat(each, self.first[level], axis=0))
+
+
+@lru_cache(maxsize=4)
+def tree_of(geography: Geography) -> Tree:
+    """Return the tree of a geography, kept for the next question about it."""
+    return Tree.of(geography)
 
 
 def fewest_units(tree: Tree, level: int, units: IntArray) -> list[LevelUnits]:

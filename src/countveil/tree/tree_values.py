@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from countveil.base.numerics import FloatArray
@@ -19,7 +17,7 @@ from countveil.engines.workers import Job, Workers
 from countveil.errors import InputError
 from countveil.measure.measurements import Measured
 from countveil.plan.workload import Query
-from countveil.tree.covariances import position_covariances, times
+from countveil.tree.covariances import times
 from countveil.tree.messages import (
     DownwardPass,
     StoredEstimate,
@@ -32,14 +30,13 @@ from countveil.tree.messages import (
     downward,
 )
 from countveil.tree.observed_levels import Observed
+from countveil.tree.query_errors import QueryErrors, refuse_many_covariances
 from countveil.tree.row_store import StoredRows, allocate_rows
 from countveil.tree.subspaces import QueryDecomposition
 from countveil.tree.tree_shape import Tree
 
-_NOTHING = 1e-9
 _MOST_KEPT = 2**31  # numbers kept for the levels above the lowest, in memory or in temporary files
 _IN_MEMORY = 2**25  # of those, in memory
-_MOST_COVARIANCES = 2**27
 _THREADS = 2
 
 T = TypeVar("T")
@@ -145,29 +142,10 @@ class Fit:
             above = list(zip(self.upper[-1], self.handed, strict=True))
         return self.passes.unit_run(self.tree.depth - 1, None, above, start, stop)
 
-    def covariances(self, level: int) -> list[FloatArray]:
-        """Return, by subspace, the covariance at each position of a level: positions × size × size."""
-        return [
-            next(islice(position_covariances(self.tree, rungs), level, None))
-            for rungs in self.passes.rungs
-        ]
-
-    def determined(self, level: int) -> NDArray[np.bool_]:
-        """Return which kinds of cells the observations of a level and below determine."""
-        return self._inside([rungs[level].undetermined for rungs in self.passes.rungs])
-
-    def exact(self, level: int) -> NDArray[np.bool_]:
-        """Return which kinds of cells the exact observations of a level and below fix."""
-        return self._inside([rungs[level].inexact for rungs in self.passes.rungs])
-
-    def _inside(self, outside: Sequence[Callable[[FloatArray], FloatArray]]) -> NDArray[np.bool_]:
-        kind, grams = self.decomposition.kinds
-        kinds = int(kind.max(initial=0)) + 1
-        left, whole = np.zeros(kinds), np.zeros(kinds)
-        for measure, gram in zip(outside, grams, strict=True):
-            left += measure(gram)
-            whole += np.einsum("kii->k", gram)
-        return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
+    @property
+    def errors(self) -> QueryErrors:
+        """What the shape of the tree says about the errors of the estimates."""
+        return QueryErrors(self.tree, self.decomposition, self.passes.rungs)
 
 
 def refuse_too_large(decomposition: QueryDecomposition, tree: Tree) -> None:
@@ -178,13 +156,7 @@ def refuse_too_large(decomposition: QueryDecomposition, tree: Tree) -> None:
             f"query {name!r}: {numbers:,} numbers would be kept for the {_inner_units(tree):,} units "
             f"above the lowest level, and {_MOST_KEPT:,} is the limit; ask for a query of fewer cells"
         )
-    squares = sum(space.size**2 for space in decomposition.subspaces)
-    positions = max(len(level) for level in tree.positions)
-    if positions * squares > _MOST_COVARIANCES:
-        raise InputError(
-            f"query {name!r}: {positions * squares:,} covariances would be kept, and "
-            f"{_MOST_COVARIANCES:,} is the limit; ask for a query of fewer attributes"
-        )
+    refuse_many_covariances(decomposition, tree)
 
 
 # Both passes over all levels.

@@ -24,9 +24,8 @@ def section(subject: Subject) -> Section:
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     ]
     table = SectionTable(
-        "Error of one cell of each query: from its own noise, and after least squares over its "
-        "level",
-        ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Least squares"),
+        "Error of one cell of each query: its own noise, and the estimate from all measurements",
+        ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Estimate"),
         tuple(
             (
                 *(item.level, item.query, item.cells),

@@ -97,7 +97,7 @@ def _risk(item: LevelRisk) -> str:
 
 
 def _errors(comparison: Comparison) -> Table:
-    table = plain_table("Standard error of one cell, by least squares over its level")
+    table = plain_table("Expected standard error of one cell")
     for name in ("level", "query"):
         table.add_column(name, overflow="fold")
     for side in (comparison.first, comparison.second):

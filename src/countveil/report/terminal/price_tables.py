@@ -100,7 +100,7 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
             )
         )
     parts += [Text(""), _noise_table(price, every_query)]
-    parts += [Text(""), _error_table(price, every_query), Text(_ERROR_NOTE)]
+    parts += [Text(""), _error_table(price, every_query), Text(_error_note(price))]
     parts += [Text(""), _risk_table(price)]
     settled = ", ".join(dict.fromkeys(risk.level for risk in price.risks if risk.settled))
     if settled:
@@ -209,17 +209,25 @@ def _noise_table(price: Price, every_query: bool) -> Table:
     return table
 
 
-_ERROR_NOTE = (
-    "Noise: standard deviation of the count's own measurement. Combined: standard error after "
-    "least squares over all queries of the level, ignoring other levels, invariants, structural "
-    "zeros and the fact that no count is negative. Absolute: its approximate mean absolute error. "
-    "Exact: published without noise."
-)
+_USED = {
+    "tree": "from the measurements and invariants of all levels",
+    "level": "from the measurements of its level alone, because the plan has no crosswalk yet",
+}
+
+
+def _error_note(price: Price) -> str:
+    """Explain the columns of the error table."""
+    used = _USED[price.errors[0].basis] if price.errors else _USED["level"]
+    return (
+        f"Noise: standard deviation of the count's own measurement. Estimate: expected standard error "
+        f"of the published count, {used}; small counts are closer, because no count is negative. "
+        f"Absolute: its approximate mean absolute error. Exact: published without noise."
+    )
 
 
 def _error_table(price: Price, every_query: bool) -> Table:
     table = plain_table("Expected error of a count, by level")
-    for name in ("level", "query", "noise", "combined", "absolute"):
+    for name in ("level", "query", "noise", "estimate", "absolute"):
         left = name in ("level", "query")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
     for level in price.plan.levels:
@@ -250,8 +258,10 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
         "absolute_error": error.absolute_error,
         "standard_error": 0.0 if error.as_counted else error.standard_error,
         "smallest_standard_error": 0.0 if error.as_counted else error.smallest_standard_error,
+        "largest_standard_error": 0.0 if error.as_counted else error.largest_standard_error,
         "combined_absolute_error": 0.0 if error.as_counted else error.combined_absolute_error,
         "as_counted": error.as_counted,
+        "basis": error.basis,
     }
 
 
