@@ -10,7 +10,7 @@ from countveil import Plan, estimate
 from countveil.base.intervals import normal_interval
 from countveil.errors import GeographyError, InputError, PlanError
 from countveil.estimate import areas, unbiased
-from countveil.tree import messages, subspaces, tree_values
+from countveil.tree import messages, query_errors, subspaces, tree_values
 
 AGE = {"AGE": ["young", "old"], "RACE": ["a", "b", "c"]}
 EVERYTHING = {"TOTAL": 3, "RACE": 1, "AGE*RACE": 5}
@@ -239,7 +239,7 @@ def test_what_is_too_large_is_refused(tree, estimates, monkeypatch):
     fresh = estimate.least_squares(tree.measurements, tree.plan)
     for module, name, message in (
         (tree_values, "_MOST_KEPT", "84 numbers would be kept for the 7 units above"),
-        (tree_values, "_MOST_COVARIANCES", "covariances would be kept"),
+        (query_errors, "_MOST_COVARIANCES", "covariances would be kept"),
         (subspaces, "_LARGEST_BLOCK", "tie 1 sums of cells together, and 0 is the limit"),
         (
             subspaces,

@@ -97,8 +97,8 @@ def test_another_site_is_refused_even_with_all_secrets(inside, tiny, headers):
     assert not (tiny.parent / "new.toml").exists()
 
 
-def test_answers_are_the_library_s_own_numbers(inside):
-    plan = Plan.parse(TINY_PLAN)
+def test_answers_are_the_library_s_own_numbers(inside, tiny):
+    plan = Plan.load(tiny)
     settings = replace(Settings.of(plan), amount="1/3", prior="0.07", level="region")
     found = inside.ask("numbers", amount="1/3", prior="0.07", level="region")
     expected = answer(changed(plan, settings), settings)

@@ -12,6 +12,7 @@ from countveil import Release, Secure, Seeded, pipeline
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base import words
+from countveil.estimate import expected_error
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP
 from countveil.report.decision_sheets import decision_sheet
@@ -43,7 +44,7 @@ def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
         assert (row.exact, row.suppressed, row.settled) == (1.0, 1.0, False)
 
 
-def test_its_table_shows_them_in_their_columns(sheet, hand_page):
+def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     text = Page(hand_page).words
     for row in sheet.risks:
         after = hand_plan.posterior(*hand_plan.presence("area"), row.prior)
@@ -53,11 +54,10 @@ def test_its_table_shows_them_in_their_columns(sheet, hand_page):
             in text
         )
     totals = "".join(
-        f"{level} {hand_plan.spread(level, 'TOTAL'):.4g}"
-        f"{hand_plan.standard_error(level, 'TOTAL'):.4g} "
-        for level in ("region", "area")
+        f"{item.level} {hand_plan.spread(item.level, 'TOTAL'):.4g}{item.standard_error:.4g} "
+        for item in expected_error(hand.plan, ("TOTAL",), geography=hand.geography)
     )
-    assert f"After least squares {totals.strip()}" in text
+    assert f"Estimate {totals.strip()}" in text
 
 
 def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):

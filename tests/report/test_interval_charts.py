@@ -14,7 +14,7 @@ from countveil.errors import InputError
 from countveil.estimate import errors_by_level as errors_of
 from countveil.report import charts
 from countveil.report.report_page import public_report
-from countveil.tree import tree_values
+from countveil.tree import query_errors
 
 EVERYTHING = {"TOTAL": 1, "AGE": 2}
 
@@ -201,12 +201,12 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
 
 
 def test_what_least_squares_cannot_do_is_said_with_its_reason(release, monkeypatch):
-    monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 5)
+    monkeypatch.setattr(query_errors, "_MOST_COVARIANCES", 5)
     section = made.margin(release)
     assert len(section.charts) == 1  # of totals, which are few enough
     assert section.tables[1].columns == ("Query", "Reason")
     assert "5 is the limit" in section.tables[1].rows[0][1]
-    monkeypatch.setattr(tree_values, "_MOST_COVARIANCES", 0)
+    monkeypatch.setattr(query_errors, "_MOST_COVARIANCES", 0)
     section = made.margin(release)
     assert [table.columns for table in section.tables] == [("Query", "Reason")] * 2
     assert section.sentences == ("Least squares cannot estimate the totals of this release.",)

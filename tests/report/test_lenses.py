@@ -35,7 +35,7 @@ def test_errors_are_listed_in_their_columns(plan):
         assert row["Cells"] == len(hand_plan.QUERIES[row["Query"]])
         assert row["Mean absolute noise"] == pytest.approx(hand_plan.absolute(*of))
         assert row["Standard deviation"] == pytest.approx(hand_plan.spread(*of))
-        assert row["Least squares"] == pytest.approx(hand_plan.standard_error(*of))
+        assert row["Estimate"] == pytest.approx(hand_plan.standard_error(*of))
 
 
 def test_its_sentences_tell_the_noise_of_totals(plan):

@@ -118,8 +118,8 @@ def test_pure_privacy_is_stepped_in_epsilon():
         assert risk == pytest.approx(after / prior, rel=1e-9)
 
 
-def test_the_page_holds_all_steps_and_its_script_reads_them(hand_page, found):
-    page = Page(hand_page)
+def test_the_page_holds_all_steps_and_its_script_reads_them(hand, hand_page):
+    page, found = Page(hand_page), other_budgets(hand.plan, geography=hand.geography)
     (data,) = page.parts["script", "application/json"]
     stated = json.loads(data)
     assert [step["risks"] for step in stated["steps"]] == [list(s.risks) for s in found.steps]

@@ -102,7 +102,9 @@ def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
     names = [
         str(item.folder) if isinstance(item, Release) else item.name for item in (first, second)
     ]
-    sides = [_side(plan, name) for plan, name in zip(plans, names, strict=True)]
+    # Errors are compared like with like: without places of one, each level alone for both.
+    alone = any(plan.places() is None for plan in plans)
+    sides = [_side(plan, name, alone) for plan, name in zip(plans, names, strict=True)]
     before, after = (dict(_settings(plan.public_document)) for plan in plans)
     changes = [
         SettingChange(key, before.get(key), after.get(key))
@@ -112,7 +114,7 @@ def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
     return Comparison(sides[0], sides[1], tuple(changes))
 
 
-def _side(plan: Plan, name: str) -> ComparedPlan:
+def _side(plan: Plan, name: str, alone: bool) -> ComparedPlan:
     cost = plan.cost
     return ComparedPlan(
         name,
@@ -121,7 +123,7 @@ def _side(plan: Plan, name: str) -> ComparedPlan:
         cost.epsilon(plan.delta) if isinstance(cost, ZCDP) else None,
         plan.judged_level,
         tuple(judged(plan, risk_by_level(plan, invariants=True))),
-        expected_error(plan),
+        expected_error(plan, alone=alone),
     )
 
 

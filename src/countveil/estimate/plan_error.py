@@ -70,7 +70,11 @@ class ExpectedError:
 
 
 def expected_error(
-    plan: Plan, queries: Sequence[str] | None = None, *, geography: Geography | None = None
+    plan: Plan,
+    queries: Sequence[str] | None = None,
+    *,
+    geography: Geography | None = None,
+    alone: bool = False,
 ) -> tuple[ExpectedError, ...]:
     """Return the error to expect of each query at each measured level, without reading a record.
 
@@ -82,6 +86,8 @@ def expected_error(
         Names of queries; TOTAL and all measured queries by default.
     geography : Geography, optional
         The places; by default those of the plan's crosswalk, if it has one.
+    alone : bool
+        Whether to use the measurements of each level alone, as without places.
 
     Returns
     -------
@@ -89,7 +95,9 @@ def expected_error(
         Level by level.
 
     """
-    places = plan.places() if geography is None else geography
+    places = geography
+    if places is None and not alone:
+        places = plan.places()
     targets = {
         level: [
             query

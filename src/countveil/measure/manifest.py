@@ -176,6 +176,7 @@ class _Certificate(_Exact):
     most_iterations: Work
     fallbacks: Work
     moved_parents: Work = 0
+    largest_departure: dict[str, Residual] = Field(default_factory=dict, max_length=10_000)
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -11,6 +11,7 @@ from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
+from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.privacy.costs import PureDP
@@ -78,13 +79,15 @@ class OtherBudgets:
         return risks
 
 
-def other_budgets(plan: Plan) -> OtherBudgets:
+def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBudgets:
     """Compute risk and error of a plan with budgets from 1/16 to 16 times its own.
 
     Parameters
     ----------
     plan
         A plan of counts.
+    geography
+        Its places; by default those of its crosswalk, if it has one.
 
     Returns
     -------
@@ -98,22 +101,23 @@ def other_budgets(plan: Plan) -> OtherBudgets:
 
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
+    places = plan.places() if geography is None else geography
     steps = []
     for times in _TIMES:
         try:
             other = plan if times == 1 else _scaled(plan, times)
         except PlanError:
             continue
-        steps.append(_step(other, priors, chosen=times == 1))
+        steps.append(_step(other, places, priors, chosen=times == 1))
     settled = is_settled(plan, plan.judged_level)
     return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
 
 
-def _step(plan: Plan, priors: tuple[float, ...], *, chosen: bool) -> Step:
+def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, chosen: bool) -> Step:
     by_prior = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
     totals = {
         item.level: 0.0 if item.as_counted else item.standard_error
-        for item in expected_error(plan, queries=(TOTAL,))
+        for item in expected_error(plan, (TOTAL,), geography=places)
     }
     return Step(
         str(_amount(plan)[1]),

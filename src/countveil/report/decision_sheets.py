@@ -165,7 +165,7 @@ def decision_sheet(
         ),
         levels,
         worst_attack(overview),
-        expected_error(plan),
+        expected_error(plan, geography=release.geography),
         tuple(
             (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
         ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from countveil.assess.intruder.summary import Summary, summarise
 from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.publish.release_folder import Release
 from countveil.report.audience import Audience
@@ -128,12 +129,16 @@ class Subject:
 
     @cached_property
     def errors(self) -> tuple[ExpectedError, ...]:
-        """The expected error of every query, from the plan alone."""
-        return expected_error(self.plan)
+        """The expected error of every query, from the plan and its places."""
+        return expected_error(self.plan, geography=self._places)
 
     @cached_property
     def other_budgets(self) -> OtherBudgets:
         """Risk and error of the same plan with smaller and larger budgets."""
         from countveil.report.budget_steps import other_budgets
 
-        return other_budgets(self.plan)
+        return other_budgets(self.plan, geography=self._places)
+
+    @property
+    def _places(self) -> Geography | None:
+        return None if self.release is None else self.release.geography

@@ -25,6 +25,7 @@ from countveil.postprocess.facts.fact_bounds import Bounds
 from countveil.postprocess.facts.family_facts import LevelFacts
 from countveil.postprocess.family import Family, solve
 from countveil.postprocess.family_information import LevelInformation, Observations
+from countveil.postprocess.topdown import kept_queries
 
 _Z = 1.959963984540054  # quantile for a 95 % interval
 _GROUPS, _BLOCKS = 6, 20
@@ -236,31 +237,64 @@ def _released(
 ) -> tuple[int, int]:
     """Return the estimates of a cell, in the first unit and in the parent."""
     cells = np.flatnonzero(plan.possible)
-    top = _family(plan, above, histograms.sum(axis=0, keepdims=True), noises[0], cells, None)
+    lower = _measured(plan, level, histograms, noises[1])
+    whole = histograms.sum(axis=0, keepdims=True)
+    upper = _measured(plan, above, whole, noises[0])
+    information = LevelInformation.of(upper.observed, cells, upper.values)
+    if plan.information == "tree":
+        information = _with_children(information, lower, cells)
+    top = _family(plan, above, whole, information, cells, None)
     parent = solve(top, plan.passes[above]).counts[0]
     support = parent > 0
     if not support.any():
         return 0, 0
-    bottom = _family(plan, level, histograms, noises[1], cells[support], parent[support])
+    inside = cells[support]
+    information = LevelInformation.of(lower.observed, inside, lower.values)
+    bottom = _family(plan, level, histograms, information, inside, parent[support])
     estimates = solve(bottom, plan.passes[level]).counts
     where = np.flatnonzero(cells[support] == cell)
     of_parent = int(parent[cells == cell].sum())
     return (int(estimates[0, where[0]]) if len(where) else 0), of_parent
 
 
-def _family(
-    plan: Plan,
-    level: str,
-    histograms: IntArray,
-    noises: list[IntArray],
-    cells: IntArray,
-    parent: IntArray | None,
-) -> Family:
+class _Measured(NamedTuple):
+    """The queries of a level, and their noisy values side by side: units × scalars."""
+
+    observed: Observations
+    values: IntArray
+
+
+def _measured(plan: Plan, level: str, histograms: IntArray, noises: list[IntArray]) -> _Measured:
     queries = [item.query for item in plan.at(level)]
     observed = Observations.of_queries(queries, [i.mechanism.variance for i in plan.at(level)])
     values = [
         _answers(query, histograms) + noise for query, noise in zip(queries, noises, strict=True)
     ]
+    return _Measured(observed, np.concatenate(values, axis=1))
+
+
+def _with_children(own: LevelInformation, children: _Measured, cells: IntArray) -> LevelInformation:
+    """Add what children that are alike say about their parent: the sums of what they measured.
+
+    n children with A_c = A say (Σ A⁻¹)⁻¹ = A / n, at the sum of their values.
+    """
+    count, first = len(children.values), own.values.shape[1]
+    places = children.observed.scalars_of(cells)
+    return LevelInformation(
+        np.vstack([own.places, np.where(places >= 0, places + first, -1)]),
+        np.concatenate([own.weights, children.observed.weights / count]),
+        np.hstack([own.values, children.values.sum(axis=0, keepdims=True)]),
+    )
+
+
+def _family(
+    plan: Plan,
+    level: str,
+    histograms: IntArray,
+    information: LevelInformation,
+    cells: IntArray,
+    parent: IntArray | None,
+) -> Family:
     fixed = [item.query for item in plan.invariants if item.level == level]
     known = [_answers(query, histograms).astype(np.int32) for query in fixed]
     facts = LevelFacts(
@@ -271,9 +305,10 @@ def _family(
         children=[str(number) for number in range(len(histograms))],
         cells=cells,
         parent=parent,
-        information=LevelInformation.of(observed, cells, np.concatenate(values, axis=1)),
+        information=information,
         limits=facts.limits(0, len(histograms), cells, parent),
         label=lambda some: f"{len(some)} cells",
+        keep=kept_queries(plan, level),
     )
 
 
