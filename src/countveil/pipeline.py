@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from countveil import measure, postprocess
@@ -13,7 +14,7 @@ from countveil.assess.verdict import judge
 from countveil.base import storage
 from countveil.base.randomness import BitSource
 from countveil.engines.engine import Engine, open_engine
-from countveil.engines.workers import Workers, hired
+from countveil.engines.workers import Workers, beyond_here, hired
 from countveil.errors import (
     INTERRUPTIONS,
     CertificateError,
@@ -29,13 +30,13 @@ from countveil.measure.run import LOCK, RunLog, internal_of, refuse_links, relea
 from countveil.plan.geography import Geography
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
-from countveil.plan.workload import TOTAL
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.facts.family_facts import (
     KnownCounts,
     read_facts,
     refuse_impossible_units,
 )
+from countveil.postprocess.topdown import SubtreesOfRelease
 from countveil.privacy.ledger_file import recover
 from countveil.publish.additions import is_current, write_estimates
 from countveil.publish.columns import Errors, Unbiased
@@ -245,11 +246,13 @@ def make_estimates(
         if plan.method == "none":
             _forget_errors(internal)
             return write_estimates(done, plan, None)
+        below = _subtrees(done, plan, places, team)
         estimates = postprocess.top_down(
             done.measurements,
             plan,
             workers=team,
             geography=places,
+            subtrees=below,
             work=work,
             rng=rng if rng is not None and rng.reproducible else None,
             progress=watched(internal, plan, places, engine, team, progress),
@@ -258,7 +261,7 @@ def make_estimates(
         _forget_errors(internal)
         if report is not None:
             report(estimates)
-        done = write_estimates(done, plan, estimates, errors=_errors(done, plan, places))
+        done = write_estimates(done, plan, estimates, errors=_errors(done, plan, places, below))
         del estimates  # it maps files that are deleted next
         _tidy(internal)
     return done
@@ -270,14 +273,34 @@ def _tidy(internal: Path) -> None:
     storage.remove(internal / _WORK)
 
 
-def _errors(done: Release, plan: Plan, places: Geography) -> Errors | str | None:
+def _subtrees(
+    done: Release, plan: Plan, places: Geography, team: Workers
+) -> SubtreesOfRelease | None:
+    """Go up the tree once, for estimates and their errors; None if there is too much of it."""
+    if plan.information != "tree":
+        return None
+    measured = replace(done.measurements, folder=done.folder.absolute())  # for workers elsewhere
+    try:
+        return SubtreesOfRelease.of(measured, plan, places, workers=beyond_here(team))
+    except InputError:
+        return None  # top_down finds the same, and says so in its result
+
+
+def _errors(
+    done: Release, plan: Plan, places: Geography, below: SubtreesOfRelease | None
+) -> Errors | str | None:
     """Return the errors of all counts by least squares, or the reason that there are none."""
     if not plan.confidence:
         return None
-    cells = "*".join(item.name for item in plan.schema.attributes) or TOTAL
+    cells = plan.schema.every_cell.name
     try:
         # Not on the workers of an engine: they would have to return every cell of every unit.
-        solution = least_squares(done.measurements, plan, geography=places)
+        solution = least_squares(
+            done.measurements,
+            plan,
+            geography=places,
+            upward=None if below is None else below.subtrees.up,
+        )
         known = {level for level in plan.levels if solution.determines(level, cells)}
     except InputError as error:  # too large for least squares: publish estimates without errors
         return str(error)

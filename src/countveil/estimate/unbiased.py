@@ -31,7 +31,7 @@ from countveil.plan.workload import Query
 from countveil.postprocess.topdown import refuse_other_measurements
 from countveil.tree.observed_levels import Observed
 from countveil.tree.tree_shape import Tree
-from countveil.tree.tree_values import Fit
+from countveil.tree.tree_values import Fit, UpwardFit
 
 CONFIDENCE = 0.9
 _MOST_ROWS = 2**25
@@ -80,6 +80,7 @@ class LeastSquares:
     _tree: Tree = field(repr=False)
     _workers: Workers | None = field(default=None, repr=False)
     _last: list[Fit] = field(default_factory=list, repr=False)
+    _upward: list[UpwardFit] = field(default_factory=list, repr=False)
 
     def estimate(self, level: str, query: str, *, confidence: float | None = None) -> pa.Table:
         """Return a query of every unit of a level, with intervals.
@@ -209,7 +210,10 @@ class LeastSquares:
     def _fit(self, query: Query) -> Fit:
         if not self._last or self._last[0].decomposition.query is not query:
             self._last.clear()  # first, because both may not fit into memory
-            fit = Fit.of(self.measurements, self._observed, self._tree, query, self._workers)
+            if self._upward and self._upward[0].passes.decomposition.query is query:
+                fit = Fit.after(self._upward.pop())
+            else:
+                fit = Fit.of(self.measurements, self._observed, self._tree, query, self._workers)
             self._last.append(fit)
         return self._last[0]
 
@@ -234,6 +238,7 @@ def least_squares(
     geography: Geography | None = None,
     confidence: float | None = None,
     workers: Workers | None = None,
+    upward: UpwardFit | None = None,
 ) -> LeastSquares:
     """Estimate by generalised least squares from all measurements of all levels.
 
@@ -253,6 +258,8 @@ def least_squares(
         The confidence of intervals; the plan's by default, or 0.9.
     workers : Workers, optional
         The workers of an engine; two threads of this process by default.
+    upward : UpwardFit, optional
+        The way up the tree for a query, if it was computed already; it is used once.
 
     Returns
     -------
@@ -277,7 +284,10 @@ def least_squares(
     observed = Observed.of(measurements, plan)
     tree = Tree.of(geography)
     chosen = checked(plan.confidence or CONFIDENCE if confidence is None else confidence)
-    return LeastSquares(measurements, plan, geography, chosen, observed, tree, workers)
+    ready = [] if upward is None else [upward]
+    return LeastSquares(
+        measurements, plan, geography, chosen, observed, tree, workers, _upward=ready
+    )
 
 
 def _refuse_other_units(measurements: Measurements, level: str, units: int) -> None:

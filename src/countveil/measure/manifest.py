@@ -201,6 +201,7 @@ class _Estimates(_Exact):
     method: str = ""
     tables: list[str] = []
     microdata: bool = False
+    information: str = "level"
     errors: _Errors = _Errors(none="not stated")
 
 

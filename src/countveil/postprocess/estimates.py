@@ -33,6 +33,9 @@ class Estimates:
         The people in each cell of each unit, zeros left out, by level.
     certificate : tuple of LevelCertificate
         How good the solutions are, one per measured level.
+    information : str
+        "tree" if each level was estimated from all measurements below it too, "level" if from its own
+        alone; "level: " and a reason if the plan asks for the tree and it was too large.
 
     """
 
@@ -40,6 +43,7 @@ class Estimates:
     geography: Geography
     levels: dict[str, Histograms]
     certificate: tuple[LevelCertificate, ...]
+    information: str = "level"
 
     def table(self, level: str, query: str) -> pa.Table:
         """Return the counts of a query for every unit of a level.

@@ -181,10 +181,16 @@ def descend(
     # Families are small: more threads for one of them cost more than they gain.
     with threadpool_limits(1), hired(workers) as team:
         team.reach(folder.folder)
+        information: str = plan.information
         if subtrees is None and _looks_below(plan):
-            subtrees = SubtreesOfRelease.of(
-                job.measurements, plan, geography, workers=beyond_here(team)
-            )
+            try:
+                subtrees = SubtreesOfRelease.of(
+                    job.measurements, plan, geography, workers=beyond_here(team)
+                )
+            except InputError as error:  # more than the tree can hold
+                information = f"level: {error}"
+                plan = dataclasses.replace(plan, information="level")
+                job = dataclasses.replace(job, plan=plan)
         if subtrees is not None:
             lowest = None if _told_apart(plan, visited[-1]) else subtrees.lowest
             job = dataclasses.replace(job, terms=subtrees.terms, lowest=lowest)
@@ -210,7 +216,7 @@ def descend(
             for level in visited[:number]:
                 levels.pop(level, None)
     complete = _with_sums(levels, plan, geography, folder)
-    return Estimates(plan, geography, complete, tuple(certificates))
+    return Estimates(job.plan, geography, complete, tuple(certificates), information)
 
 
 def refuse_other_measurements(folder: Path, plan: Plan, measured: Plan) -> None:

@@ -171,6 +171,7 @@ def write_estimates(
             "certificate": [asdict(item) for item in estimates.certificate],
             "tables": [table.name for table in plan.tables],
             "microdata": plan.microdata,
+            "information": estimates.information,
             "errors": _stated(errors),
         }
     _write_manifest(release, plan, {**measured, **manifest.list_files(folder, names)}, facts)
