@@ -219,9 +219,10 @@ def _error_note(price: Price) -> str:
     """Explain the columns of the error table."""
     used = _USED[price.errors[0].basis] if price.errors else _USED["level"]
     return (
-        f"Noise: standard deviation of the count's own measurement. Estimate: expected standard error "
-        f"of the published count, {used}; small counts are closer, because no count is negative. "
-        f"Absolute: its approximate mean absolute error. Exact: published without noise."
+        f"Noise: standard deviation of the count's own measurement. Estimate: standard error of the "
+        f"best unbiased estimate, {used}. Published counts are rounded, and small ones are closer, "
+        f"because no count is negative. Absolute: approximate mean absolute error of the estimate. "
+        f"Exact: published without noise."
     )
 
 
