@@ -6,6 +6,7 @@ All estimate the same measurements of the same people, so differences between th
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +25,11 @@ from countveil.plan.passes import Passes
 from countveil.plan.plans import require_counts
 from countveil.plan.workload import TOTAL, Query
 
-PARTS = ("state", "blocks", "health")
-NAIVE, GREEDY, TREE, LINEAR = "naive rounding", "greedy", "whole tree", "least squares"
+PARTS = ("state", "blocks", "health", "rounding")
+NAIVE, GREEDY, FIRST = "naive rounding", "greedy", "tree, totals first"
+TREE, LINEAR = "whole tree", "least squares"
 _STEP = 50_000  # units at a time
+_SLACK = 1e-6  # of a solution, in people
 _WITHIN, _MORE = 1.15, 0.15  # of the error of least squares, for health-style plans
 
 Values = NDArray[np.float64]
@@ -41,6 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=10, help="releases of each place")
     parser.add_argument("--people", type=int, default=100_000, help="people of the synthetic state")
     parser.add_argument("--plans", type=int, default=20, help="health-style plans")
+    parser.add_argument("--small-plans", type=int, default=1_000, help="of the part rounding")
     parser.add_argument(
         "--blocks",
         type=Path,
@@ -52,7 +56,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, estimate in several ways, and compare with the truth."""
     chosen = options.part or PARTS
-    parts: dict[str, Part] = {"state": _state, "blocks": _blocks, "health": _health}
+    parts: dict[str, Part] = {
+        "state": _state,
+        "blocks": _blocks,
+        "health": _health,
+        "rounding": _rounding,
+    }
     run_parts({name: parts[name] for name in chosen}, options)
 
 
@@ -61,19 +70,32 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """A way to estimate, and the passes and the rounding that go with it; None keeps the plan's."""
+    """A way to estimate, and its passes at each level; None keeps those of the plan."""
 
     information: str | None
-    change: Callable[[Passes], Passes] | None = None
+    passes: Callable[[Plan, str], Passes] | None = None
 
 
-def _one_pass(rounding: str) -> Callable[[Passes], Passes]:
-    return lambda passes: replace(passes, first=(), rounding=rounding)  # type: ignore[arg-type]
+def _naive(plan: Plan, level: str) -> Passes:
+    return replace(plan.passes[level], rounding="cells")
+
+
+def _greedy(plan: Plan, level: str) -> Passes:
+    """As before there was the tree: TOTAL first at the levels where the preset had it."""
+    before = "preset" in plan.document["release"] and level in ("county", "tract")
+    first = (plan.schema.query(TOTAL),) if before else ()
+    return replace(plan.passes[level], first=first, look_below=before, rounding="totals")
+
+
+def _totals_first(plan: Plan, level: str) -> Passes:
+    first = () if level == plan.levels[-1] else (plan.schema.query(TOTAL),)
+    return replace(plan.passes[level], first=first)
 
 
 VARIANTS: dict[str, _Variant] = {
-    NAIVE: _Variant("level", _one_pass("cells")),
-    GREEDY: _Variant("level", lambda passes: replace(passes, rounding="totals")),
+    NAIVE: _Variant("level", _naive),
+    GREEDY: _Variant("level", _greedy),
+    FIRST: _Variant("tree", _totals_first),
     TREE: _Variant("tree"),
     LINEAR: _Variant(None),
 }
@@ -95,9 +117,8 @@ def _estimated(
             return np.concatenate(parts)
 
         return unbiased
-    if variant.change is not None:
-        passes = {level: variant.change(item) for level, item in plan.passes.items()}
-        plan = replace(plan, passes=passes)
+    if variant.passes is not None:
+        plan = replace(plan, passes={level: variant.passes(plan, level) for level in plan.levels})
     estimates = postprocess.top_down(
         measurements,
         plan,
@@ -314,34 +335,109 @@ def _health(options: argparse.Namespace, folder: Path) -> None:
         raise Missed(f"plans {missed} have a query above the limit")
 
 
+_ATTRIBUTES = {"Diagnosis": 8, "Age": 6, "Month": 12, "Sex": 2, "Payer": 4}
+
+
 def _health_plan(rng: np.random.Generator, folder: Path) -> Plan:
-    """Write a random plan of margins with simulated visits; return it."""
+    """Write a random plan of 5 to 8 margins with simulated visits; return it."""
+    kept = [name for name in _ATTRIBUTES if _ATTRIBUTES[name] > 4 or rng.random() < 0.6]
+    pairs = [f"{a}*{b}" for i, a in enumerate(kept) for b in kept[i + 1 :]]
+    queries = [TOTAL, *kept, *rng.permutation(pairs).tolist()][: int(rng.integers(5, 9))]
+    return _visits_plan(
+        rng,
+        folder,
+        {name: _ATTRIBUTES[name] for name in kept},
+        queries,
+        places=[int(rng.integers(3, 28)) for _ in range(int(rng.integers(2, 8)))],
+        visits=int(rng.integers(2_000, 20_000)),
+    )
+
+
+# Small plans, thousands of them: how far rounding moves what is measured.
+
+
+def _rounding(options: argparse.Namespace, folder: Path) -> None:
+    """Random small plans, nested and crossing queries: the farthest sum of each."""
+    farthest: dict[str, list[float]] = {"nested": [], "crossing": []}
+    for number in range(options.small_plans):
+        rng = np.random.default_rng([9, number])
+        kind = "nested" if number % 2 else "crossing"
+        place = folder / f"small{number}"
+        plan = _small_plan(rng, place, nested=number % 2 == 1)
+        counts = open_engine("local").tabulate(plan)
+        taken = measure.take(counts, plan, rng=Seeded(number), ledger=None, to=place / "out")
+        certificate = postprocess.top_down(taken, plan, geography=counts.geography).certificate
+        farthest[kind].append(
+            max(max(item.largest_departure.values(), default=0.0) for item in certificate)
+        )
+        shutil.rmtree(place)
+    rows = [
+        (
+            kind,
+            f"{len(found):,}",
+            *(f"{sum(d <= limit + _SLACK for d in found):,}" for limit in (1, 1.5, 2)),
+            f"{max(found):.3f}",
+        )
+        for kind, found in farthest.items()
+        if found
+    ]
+    head = ("queries", "plans", "within 1", "within 1.5", "within 2", "farthest")
+    show("Random small plans: the farthest sum of a measured query from its solution", head, rows)
+    held = all(item <= 1 + _SLACK for item in farthest["nested"])
+    print(f"  Nested queries within 1: {verdict(held)}.")
+    if not held:
+        raise Missed("a sum of nested queries is farther than 1 from its solution")
+
+
+def _small_plan(rng: np.random.Generator, folder: Path, *, nested: bool) -> Plan:
+    names = ["A", "B", "C", "D"][: int(rng.integers(2, 5))]
+    sizes = {name: int(rng.integers(2, 6)) for name in names}
+    if nested:
+        chain = ["*".join(names[: n + 1]) for n in range(len(names))]
+        queries = [TOTAL, *(q for q in chain if rng.random() < 0.7)]
+    else:
+        pairs = [f"{a}*{b}" for i, a in enumerate(names) for b in names[i + 1 :]]
+        queries = [q for q in (TOTAL, *names, *pairs) if rng.random() < 0.6] or names
+    return _visits_plan(
+        rng,
+        folder,
+        sizes,
+        queries,
+        places=[int(rng.integers(1, 6)) for _ in range(int(rng.integers(1, 4)))],
+        visits=int(rng.integers(20, 2_000)),
+    )
+
+
+def _visits_plan(
+    rng: np.random.Generator,
+    folder: Path,
+    sizes: Mapping[str, int],
+    queries: Sequence[str],
+    *,
+    places: Sequence[int],
+    visits: int,
+) -> Plan:
+    """Write a plan of two levels with simulated visits; `places` has the zips of each county."""
     folder.mkdir()
-    sizes = {"Diagnosis": 4, "Age": 6, "Sex": 2, "Month": 12, "Payer": 4}
-    kept = [name for name in sizes if name in ("Diagnosis", "Age", "Month") or rng.random() < 0.6]
     categories = {
-        name: [f"{name[0].lower()}{number}" for number in range(sizes[name])] for name in kept
+        name: [f"{name[0].lower()}{number}" for number in range(size)]
+        for name, size in sizes.items()
     }
-    counties = int(rng.integers(2, 8))
     zips = [
         (f"C{county}", f"{county}{number:02d}")
-        for county in range(counties)
-        for number in range(int(rng.integers(3, 28)))
+        for county, count in enumerate(places)
+        for number in range(count)
     ]
     (folder / "places.csv").write_text(
         "county,zip\n" + "".join(f"{county},{code}\n" for county, code in zips)
     )
-    visits = int(rng.integers(2_000, 20_000))
     columns = [rng.choice([code for _, code in zips], visits, p=rng.dirichlet(np.ones(len(zips))))]
     columns += [
         rng.choice(values, visits, p=rng.dirichlet(np.ones(len(values))))
         for values in categories.values()
     ]
     lines = [",".join(row) for row in zip(*columns, strict=True)]
-    (folder / "visits.csv").write_text(",".join(["zip", *kept]) + "\n" + "\n".join(lines) + "\n")
-    pairs = [f"{a}*{b}" for i, a in enumerate(kept) for b in kept[i + 1 :]]
-    count = int(rng.integers(5, 9))
-    queries = [TOTAL, *kept, *rng.permutation(pairs).tolist()][:count]
+    (folder / "visits.csv").write_text(",".join(["zip", *sizes]) + "\n" + "\n".join(lines) + "\n")
     attributes = "\n".join(
         f"{name} = [{', '.join(repr(value) for value in values)}]"
         for name, values in categories.items()

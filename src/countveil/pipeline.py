@@ -124,10 +124,12 @@ def _release_counts(
     progress: Progress,
 ) -> Release:
     """Rehearse, count, measure, post-process and publish."""
+    begun = restart is None and release_of(to) is not None  # charged, or about to be
+    if not begun:
+        postprocess.refuse_unmeasured(plan)
     refuse_contradictions(plan)
     if ledger is not None and not internal_of(to).exists():
         plan.ledger(ledger).check(plan.cost)  # before hours of counting
-    begun = restart is None and release_of(to) is not None  # charged, or about to be
     if not begun:
         _rehearse(plan, workers=workers, progress=progress)
     counts = engine.tabulate(plan)
@@ -237,6 +239,8 @@ def make_estimates(
             with storage.held(internal / LOCK):
                 _tidy(internal)  # left behind by a crash
         return done
+    if again:
+        postprocess.refuse_unmeasured(plan)
     refuse_links(Path(folder))
     storage.make_folder(internal, 0o700)
     internal.chmod(0o700)
@@ -367,6 +371,7 @@ def check(
     if isinstance(plan, OneTablePlan):
         _check_table(plan, engine, show_values)
         return
+    postprocess.refuse_unmeasured(plan)
     refuse_contradictions(plan)
     plan.ledger().check(plan.cost)
     _rehearse(plan, progress=progress)

@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import run
 
-from countveil import Plan, Seeded, measure, open_engine, postprocess
+from countveil import Plan, Release, Seeded, measure, open_engine, postprocess
 from countveil.base.histograms import Histograms
 from countveil.errors import FolderError, InputError
 from countveil.estimate import release_error as module
 from countveil.estimate.release_error import SIZE_CLASSES, WATERMARK, accuracy
+from countveil.estimate.unbiased import least_squares
 
 PLAN = """
 [release]
@@ -285,8 +287,56 @@ def test_it_is_internal_and_says_nothing_by_itself(small):
     found = accuracy(estimates, counts)
     assert found.audience == "internal"
     assert not any(character.isdigit() for character in f"{found!r}{found}")
-    for table in (found.errors, found.marginals, found.groups):
+    for table in (found.errors, found.marginals, found.groups, found.forecasts, found.dropped):
         assert table.schema.metadata == {b"audience": b"internal"}
+
+
+def test_forecasts_stand_next_to_what_was_realised(small):
+    estimates, counts, _, folder = small
+    found = accuracy(estimates, counts)
+    rows = {(row["level"], row["query"]): row for row in found.forecasts.to_pylist()}
+    plan = estimates.plan
+    asked = {(level, "TOTAL") for level in plan.measured_levels}
+    assert set(rows) == asked | {(item.level, item.query.name) for item in plan.allocations}
+    measurements = Release.read(folder / "out").measurements
+    solution = least_squares(measurements, plan, geography=estimates.geography)
+    certified = {item.level: item.largest_departure for item in estimates.certificate}
+    for (level, query), row in rows.items():
+        errors = [part.standard_error for part in solution.batches(level, query)]
+        overall = math.sqrt(float((np.concatenate(errors) ** 2).mean()))
+        assert row["expected"] == pytest.approx(overall, rel=1e-9)
+        assert row["ratio"] == pytest.approx(row["realised"] / row["expected"])
+        assert row["largest_departure"] == certified[level].get(query)
+    assert found.dropped.num_rows == 0, "rows per person are not limited here"
+
+
+def test_the_owner_reads_how_many_rows_were_dropped(tmp_path):
+    people = [("p1", "a", "young"), ("p1", "a", "old"), ("p1", "b", "old"), ("p2", "b", "old")]
+    (tmp_path / "people.csv").write_text(
+        "id,street,AGE\n" + "".join(",".join(row) + "\n" for row in people)
+    )
+    (tmp_path / "places.csv").write_text("town,street\nt,a\nt,b\nu,c\n")
+    (tmp_path / "plan.toml").write_text("""
+release = { title = "Visits", unit = "person", neighbors = "add-remove" }
+records = { path = "people.csv", person_id = "id", max_rows = 1 }
+geography = { path = "places.csv", levels = ["town", "street"] }
+attributes = { AGE = ["young", "old"] }
+postprocess = { method = "top-down" }
+[budget]
+rho = "1"
+levels = { town = "1/2", street = "1/2" }
+queries = { "*" = { AGE = "1" } }
+""")
+    assert run("release", tmp_path / "plan.toml", "--to", tmp_path / "out").status == 0
+    rows = pq.read_table(tmp_path / "out-internal/error-dropped-rows.parquet").to_pylist()
+    assert [list(row.values()) for row in rows] == [
+        ["town", 2, 1, 2, 1.0, 2],
+        ["street", 3, 2, 2, 2 / 3, 1],
+    ]
+    text = (tmp_path / "out-internal/error-report.md").read_text()
+    assert "| town | 2 | 1 | 2 | 1.000 | 2 |" in text
+    for path in (tmp_path / "out").rglob("*"):
+        assert "dropped" not in path.name
 
 
 def test_it_is_written_whole_private_and_marked(small, tmp_path):
@@ -300,6 +350,8 @@ def test_it_is_written_whole_private_and_marked(small, tmp_path):
         "error.parquet": 0o600,
         "error-marginals.parquet": 0o600,
         "error-groups.parquet": 0o600,
+        "error-forecasts.parquet": 0o600,
+        "error-dropped-rows.parquet": 0o600,
         "error.json": 0o600,
         "error-report.md": 0o600,
     }

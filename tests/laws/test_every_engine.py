@@ -171,17 +171,23 @@ def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tin
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 2')
     tiny.write_text(text)
 
-    def tabulate(some):
+    def count(some):
         lines = ["id,area,AGE,SEX", *(",".join(row) for row in some)]
         (tiny.parent / "people.csv").write_text("\n".join(lines) + "\n")
-        return dense(open_engine(engine).tabulate(Plan.load(tiny)), "area")
+        return open_engine(engine).tabulate(Plan.load(tiny))
+
+    def tabulate(some):
+        return dense(count(some), "area")
 
     everyone = tabulate(rows)
+    dropped = count(rows)
+    assert dropped.rows_dropped("area").tolist() == [1, 1, 0, 0, 0]
+    assert dropped.rows_dropped("region").tolist() == [2, 0]
     assert everyone.sum() == 4, "two of p1's four rows, and one of each other"
     assert (tabulate(rows[::-1]) == everyone).all(), "the order of rows must not matter"
     without = tabulate([row for row in rows if row[0] != "p1"])
     alone = tabulate([row for row in rows if row[0] == "p1"])
-    assert (without + alone == everyone).all(), "each person's rows are chosen by his own rows"
+    assert (without + alone == everyone).all(), "each person's rows are chosen by their own rows"
     with pytest.raises(RecordsError, match="row 2: column of records.person_id: blank"):
         tabulate([rows[0], ("", *TINY_PEOPLE[0])])
 

@@ -118,7 +118,7 @@ def accuracy(rows=None):
     ]
     schema = None if rows else pa.schema([("query", pa.string()), ("size_class", pa.string())])
     empty = pa.table({})
-    return Accuracy("Tiny", pa.Table.from_pylist(rows, schema), empty, empty)
+    return Accuracy("Tiny", pa.Table.from_pylist(rows, schema), empty, empty, empty, empty)
 
 
 def places(audience="public", number=4):

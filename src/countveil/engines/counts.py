@@ -29,6 +29,7 @@ class Counts:
     cells: int
     levels: dict[str, Histograms]
     counted_as: str
+    rows_read: IntArray | None = None  # of each lowest unit, if rows per person are limited
 
     def __repr__(self) -> str:
         return f"<confidential counts of {len(self.levels)} levels, {self.cells:,} cells per unit>"
@@ -42,6 +43,18 @@ class Counts:
         """Return (unit - start, cell, count) of the non-zero cells of units start … stop - 1."""
         return self.levels[level].entries(start, stop)
 
+    def rows_dropped(self, level: str) -> IntArray | None:
+        """Return the rows of each unit beyond a person's limit; None if there is no limit."""
+        if self.rows_read is None:
+            return None
+        lowest = self.levels[self.geography.levels[-1]]
+        running = np.concatenate(([0], np.cumsum(lowest.counts, dtype=np.int64)))
+        dropped = self.rows_read - (running[lowest.offsets[1:]] - running[lowest.offsets[:-1]])
+        for number in range(len(self.geography.levels) - 1, self.geography.index(level), -1):
+            units = self.geography.units(self.geography.levels[number - 1])
+            dropped = np.bincount(self.geography.parents[number], dropped, units)
+        return np.asarray(dropped, np.int64)
+
     def keyed_hash(self, key: bytes) -> str:
         """Return an HMAC of the lowest level: it shows the owner of the key whether records changed."""
         lowest = self.levels[self.geography.levels[-1]]
@@ -53,10 +66,17 @@ class Counts:
         return digest.hexdigest()
 
 
-def build(geography: Geography, cells: int, entries: Iterable[Entries], counted_as: str) -> Counts:
+def build(
+    geography: Geography,
+    cells: int,
+    entries: Iterable[Entries],
+    counted_as: str,
+    rows_read: IntArray | None = None,
+) -> Counts:
     """Return the counts of all levels from sorted (unit, cell, count) of the lowest.
 
-    `counted_as` is the plan's `counting_digest`, which identifies what is counted.
+    `counted_as` is the plan's `counting_digest`, which identifies what is counted. `rows_read` has the
+    rows of each lowest unit before those beyond a person's limit are dropped.
     """
     levels: dict[str, Histograms] = {}
     with private_folder() as folder:
@@ -67,7 +87,7 @@ def build(geography: Geography, cells: int, entries: Iterable[Entries], counted_
             stream = roll_up(levels[level], geography.parents[index], cells)
     _refuse_large(levels[geography.levels[0]])
     ordered = {level: levels[level] for level in geography.levels}
-    return Counts(geography, cells, ordered, counted_as)
+    return Counts(geography, cells, ordered, counted_as, rows_read)
 
 
 def _not_large(entries: Iterator[Entries]) -> Iterator[Entries]:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from countveil.base.numerics import FloatArray
+from countveil.base.numerics import FloatArray, IntArray
 from countveil.noise.law import Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
@@ -44,6 +44,8 @@ class ExpectedError:
     smallest_standard_error, largest_standard_error : float or None
         Over all units and kinds of cells. Cells differ if a recode has groups of unequal size, units
         by how many others there are around and below them.
+    overall_standard_error : float or None
+        The root mean square over all units and cells of the query.
     as_counted : bool
         Whether an invariant publishes this count exactly.
     basis : {"tree", "level"}
@@ -60,6 +62,7 @@ class ExpectedError:
     standard_error: float | None
     smallest_standard_error: float | None
     largest_standard_error: float | None
+    overall_standard_error: float | None
     as_counted: bool
     basis: Literal["tree", "level"] = "level"
 
@@ -116,7 +119,11 @@ def expected_error(
     result = []
     for level, asked in targets.items():
         depth = places.index(level)
-        here = {query: at[depth] for query in asked if (at := errors[query]) is not None}
+        here = {
+            query: (at.levels[depth], at.cells)
+            for query in asked
+            if (at := errors[query]) is not None
+        }
         units = np.bincount(tree.positions[depth].of_unit).astype(float)
         result += _at(plan, level, asked, here, units, "tree")
     return tuple(result)
@@ -158,7 +165,9 @@ def _alone(plan: Plan, targets: Mapping[str, Sequence[Query]]) -> tuple[Expected
         if key not in known:
             unit = Geography((level,), (pa.array(["unit"]),), (np.zeros(1, np.int64),))
             errors = errors_of_queries(observed.of_level(level), Tree.of(unit), queries)
-            known[key] = {query: at[0] for query, at in errors.items() if at is not None}
+            known[key] = {
+                query: (at.levels[0], at.cells) for query, at in errors.items() if at is not None
+            }
         result += _at(plan, level, queries, known[key], np.ones(1), "level")
     return tuple(result)
 
@@ -167,19 +176,25 @@ def _at(
     plan: Plan,
     level: str,
     queries: Sequence[Query],
-    errors: Mapping[Query, FloatArray],
+    errors: Mapping[Query, tuple[FloatArray, IntArray]],
     units: FloatArray,
     basis: Literal["tree", "level"],
 ) -> list[ExpectedError]:
-    """Describe the errors of a level: positions × kinds of cells, and the units at each position."""
+    """Describe the errors of a level.
+
+    `errors` has them by position and kind of cell, with the cells of each kind; `units` has the units
+    at each position.
+    """
     noises: dict[str, Mechanism] = {item.query.name: item.mechanism for item in plan.at(level)}
     result = []
     for query in queries:
         noise, found = noises.get(query.name), errors.get(query)
-        typical = smallest = largest = None
-        if found is not None and np.isfinite(found).all():
-            typical = float(np.sqrt(np.average(found**2, axis=0, weights=units).max()))
-            smallest, largest = float(found.min()), float(found.max())
+        typical = smallest = largest = overall = None
+        if found is not None and np.isfinite(found[0]).all():
+            error, cells = found
+            squares = np.average(error**2, axis=0, weights=units)
+            typical, overall = math.sqrt(squares.max()), math.sqrt(squares @ cells / cells.sum())
+            smallest, largest = float(error.min()), float(error.max())
         result.append(
             ExpectedError(
                 level,
@@ -190,6 +205,7 @@ def _at(
                 typical,
                 smallest,
                 largest,
+                overall,
                 as_counted(plan, level, query),
                 basis,
             )

@@ -20,6 +20,7 @@ from countveil.base.histograms import Entries, Histograms
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.engines.counts import Counts
 from countveil.errors import FolderError, InputError
+from countveil.estimate.plan_error import expected_error
 from countveil.measure import manifest
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL, Query
@@ -80,9 +81,32 @@ class GroupRow(NamedTuple):
     relative_bias: float | None
 
 
+class ForecastRow(NamedTuple):
+    """A row of `Accuracy.forecasts`."""
+
+    level: str
+    query: str
+    cells: int
+    expected: float | None
+    realised: float
+    ratio: float | None
+    largest_departure: float | None
+
+
+class DroppedRow(NamedTuple):
+    """A row of `Accuracy.dropped`."""
+
+    level: str
+    units: int
+    units_with_dropped_rows: int
+    rows_dropped: int
+    mean_dropped: float
+    most_dropped: int
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Accuracy:
-    """The error of a release, estimate minus count, in three tables. Internal: `repr` has no number.
+    """The error of a release, estimate minus count, in tables. Internal: `repr` has no number.
 
     Attributes
     ----------
@@ -98,6 +122,13 @@ class Accuracy:
     groups : pyarrow.Table
         The count of each category, over all units; `relative_bias` is the sum of its errors divided by
         the sum of its counts.
+    forecasts : pyarrow.Table
+        By level and query, the root mean square error over all cells: what the plan forecast, and what
+        it turned out to be. `largest_departure` is how far rounding moved a cell at most.
+    dropped : pyarrow.Table
+        By level, the rows that were read but not counted because a person has more of them than the
+        plan counts. Errors do not include them: they compare with what was counted. Empty if rows per
+        person are not limited.
 
     """
 
@@ -105,6 +136,8 @@ class Accuracy:
     errors: pa.Table
     marginals: pa.Table
     groups: pa.Table
+    forecasts: pa.Table
+    dropped: pa.Table
     audience: ClassVar[Literal["internal"]] = "internal"
 
     def __repr__(self) -> str:
@@ -129,6 +162,8 @@ class Accuracy:
             ("errors", self.errors, "error"),
             ("marginals", self.marginals, "error-marginals"),
             ("groups", self.groups, "error-groups"),
+            ("forecasts", self.forecasts, "error-forecasts"),
+            ("dropped", self.dropped, "error-dropped-rows"),
         ):
             with storage.replacing_private(folder / f"{stem}.parquet") as path:
                 pq.write_table(table, path)
@@ -152,7 +187,7 @@ def accuracy(estimates: Estimates, counts: Counts) -> Accuracy:
     Returns
     -------
     Accuracy
-        The errors by level, query and size; by marginal; and by category.
+        The errors by level, query and size; by marginal; by category; and next to their forecast.
 
     """
     _refuse_other_counts(estimates, counts)
@@ -178,7 +213,38 @@ def accuracy(estimates: Estimates, counts: Counts) -> Accuracy:
         _table(ErrorRow, errors),
         _table(MarginalRow, marginals),
         _table(GroupRow, groups),
+        _table(ForecastRow, list(_forecast_rows(estimates, errors))),
+        _table(DroppedRow, list(_dropped_rows(counts))),
     )
+
+
+def _forecast_rows(estimates: Estimates, errors: Sequence[ErrorRow]) -> Iterator[ForecastRow]:
+    """Yield, for each measured query, the forecast and the realised error."""
+    plan, places = estimates.plan, estimates.geography
+    expected = {
+        (item.level, item.query): item.overall_standard_error
+        for item in expected_error(plan, geography=places)
+    }
+    departures = {item.level: item.largest_departure for item in estimates.certificate}
+    for row in errors:
+        if row.size_class != ALL or (row.level, row.query) not in expected:
+            continue
+        forecast, realised = expected[row.level, row.query], row.root_mean_squared_error
+        yield ForecastRow(
+            *(row.level, row.query, row.cells, forecast, realised),
+            realised / forecast if forecast else None,
+            departures.get(row.level, {}).get(row.query),
+        )
+
+
+def _dropped_rows(counts: Counts) -> Iterator[DroppedRow]:
+    for level in counts.geography.levels:
+        dropped = counts.rows_dropped(level)
+        if dropped is not None:
+            touched, rows = int((dropped > 0).sum()), int(dropped.sum())
+            yield DroppedRow(
+                level, len(dropped), touched, rows, rows / len(dropped), int(dropped.max())
+            )
 
 
 # Gathering errors, some units at a time.
@@ -437,8 +503,8 @@ def _refuse_other_counts(estimates: Estimates, counts: Counts) -> None:
 
 
 def _table(
-    kind: type[ErrorRow | MarginalRow | GroupRow],
-    rows: Sequence[ErrorRow] | Sequence[MarginalRow] | Sequence[GroupRow],
+    kind: type[ErrorRow | MarginalRow | GroupRow | ForecastRow | DroppedRow],
+    rows: Sequence[NamedTuple],
 ) -> pa.Table:
     """Return rows as a table, with a column per field."""
     types = {str: pa.string(), int: pa.int64()}
@@ -485,6 +551,15 @@ def _short_report(tables: Accuracy) -> str:
         _markdown(["people", "units", *_SHOWN.values()], _total_lines(by_size)),
         "## Mean absolute error of a cell, by query",
         _markdown(["query", *levels], _mean_lines(errors, levels)),
+        "## Forecast and realised error, by level and query",
+        "The root mean square error of a cell: what the plan forecast for the best unbiased estimate, "
+        "and what the published tables have. Published counts are never negative, so that small "
+        "counts can be closer than forecast. Rounding moved a cell by the last column at most.",
+        _markdown(
+            ["level", "query", "forecast", "realised", "ratio", "rounding"],
+            _forecast_lines(tables),
+        ),
+        *_dropped_lines(tables),
         "## Total variation distance, by the number of attributes of a marginal",
         "Averaged over the marginals and over the units with people in both.",
         _markdown(["attributes", *levels], _distance_lines(marginals, levels)),
@@ -508,6 +583,21 @@ def _mean_lines(errors: Sequence[ErrorRow], levels: Sequence[str]) -> Iterator[_
     mean = {(row.query, row.level): row.mean_absolute_error for row in every}
     for query in dict.fromkeys(row.query for row in every):
         yield [query, *(mean.get((query, level)) for level in levels)]
+
+
+def _forecast_lines(tables: Accuracy) -> Iterator[_Line]:
+    for row in (ForecastRow(**row) for row in tables.forecasts.to_pylist()):
+        yield [row.level, row.query, *row[3:]]
+
+
+def _dropped_lines(tables: Accuracy) -> Iterator[str]:
+    rows = [DroppedRow(**row) for row in tables.dropped.to_pylist()]
+    if not rows:
+        return
+    yield "## Rows that were dropped, because a person has more than the plan counts"
+    yield "Errors above do not include them: they compare with what was counted."
+    header = ["level", "units", "units with dropped rows", "rows dropped", "mean", "most"]
+    yield _markdown(header, rows)
 
 
 def _distance_lines(marginals: Sequence[MarginalRow], levels: Sequence[str]) -> Iterator[_Line]:

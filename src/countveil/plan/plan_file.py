@@ -351,6 +351,11 @@ class PostprocessSection(_Section):
         description="What the units of a level are estimated from: tree uses their own measurements "
         "and all those below them; level only their own.",
     )
+    unmeasured: Literal["refuse", "label"] = Field(
+        "refuse",
+        description="Tables that measurements do not determine: refuse them before anything is "
+        "charged, or publish them in columns that end in _unmeasured.",
+    )
     levels: Annotated[dict[str, LevelPassesSection], at_most(1000)] = Field(
         default_factory=dict,
         description='Passes per level; "*" applies to levels without their own.',

@@ -40,7 +40,7 @@ CONSTRAINTS = "constraints"
 LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
 MOST_QUERIES = 10_000
 MOST_CELLS_OF_QUERIES = 2_000_000_000  # queries times cells: 40 of the largest histogram
-_ESTIMATE_COLUMNS = ("geocode", "estimate", "standard_error", "lower", "upper")
+_ESTIMATE_COLUMNS = ("geocode", "estimate", "determined", "standard_error", "lower", "upper")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -63,6 +63,7 @@ class Plan(PlanBasis):
     structural_zeros: StructuralZeros
     method: Literal["none", "top-down"]
     information: Literal["tree", "level"]
+    unmeasured: Literal["refuse", "label"]
     passes: Mapping[str, Passes]
     tables: tuple[TableLayout, ...]
     microdata: bool
@@ -176,6 +177,11 @@ class Plan(PlanBasis):
     def measured_levels(self) -> tuple[str, ...]:
         """The levels with a budget, from the top."""
         return tuple(level for level in self.levels if self.at(level))
+
+    @property
+    def estimated_levels(self) -> tuple[str, ...]:
+        """The levels with published estimates: down to the lowest measured one."""
+        return self.levels[: self.levels.index(self.measured_levels[-1]) + 1]
 
     def at(self, level: str) -> tuple[Allocation, ...]:
         """Return the queries measured at a level, with their costs and noise."""
@@ -355,6 +361,7 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
         structural_zeros=zeros,
         method=method,
         information=checked.postprocess.information,
+        unmeasured=checked.postprocess.unmeasured,
         passes=read_passes(checked, schema, levels),
         tables=read_tables(checked, schema),
         microdata=checked.postprocess.microdata,

@@ -41,6 +41,7 @@ def categories(schema: Schema, cells: IntArray) -> list[pa.DictionaryArray]:
 
 # Errors of published estimates: a standard error and an interval for each count.
 
+DETERMINED = pa.field("determined", pa.bool_(), nullable=False)  # by the measurements
 COLUMNS = (
     pa.field("standard_error", pa.float64()),
     pa.field("lower", pa.int32()),

@@ -24,9 +24,11 @@ from countveil.plan.plans import Plan
 from countveil.plan.workload import Schema
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.unmeasured import determined_cells
 from countveil.publish import microdata, table_files
 from countveil.publish.columns import (
     COLUMNS,
+    DETERMINED,
     FORMAT,
     GROUP,
     Errors,
@@ -65,7 +67,7 @@ def read_estimates(
     certificate: tuple[LevelCertificate, ...],
 ) -> Estimates:
     """Return the published estimates of a release; refuse files of another plan."""
-    levels = estimated_levels(plan)
+    levels = plan.estimated_levels
     # Histograms are mapped from unnamed files, so the folder is not needed afterwards.
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
         histograms = {
@@ -79,14 +81,9 @@ def read_estimates(
     return Estimates(plan, geography, histograms, certificate)
 
 
-def estimated_levels(plan: Plan) -> tuple[str, ...]:
-    """Return the levels with published estimates: down to the lowest measured level."""
-    return plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
-
-
 def names_of_estimates(plan: Plan) -> list[str]:
     """Return the names of the files with estimates, tables and microdata of a plan."""
-    names = [f"{FOLDER}/{level}.parquet" for level in estimated_levels(plan)]
+    names = [f"{FOLDER}/{level}.parquet" for level in plan.estimated_levels]
     for stem in table_files.file_stems(plan.tables):
         names += table_files.names_of(stem)
     names += table_files.CODEBOOKS if plan.tables else []
@@ -107,9 +104,16 @@ def refuse_impossible_errors(path: Path, schema: Schema, stated: Any) -> None:
                 f"{path.name} has standard errors although the manifest states none, or lacks "
                 f"those that it states; restore the release"
             )
-        for batch in file.iter_batches(GROUP, columns=names) if present else ():
+        stated_known = DETERMINED.name in file.schema_arrow.names
+        columns = [*names, DETERMINED.name] if stated_known else names
+        for batch in file.iter_batches(GROUP, columns=columns) if present else ():
             error, lower, upper = (batch.column(name) for name in names)
             known = pc.is_valid(error)
+            if stated_known and known != batch.column(DETERMINED.name):
+                raise InputError(
+                    f"{path.name} has a standard error for a cell that it says is not determined, or "
+                    f"none for one that is; restore the release"
+                )
             if (
                 known != pc.is_valid(lower)
                 or known != pc.is_valid(upper)
@@ -135,10 +139,11 @@ def clear(folder: Path) -> None:
     (folder / microdata.NAME).unlink(missing_ok=True)
 
 
-def _layout(schema: Schema, *, errors: bool) -> pa.Schema:
+def _layout(schema: Schema, *, errors: bool, determined: bool = True) -> pa.Schema:
     names = ["geocode", *(attribute.name for attribute in schema.attributes)]
     estimate = pa.field("estimate", pa.int32(), nullable=False)
-    return pa.schema([*map(coded, names), estimate, *(COLUMNS if errors else ())])
+    more = [DETERMINED] if determined else []
+    return pa.schema([*map(coded, names), estimate, *more, *(COLUMNS if errors else ())])
 
 
 def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | None) -> None:
@@ -159,14 +164,15 @@ def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | 
 def _rows(
     estimates: Estimates, level: str, errors: Errors | None
 ) -> Iterator[tuple[IntArray, IntArray, IntArray, list[pa.Array]]]:
-    """Yield units, cells, counts and the columns of errors, a row group at a time."""
+    """Yield units, cells, counts and further columns, a row group at a time."""
     histograms = estimates.levels[level]
     unbiased = None if errors is None else errors.batches(level)
     if errors is None or unbiased is None:
+        known = determined_cells(estimates.plan, level)
         for start, stop in histograms.batches(GROUP):
             unit, cell, count = histograms.entries(start, stop)
             more = [] if errors is None else without_errors(len(cell))
-            yield unit + start, cell, count, more
+            yield unit + start, cell, count, [pa.array(known[cell]), *more]
         return
     waiting: list[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]] = []
     for start, stop, value, error in unbiased:
@@ -174,7 +180,8 @@ def _rows(
         waiting.append((unit + start, cell, count, value[unit, cell], error[unit, cell]))
         if sum(len(part[1]) for part in waiting) >= GROUP or stop == histograms.units:
             units, cells, counts, values, each = map(np.concatenate, zip(*waiting, strict=True))
-            yield units, cells, counts, errors.columns(counts, values, each)
+            known = pa.array(np.isfinite(each))
+            yield units, cells, counts, [known, *errors.columns(counts, values, each)]
             waiting.clear()
 
 
@@ -211,13 +218,17 @@ def _entries(path: Path, schema: Schema, geography: Geography, level: str) -> It
 
 def _refuse_other_columns(file: pq.ParquetFile, schema: Schema, path: Path) -> None:
     """Refuse a file that does not have the columns of estimates, with errors or without."""
-    known = [_layout(schema, errors=errors) for errors in (True, False)]
+    known = [
+        _layout(schema, errors=errors, determined=determined)
+        for errors in (True, False)
+        for determined in (True, False)  # older releases do not say
+    ]
     if not any(file.schema_arrow.equals(layout) for layout in known):
         raise VerificationError(
             f"{path}: its columns are not those of the plan, which are geocode, "
             f"{choices(item.name for item in schema.attributes)} (text in dictionaries), estimate "
-            f"(int32, not null) and, with errors, standard_error, lower and upper; restore the "
-            f"original file"
+            f"(int32, not null), determined (boolean, not null) and, with errors, standard_error, "
+            f"lower and upper; restore the original file"
         )
 
 

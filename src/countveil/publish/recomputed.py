@@ -29,6 +29,7 @@ from countveil.plan.table_layouts import TableLayout
 from countveil.plan.workload import Query
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.facts.fact_bounds import refuse_many_values
+from countveil.postprocess.unmeasured import published_tables
 from countveil.publish import microdata, table_files
 from countveil.publish.earlier_wording import earlier_codebook
 
@@ -193,7 +194,7 @@ _GUARD = r"([;|\t][ \u00a0]*)'(?=[=+\-@＝＋－＠])"
 
 def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
     """Refuse tables, codebooks and microdata that do not match the estimates."""
-    tables = estimates.plan.tables
+    tables = published_tables(estimates.plan)
     for table, stem in zip(tables, table_files.file_stems(tables), strict=True):
         _refuse_other_table(
             estimates, table, [folder / name for name in table_files.names_of(stem)]
@@ -223,7 +224,7 @@ def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Pa
 def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
     """Compare both codebooks; older releases lack apostrophes after separators."""
     path = folder / f"{table_files.CODEBOOK}.csv"
-    expected = table_files.codebook_csv(estimates.plan.tables)
+    expected = table_files.codebook_csv(published_tables(estimates.plan))
     text = _text(path, expected)
     try:
         rows = [list(csv.reader(lines.splitlines())) for lines in (text, expected)]

@@ -20,6 +20,7 @@ from countveil.base.histograms import Histograms
 from countveil.base.numerics import IntArray
 from countveil.plan.table_layouts import TableLayout
 from countveil.postprocess.estimates import Estimates
+from countveil.postprocess.unmeasured import published_tables
 from countveil.publish.columns import FORMAT
 
 FOLDER = "tables"
@@ -31,7 +32,7 @@ _INDENT = "\u2003"  # a wide space: Markdown keeps it at the start of a cell
 
 def write_tables(estimates: Estimates, folder: Path) -> list[str]:
     """Write every table of the plan as Parquet and CSV, and the codebook; return their names."""
-    tables = estimates.plan.tables
+    tables = published_tables(estimates.plan)
     if not tables:
         return []
     storage.make_folder(folder / FOLDER)
@@ -147,7 +148,8 @@ def codebook_markdown(estimates: Estimates) -> str:
         f"further.",
         f"Levels, with their numbers of places: {units_in_words(estimates)}.",
     ]
-    for table, stem in zip(plan.tables, file_stems(plan.tables), strict=True):
+    tables = published_tables(plan)
+    for table, stem in zip(tables, file_stems(tables), strict=True):
         name = table.name if table.title == table.name else f"{table.name}: {table.title}"
         parts.append(f"## {escaped(name)}")
         parts.append(

@@ -32,7 +32,6 @@ from countveil.privacy.ledger import Ledger, seals_agree
 from countveil.publish.earlier_wording import earlier_guarantee
 from countveil.publish.estimate_files import FOLDER as ESTIMATES
 from countveil.publish.estimate_files import (
-    estimated_levels,
     names_of_estimates,
     read_estimates,
     refuse_impossible_errors,
@@ -385,7 +384,7 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
             release,
             "the certificate of the estimates is incomplete, or above the residual of the plan",
         )
-    for level in estimated_levels(plan):
+    for level in plan.estimated_levels:
         name = f"{ESTIMATES}/{level}.parquet"
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
         errors = stated.get("errors", {"none": "not stated"})

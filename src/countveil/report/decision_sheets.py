@@ -12,6 +12,7 @@ from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
+from countveil.postprocess.unmeasured import unmeasured_in_words
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
@@ -170,7 +171,7 @@ def decision_sheet(
             (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
         ),
         tuple(_budget(ledger)),
-        NOT_COVERED,
+        (*unmeasured_in_words(plan), *NOT_COVERED),
         tuple(_identity(release)),
     )
 

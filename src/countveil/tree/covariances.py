@@ -68,13 +68,15 @@ class Rung:
         whole = noisy if is_identity(self.noisy) else np.matmul(self.noisy, noisy)
         return whole + np.matmul(self.known, exact) if exact.shape[1] else whole
 
-    def undetermined(self, grams: FloatArray) -> FloatArray:
-        """Return, for each F Fᵀ, how much of F lies outside what is determined."""
-        return _outside(grams, self.known @ self.known.T + self.noisy @ self.noisy.T)
+    @property
+    def determined(self) -> FloatArray:
+        """The projector onto what the units and everything below them determine."""
+        return np.asarray(self.exactly + self.noisy @ self.noisy.T)
 
-    def inexact(self, grams: FloatArray) -> FloatArray:
-        """Return, for each F Fᵀ, how much of F lies outside what is known exactly."""
-        return _outside(grams, self.known @ self.known.T)
+    @property
+    def exactly(self) -> FloatArray:
+        """The projector onto what is known exactly."""
+        return np.asarray(self.known @ self.known.T)
 
 
 def climb(
@@ -186,11 +188,6 @@ def span(columns: FloatArray) -> FloatArray:
 def is_identity(matrix: FloatArray) -> bool:
     """Whether a matrix with orthonormal columns is the identity, as `span` returns it."""
     return matrix.shape[0] == matrix.shape[1] and bool((matrix == np.eye(len(matrix))).all())
-
-
-def _outside(grams: FloatArray, projector: FloatArray) -> FloatArray:
-    apart = np.eye(len(projector)) - projector
-    return np.asarray(np.einsum("ij,kji->k", apart, grams))
 
 
 def _inverse(stack: FloatArray) -> FloatArray:

@@ -6,22 +6,23 @@ how many units are around a unit: its children, its siblings, its parent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import FloatArray
+from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError
 from countveil.plan.workload import Query
 from countveil.tree.covariances import Rung, climb, position_covariances
+from countveil.tree.determination import kinds_inside
 from countveil.tree.observed_levels import Observed
 from countveil.tree.subspaces import QueryDecomposition, Subspace, subspaces_of
 from countveil.tree.tree_shape import Tree
 
-_NOTHING = 1e-9
 _MOST_COVARIANCES = 2**27
 _MOST_SUBSPACES = 2**16  # of several queries together: about half a minute
 
@@ -52,11 +53,11 @@ class QueryErrors:
 
     def determined(self, level: int) -> NDArray[np.bool_]:
         """Return which kinds of cells the observations of a level and below determine."""
-        return self._inside([rungs[level].undetermined for rungs in self.rungs])
+        return kinds_inside(self.decomposition, [rungs[level].determined for rungs in self.rungs])
 
     def exact(self, level: int) -> NDArray[np.bool_]:
         """Return which kinds of cells the exact observations of a level and below fix."""
-        return self._inside([rungs[level].inexact for rungs in self.rungs])
+        return kinds_inside(self.decomposition, [rungs[level].exactly for rungs in self.rungs])
 
     def standard_errors(self, level: int) -> FloatArray:
         """Return the standard error of each position of a level and kind of cell.
@@ -80,20 +81,18 @@ class QueryErrors:
             error[np.ix_(inside, ~self.determined(int(highest)))] = np.inf
         return error
 
-    def _inside(self, outside: Sequence[Callable[[FloatArray], FloatArray]]) -> NDArray[np.bool_]:
-        kind, grams = self.decomposition.kinds
-        kinds = int(kind.max(initial=0)) + 1
-        left, whole = np.zeros(kinds), np.zeros(kinds)
-        for measure, gram in zip(outside, grams, strict=True):
-            left += measure(gram)
-            whole += np.einsum("kii->k", gram)
-        return np.asarray(left <= _NOTHING * np.maximum(whole, 1.0))
+
+class KindErrors(NamedTuple):
+    """The standard errors of a query: by level, positions × kinds; and the cells of each kind."""
+
+    levels: list[FloatArray]
+    cells: IntArray
 
 
 def errors_of_queries(
     observed: Observed, tree: Tree, queries: Sequence[Query]
-) -> dict[Query, list[FloatArray] | None]:
-    """Return the standard errors of several queries: by level, positions × kinds of cells.
+) -> dict[Query, KindErrors | None]:
+    """Return the standard errors of several queries.
 
     Subspaces that queries have in common are climbed once. None for a query that is too large, and for
     all of them if they are too large together.
@@ -104,7 +103,8 @@ def errors_of_queries(
     shapes: dict[Query, QueryErrors] = {}
     climbed: dict[tuple[int, ...], tuple[Rung, ...]] = {}
     users: dict[tuple[int, ...], list[tuple[Query, int]]] = {}
-    result: dict[Query, list[FloatArray] | None] = {}
+    result: dict[Query, KindErrors | None] = {}
+    sums: dict[Query, list[FloatArray]] = {}
     for query in queries:
         try:
             decomposition = QueryDecomposition.of(observed, query)
@@ -120,19 +120,16 @@ def errors_of_queries(
         rungs = tuple(climbed[_identity(space)] for space in decomposition.subspaces)
         shapes[query] = QueryErrors(tree, decomposition, rungs)
         kinds = int(decomposition.kinds.kind.max(initial=0)) + 1
-        result[query] = [np.zeros((len(at), kinds)) for at in tree.positions]
+        sums[query] = [np.zeros((len(at), kinds)) for at in tree.positions]
     for key, ladder in climbed.items():
         for level, covariance in enumerate(position_covariances(tree, ladder)):
             flat = covariance.reshape(len(covariance), -1)
             for query, number in users[key]:
                 gram = shapes[query].decomposition.kinds.grams[number]
-                variances = result[query]
-                assert variances is not None
-                variances[level] += flat @ gram.reshape(len(gram), -1).T
+                sums[query][level] += flat @ gram.reshape(len(gram), -1).T
     for query, shape in shapes.items():
-        variances = result[query]
-        assert variances is not None
-        result[query] = [shape._marked(level, item) for level, item in enumerate(variances)]
+        errors = [shape._marked(level, item) for level, item in enumerate(sums[query])]
+        result[query] = KindErrors(errors, np.bincount(shape.decomposition.kinds.kind))
     return result
 
 

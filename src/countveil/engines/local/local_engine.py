@@ -140,9 +140,12 @@ class LocalEngine:
                         explain(source, plan)
                     if not source.one(f"SELECT count(*) FROM {_TALLY}"):
                         raise record_rules.no_rows(source.label, plan)
-                    entries = _sorted_tally(source)
                     return counting.build(
-                        geography, plan.schema.cells, entries, plan.counting_digest
+                        geography,
+                        plan.schema.cells,
+                        _sorted_tally(source),
+                        plan.counting_digest,
+                        _rows_read(source, geography.units(plan.levels[-1])),
                     )
             finally:
                 source.close()
@@ -176,6 +179,21 @@ def _count(source: DuckDBSource, plan: PlanBasis, geography: Geography) -> None:
         f"LEFT JOIN {RESERVED}units USING (code)"
     )
     source.connection.execute(f"DROP TABLE {RESERVED}grouped")
+
+
+def _rows_read(source: DuckDBSource, units: int) -> IntArray | None:
+    """Return the rows of each lowest unit before `max_rows` is applied; None if it is not."""
+    if source.person is None:
+        return None
+    found = source.connection.sql(
+        f"SELECT unit::BIGINT, count(*)::BIGINT FROM (SELECT {source.geocode} AS code FROM "
+        f"{source.relation}) JOIN {RESERVED}units USING (code) GROUP BY unit"
+    )
+    rows: IntArray = np.zeros(units, np.int64)
+    for batch in found.to_arrow_reader(_ROWS):
+        unit, count = (column.to_numpy() for column in batch.columns)
+        rows[unit] = count
+    return rows
 
 
 def _sorted_tally(source: DuckDBSource) -> Iterator[tuple[IntArray, IntArray, IntArray]]:

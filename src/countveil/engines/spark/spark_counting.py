@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from countveil.base.histograms import Entries
+from countveil.base.numerics import IntArray
 from countveil.engines import counts as counting
 from countveil.engines import record_rules
 from countveil.engines.counts import Counts
@@ -161,7 +162,22 @@ def count(source: SparkSource, plan: PlanBasis, geography: Geography) -> Counts:
         unit, cell = (sql.coalesce(name, sql.lit(-1)).cast("int") for name in ("unit", "cell"))
         ordered = frame.select(unit.alias("unit"), cell.alias("cell"), "n").orderBy("unit", "cell")
         entries = _checked(_streamed(ordered), source, plan, places)
-        return counting.build(geography, plan.schema.cells, entries, plan.counting_digest)
+        rows = _rows_read(source, places, len(geography.codes[-1]))
+        return counting.build(geography, plan.schema.cells, entries, plan.counting_digest, rows)
+
+
+def _rows_read(source: SparkSource, places: DataFrame, units: int) -> IntArray | None:
+    """Return the rows of each lowest unit before `max_rows` is applied; None if it is not."""
+    if source.max_rows is None:
+        return None
+    counted = source.frame.groupBy(GEOCODE).agg(sql.count(sql.lit(1)).alias("n"))
+    rows: IntArray = np.zeros(units, np.int64)
+    ordered = counted.join(places, GEOCODE).select(
+        "unit", sql.lit(0).cast("int").alias("cell"), "n"
+    )
+    for unit, _, count in _streamed(ordered):
+        rows[unit] = count
+    return rows
 
 
 def units_of(source: SparkSource, geography: Geography) -> DataFrame:

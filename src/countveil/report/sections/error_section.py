@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from countveil.base import words
 from countveil.plan.workload import TOTAL
+from countveil.postprocess.unmeasured import unmeasured_in_words
 from countveil.report.section_data import Section, SectionTable, Subject
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def section(subject: Subject) -> Section:
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     ]
+    sentences += unmeasured_in_words(plan)
     table = SectionTable(
         "Error of one cell of each query: its own noise, and the estimate from all measurements",
         ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Estimate"),

@@ -20,6 +20,8 @@ from countveil.report.section_data import Section, SectionTable, Subject
 _ALL = "all"
 _WIDEST = 100_000  # range of residuals, in people, beyond which smoothing their density is too slow
 _MOST_CURVES = 4
+_WORSE = 1.25  # times the forecast
+_ENOUGH = 30  # counts that a root mean square needs to be compared
 
 
 def error(subject: Subject) -> Section | None:
@@ -48,6 +50,11 @@ def error(subject: Subject) -> Section | None:
         tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
     )
     levels = list(dict.fromkeys(row["level"] for row in rows))
+    forecasts, dropped = found.accuracy.forecasts.to_pylist(), found.accuracy.dropped.to_pylist()
+    sentences += [*_against_forecast(forecasts), *_dropped(dropped)]
+    tables = [table, _forecast_table(forecasts)]
+    if dropped:
+        tables.append(_dropped_table(dropped))
     if len(levels) > MOST_SERIES:
         sentences.append(
             f"The chart by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the table "
@@ -63,9 +70,61 @@ def error(subject: Subject) -> Section | None:
         "realised-error",
         "Realised error",
         tuple(sentences),
-        (table,),
+        tuple(tables),
         lambda: section_charts,
         audience="internal",
+    )
+
+
+def _against_forecast(rows: list[dict[str, Any]]) -> list[str]:
+    """Say how far errors are from their forecast, and where they differ most."""
+    judged = [row for row in rows if row["ratio"] is not None]
+    if not judged:
+        return []
+    worse = [row for row in judged if row["ratio"] > _WORSE and row["cells"] >= _ENOUGH]
+    if not worse:
+        return [
+            f"No query with at least {_ENOUGH} published counts has an error of more than "
+            f"{words.brief(_WORSE)} times its forecast."
+        ]
+    worst = max(worse, key=lambda row: float(row["ratio"]))
+    return [
+        f"Errors are larger than forecast for {len(worse)} of {len(judged)} queries and levels. "
+        f"The worst is {worst['query']} at level {worst['level']}: forecast "
+        f"{words.brief(worst['expected'])}, realised {words.brief(worst['realised'])}."
+    ]
+
+
+def _forecast_table(rows: list[dict[str, Any]]) -> SectionTable:
+    columns = ("level", "query", "cells", "expected", "realised", "ratio", "largest_departure")
+    return SectionTable(
+        "Root mean square error of one count, forecast and realised, by level and query",
+        ("Level", "Query", "Counts", "Forecast", "Realised", "Ratio", "Moved by rounding, at most"),
+        tuple(tuple(row[name] for name in columns) for row in rows),
+    )
+
+
+def _dropped(rows: list[dict[str, Any]]) -> list[str]:
+    """Say how many rows were not counted."""
+    if not rows:
+        return []
+    rows_dropped = rows[0]["rows_dropped"]
+    if not rows_dropped:
+        return ["No row was dropped: nobody has more rows than the plan counts."]
+    lowest = rows[-1]
+    return [
+        f"{words.number(rows_dropped)} rows were read but not counted, because a person has more of "
+        f"them than the plan counts: {words.brief(lowest['mean_dropped'])} on average at level "
+        f"{lowest['level']} and {words.number(lowest['most_dropped'])} in the place that lost most. "
+        f"The errors here do not include them."
+    ]
+
+
+def _dropped_table(rows: list[dict[str, Any]]) -> SectionTable:
+    return SectionTable(
+        "Rows that were read but not counted, by level",
+        ("Level", "Places", "Places with dropped rows", "Rows dropped", "Mean", "Most"),
+        tuple(tuple(row.values()) for row in rows),
     )
 
 
