@@ -219,6 +219,26 @@ class QueryDecomposition:
         ordered = np.moveaxis(self._in_order(np.moveaxis(whole, 0, -1)), -1, 0)
         return np.asarray(np.einsum("di,qdc->qic", subspace.possible, ordered))
 
+    def coordinates(self, cells: IntArray) -> list[FloatArray]:
+        """Return the coordinates of some cells in each subspace: cells × size × copies.
+
+        Someone who is added to a cell moves a unit's histogram by them.
+        """
+        shape = [self.groups[axis] for axis in self.order]
+        numbers = np.unravel_index(cells, shape) if shape else ()
+        at = dict(zip(self.order, numbers, strict=True))
+        nothing = np.zeros(len(cells), np.int64)
+        found = []
+        for space in self.subspaces:
+            whole = np.ones((len(cells), 1, 1))
+            for axis, part in enumerate(space.parts):
+                image = part.image[at.get(axis, nothing)]
+                both = np.einsum("nij,nkl->nikjl", whole, image)
+                size = (both.shape[1] * both.shape[2], both.shape[3] * both.shape[4])
+                whole = both.reshape(len(cells), *size)
+            found.append(np.asarray(np.einsum("di,qdc->qic", space.possible, whole)))
+        return found
+
     @cached_property
     def _readers(self) -> list[FloatArray]:
         """The matrix of each axis that reads the sums of the query's view from all parts."""
