@@ -203,17 +203,40 @@ class SubtreeInformation:
     cells: IntArray
 
     def equations(self, parent: IntArray | None, totals: IntArray | None) -> NormalEquations:
-        """Return the normal equations; what nothing measures is pulled towards the parent."""
+        """Return the normal equations.
+
+        What nothing measures is pulled towards the parent or, where there is none, towards what
+        independent attributes would give. Both have no negative counts, so that the bound of 0 does not
+        turn the pull against what is measured.
+        """
         places, matrices, atoms = self.terms.about(self.of, self.cells)
         b = self.terms.right_sides(self.of, self.cells)
         free = self.terms.undetermined(self.of, self.cells)
-        if free is not None and parent is not None:
-            shares = np.maximum(self._totals() if totals is None else totals, 0.0) + 1.0
+        if free is not None:
             projector = gram_in_blocks(Squares(free.places, free.matrices, free.atoms), 1)
-            direction = multiply(projector, parent.astype(float)[None])[0]
-            weight = PULL * self.of.least[self.of.shape_of] * shares / shares.sum()
-            b = b + weight[:, None] * direction
+            weight = PULL * self.of.least[self.of.shape_of]
+            if parent is None:
+                likely = np.stack([multiply(projector, one[None])[0] for one in self._likely()])
+            else:
+                shares = np.maximum(self._totals() if totals is None else totals, 0.0) + 1.0
+                likely = multiply(projector, parent.astype(float)[None])
+                weight = weight * shares / shares.sum()
+            b = b + weight[:, None] * likely
         return NormalEquations(Squares(places, matrices, atoms, self.of.shape_of), b)
+
+    def _likely(self) -> FloatArray:
+        """Return the cells of each child if its attributes were independent: children × cells."""
+        schema = self.terms.schema
+        values = self.terms.histograms(self.of).reshape(-1, *schema.shape)
+        axes = tuple(range(1, values.ndim))
+        likely = np.maximum(values.sum(axis=axes), 1.0)[:, None] * np.ones(len(self.cells))
+        codes = np.unravel_index(self.cells, schema.shape) if schema.shape else ()
+        for axis, code in zip(axes, codes, strict=True):
+            margin = np.maximum(
+                values.sum(axis=tuple(other for other in axes if other != axis)), 0.5
+            )
+            likely *= (margin / margin.sum(axis=1, keepdims=True))[:, code]
+        return np.asarray(likely)
 
     def _totals(self) -> FloatArray:
         """Return rough totals of the children, zeros if nothing measures them."""

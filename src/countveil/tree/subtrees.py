@@ -19,6 +19,7 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError
@@ -30,7 +31,7 @@ from countveil.tree.subspaces import QueryDecomposition
 from countveil.tree.tree_shape import Tree
 from countveil.tree.tree_values import UpwardFit
 
-PULL = 1e-3  # of the least precision: the weight of directions that nothing measures
+PULL = 1e-5  # of the least precision: the weight of directions that nothing measures
 _NOTHING = 1e-9
 _LARGEST_TABLE = 1 << 16  # kinds of pairs of cells
 _LARGEST_GROUPS = 1_000
@@ -262,6 +263,10 @@ class CellTerms:
         """Return y over some cells: units × cells."""
         return self.decomposition.cells(of.pushes, len(of.shape_of))[:, cells]
 
+    def histograms(self, of: SubtreeSlice) -> FloatArray:
+        """Return the estimate of every cell, 0 along directions that nothing measures."""
+        return self.decomposition.cells(of.histograms, len(of.shape_of))
+
     def groups(self, of: SubtreeSlice, query: Query) -> GroupInformation | None:
         """Return what subtrees say about the cells of a query; None if they do not determine them."""
         if query.cells > _LARGEST_GROUPS:
@@ -270,20 +275,22 @@ class CellTerms:
         outside = 0.0
         cell_of = query.cells_at(np.arange(self.schema.cells))
         counted = np.flatnonzero(cell_of >= 0)
+        adds = sparse.csr_array(
+            (np.ones(len(counted)), (cell_of[counted], np.arange(len(counted)))),
+            shape=(query.cells, len(counted)),
+        )
         for subspace, space, free in zip(
             self.decomposition.subspaces, of.spaces, of.undetermined, strict=True
         ):
-            rows = np.zeros((query.cells, subspace.size, subspace.copies))
-            np.add.at(rows, cell_of[counted], self.decomposition.rows(subspace)[counted])
+            each = self.decomposition.rows(subspace)[counted]
+            rows = (adds @ each.reshape(len(counted), -1)).reshape(-1, *each.shape[1:])
             outside = max(outside, float(np.abs(np.einsum("gdc,de->gec", rows, free)).max()))
             noisy = np.einsum("gdc,de->gec", rows, space.noisy)
             covariance += np.einsum("gdc,sde,hec->sgh", noisy, space.covariance, noisy)
         if outside > _NOTHING:
             return None
-        values = self.decomposition.cells(of.histograms, len(of.shape_of))
-        estimate = np.zeros((len(values), query.cells))
-        np.add.at(estimate.T, cell_of[counted], values.T[counted])
-        return GroupInformation(estimate, covariance)
+        values = self.histograms(of)
+        return GroupInformation(np.asarray((adds @ values.T[counted]).T), covariance)
 
     def _terms(self, weights: Sequence[FloatArray], cells: IntArray) -> Information:
         shape = self.schema.shape

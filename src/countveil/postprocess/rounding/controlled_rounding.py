@@ -478,79 +478,61 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
     """Move round-ups within columns, at least cost, until each row has its target number.
 
     `up` starts at least cost for its columns. Each step carries one round-up from a row with too many
-    to a row with too few along a shortest path; reduced costs stay non-negative (Dijkstra with
-    potentials), so the result has least cost too. Returns False if some row cannot be reached.
+    to a row with too few along a shortest path over rows; reduced costs stay non-negative (Dijkstra
+    with potentials), so the result has least cost too. Returns False if some row cannot be reached.
     """
     children, cells = part.shape
     excess = np.empty(children, np.int64)
     for c in range(children):
         excess[c] = up[c].sum() - targets[c]
-    # Potentials: rows at 0, columns at their threshold between what is up and what is down.
     cost = 1.0 - 2.0 * part
-    potential = np.zeros(children + cells)
-    for j in range(cells):
-        highest = -np.inf
-        for c in range(children):
-            if up[c, j]:
-                highest = max(highest, cost[c, j])
-        if highest == -np.inf:
-            highest = np.inf
-            for c in range(children):
-                if part[c, j] > 0.0:
-                    highest = min(highest, cost[c, j])
-        potential[children + j] = highest if np.isfinite(highest) else 0.0
-    distance = np.empty(children + cells)
-    before = np.empty(children + cells, np.int64)
-    visited = np.empty(children + cells, np.bool_)
+    potential = np.zeros(children)
+    distance = np.empty(children)
+    giver = np.empty(children, np.int64)
+    column = np.empty(children, np.int64)
+    visited = np.empty(children, np.bool_)
     while True:
         distance[:] = np.inf
-        before[:] = -1
+        giver[:] = -1
         visited[:] = False
-        short = False
         for c in range(children):
             if excess[c] > 0:
                 distance[c] = 0.0
-                short = True
-        if not short:
+        if not np.isfinite(distance).any():
             return True
         target = -1
         while True:
-            node, nearest = -1, np.inf
-            for i in range(children + cells):
-                if not visited[i] and distance[i] < nearest:
-                    node, nearest = i, distance[i]
-            if node < 0:
+            row, nearest = -1, np.inf
+            for c in range(children):
+                if not visited[c] and distance[c] < nearest:
+                    row, nearest = c, distance[c]
+            if row < 0:
                 break
-            visited[node] = True
-            if node < children:
-                if excess[node] < 0:
-                    target = node
-                    break
-                for j in range(cells):  # give up a round-up: back along the entry
-                    if up[node, j] and not visited[children + j]:
-                        along = potential[children + j] - potential[node] - cost[node, j]
-                        reach = nearest + max(along, 0.0)
-                        if reach < distance[children + j]:
-                            distance[children + j], before[children + j] = reach, node
-            else:
-                j = node - children
-                for c in range(children):  # take it in a row that rounds down here
-                    if not up[c, j] and part[c, j] > 0.0 and not visited[c]:
-                        along = cost[c, j] + potential[c] - potential[node]
-                        reach = nearest + max(along, 0.0)
-                        if reach < distance[c]:
-                            distance[c], before[c] = reach, node
+            visited[row] = True
+            if excess[row] < 0:
+                target = row
+                break
+            for c in range(children):  # hand a round-up to a row that rounds down there
+                if visited[c]:
+                    continue
+                least, best = np.inf, -1
+                for j in range(cells):
+                    if up[row, j] and not up[c, j] and part[c, j] > 0.0:
+                        along = cost[c, j] - cost[row, j]
+                        if along < least:
+                            least, best = along, j
+                if best >= 0:
+                    reach = nearest + max(least + potential[row] - potential[c], 0.0)
+                    if reach < distance[c]:
+                        distance[c], giver[c], column[c] = reach, row, best
         if target < 0:
             return False
-        reached = distance[target]
-        for i in range(children + cells):
-            potential[i] -= min(distance[i], reached)
-        node = target
-        excess[target] += 1
-        while before[node] >= 0:
-            column = before[node]
-            giver = before[column]
-            up[node, column - children] = True
-            up[giver, column - children] = False
-            node = giver
-        excess[node] -= 1
+        for c in range(children):
+            potential[c] += min(distance[c], distance[target])
+        row = target
+        excess[row] += 1
+        while giver[row] >= 0:
+            up[row, column[row]] = True
+            up[giver[row], column[row]] = False
+            row = giver[row]
+        excess[row] -= 1
