@@ -1,4 +1,4 @@
-"""TopDown: its solver compared with four others; the time, memory, growth and error of a state."""
+"""TopDown: its solver compared with four others; the time, memory and growth of a state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import families, pass_errors, solvers, stages
+from benchmarks import families, solvers, stages
 from benchmarks.table import Missed, Part, run_parts, show, verdict
 from countveil.base.randomness import Seeded
 from countveil.demo import starter
@@ -17,7 +17,7 @@ from countveil.engines.engine import open_engine
 from countveil.measure import take
 from countveil.plan.plans import Plan, require_counts
 
-PARTS = ("solver", "state", "growth", "error")
+PARTS = ("solver", "state", "growth")
 _SEED = 1
 _WARM_UP = 2_000  # people
 _MOST_SECONDS = 20.0
@@ -39,9 +39,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, default=2, help="processes of a release")
     parser.add_argument("--runs", type=int, default=1, help="runs of the state; the best counts")
-    parser.add_argument(
-        "--seeds", type=int, default=5, help="number of measurements over which to average errors"
-    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -51,7 +48,6 @@ def run(options: argparse.Namespace) -> None:
         "solver": _solver,
         "state": _state,
         "growth": _growth,
-        "error": _error,
     }
     run_parts({name: part for name, part in every.items() if name in parts}, options)
 
@@ -139,8 +135,3 @@ def _growth(options: argparse.Namespace, folder: Path) -> None:
 def _range(per_block: list[float]) -> str:
     relative = [value / per_block[0] for value in per_block]
     return f"{min(relative):.2f} to {max(relative):.2f}"
-
-
-def _error(options: argparse.Namespace, folder: Path) -> None:
-    plan = require_counts(Plan.load(_write_state(folder, options.people)), "a benchmark")
-    pass_errors.compare(plan, folder, seeds=options.seeds, workers=options.workers)
