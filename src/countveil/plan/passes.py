@@ -26,6 +26,7 @@ class Passes:
     rounding: Rounding
     look_below: bool
     residual: float  # how far from optimal a solution may be
+    automatic: bool = False  # the plan leaves it to a rule which queries come first
 
 
 def read_passes(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> dict[str, Passes]:
@@ -64,7 +65,8 @@ def _passes(section: LevelPassesSection, schema: Schema, level: str, residual: f
             f"postprocess.levels.{level}.look_below: needs a pass over TOTAL, and passes has none; set "
             f'passes = ["TOTAL"], or remove look_below'
         )
-    return Passes(queries, section.rounding, section.look_below, residual)
+    automatic = "passes" not in section.model_fields_set
+    return Passes(queries, section.rounding, section.look_below, residual, automatic)
 
 
 def cells_within(coarse: Query, fine: Query) -> IntArray:

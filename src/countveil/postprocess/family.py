@@ -51,7 +51,8 @@ class Family:
     """The children of one parent, over the cells that may have people.
 
     `cells` are cells of the full histogram, and `information` is what is known about the children over
-    them. `parent` is None at the top. `keep` are the queries that rounding keeps. `movable_parent` is
+    them. `parent` is None at the top. `keep` are the queries that rounding keeps, and `first` those to
+    estimate first if the plan leaves it to the rule. `movable_parent` is
     called only if the facts leave no table that adds up to the parent. `label` names cells in messages.
     """
 
@@ -63,6 +64,7 @@ class Family:
     limits: Limits
     label: Callable[[IntArray], str]
     keep: tuple[Query, ...] = ()
+    first: tuple[Query, ...] = ()
     movable_parent: Callable[[], MovableParent | None] = lambda: None
 
 
@@ -135,7 +137,7 @@ def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounde
     """Solve the queries of the first passes, hold each result, then solve the whole histogram."""
     limits, certificates = family.limits, []
     try:
-        for query in passes.first:
+        for query in passes.first or _first_by_rule(family, passes):
             if query.name == TOTAL and limits.totals is not None:
                 continue  # known
             if not len(family.cells):
@@ -155,6 +157,13 @@ def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounde
         counts, certificate = _one_pass(family, passes, rng)
         certificate = replace(certificate, fallbacks=certificate.fallbacks + 1)
     return _Rounded(counts, combine_passes([*certificates, certificate]))
+
+
+def _first_by_rule(family: Family, passes: Passes) -> tuple[Query, ...]:
+    """Return the queries to estimate first where the plan does not say."""
+    if not passes.automatic or not family.first or not family.information.totals_are_clear():
+        return ()
+    return family.first
 
 
 def _refuse_unproven(family: Family, certificate: Certificate, residual: float) -> None:

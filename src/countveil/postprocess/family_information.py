@@ -16,6 +16,7 @@ from numba import njit
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.measure.measurements import Measured
 from countveil.plan.workload import TOTAL, Query
+from countveil.postprocess.pass_rule import CLEAR
 from countveil.postprocess.solver.family_problem import Squares, gram_in_blocks, multiply
 from countveil.tree.subtrees import PULL, CellTerms, GroupInformation, SubtreeSlice
 
@@ -46,6 +47,10 @@ class FamilyInformation(Protocol):
 
         `group` is the number of the sum that each cell is in, from 0 to `groups` - 1.
         """
+        ...
+
+    def totals_are_clear(self) -> bool:
+        """Return whether most children have a total so far from 0 that its sign says nothing."""
         ...
 
 
@@ -190,6 +195,10 @@ class LevelInformation:
             return None
         return LevelInformation(places, self.weights[queries], self.values)
 
+    def totals_are_clear(self) -> bool:
+        """Return False: totals are estimated from the level alone."""
+        return False
+
 
 # What the children and everything below them say.
 
@@ -243,6 +252,14 @@ class SubtreeInformation:
         groups = self.terms.groups(self.of, self.terms.schema.query(TOTAL))
         return np.zeros(len(self.of.shape_of)) if groups is None else groups.estimate[:, 0]
 
+    def totals_are_clear(self) -> bool:
+        """Return whether most children have a total so far from 0 that its sign says nothing."""
+        groups = self.terms.groups(self.of, self.terms.schema.query(TOTAL))
+        if groups is None:
+            return False
+        error = np.sqrt(groups.covariance[self.of.shape_of, 0, 0])
+        return bool((groups.estimate[:, 0] >= CLEAR * error).mean() >= 0.5)
+
     def about(self, query: Query, group: IntArray, groups: int) -> FamilyInformation | None:
         """Return unbiased estimates of the sums of a query, with their covariance."""
         known = self.terms.groups(self.of, query)
@@ -283,3 +300,7 @@ class GroupSums:
     def about(self, query: Query, group: IntArray, groups: int) -> FamilyInformation | None:
         """Return nothing: sums are not added up again."""
         return None
+
+    def totals_are_clear(self) -> bool:
+        """Return False: sums have no passes of their own."""
+        return False

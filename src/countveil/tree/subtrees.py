@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 from typing import NamedTuple
@@ -223,6 +223,7 @@ class CellTerms:
     decomposition: QueryDecomposition
     axes: tuple[_Axis, ...]
     kept: tuple[tuple[int, ...], ...]  # the attributes that each term keeps apart
+    sums: dict[str, list[FloatArray]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, observed: Observed, decomposition: QueryDecomposition) -> CellTerms:
@@ -272,25 +273,36 @@ class CellTerms:
         if query.cells > _LARGEST_GROUPS:
             return None
         covariance = np.zeros((len(of.least), query.cells, query.cells))
-        outside = 0.0
-        cell_of = query.cells_at(np.arange(self.schema.cells))
-        counted = np.flatnonzero(cell_of >= 0)
-        adds = sparse.csr_array(
-            (np.ones(len(counted)), (cell_of[counted], np.arange(len(counted)))),
-            shape=(query.cells, len(counted)),
-        )
-        for subspace, space, free in zip(
-            self.decomposition.subspaces, of.spaces, of.undetermined, strict=True
+        estimate = np.zeros((len(of.shape_of), query.cells))
+        for rows, space, free, inside in zip(
+            self._sums(query), of.spaces, of.undetermined, of.histograms, strict=True
         ):
-            each = self.decomposition.rows(subspace)[counted]
-            rows = (adds @ each.reshape(len(counted), -1)).reshape(-1, *each.shape[1:])
-            outside = max(outside, float(np.abs(np.einsum("gdc,de->gec", rows, free)).max()))
+            if not np.abs(rows).max(initial=0.0) > _NOTHING:
+                continue
+            if np.abs(np.einsum("gdc,de->gec", rows, free)).max() > _NOTHING:
+                return None
             noisy = np.einsum("gdc,de->gec", rows, space.noisy)
             covariance += np.einsum("gdc,sde,hec->sgh", noisy, space.covariance, noisy)
-        if outside > _NOTHING:
-            return None
-        values = self.histograms(of)
-        return GroupInformation(np.asarray((adds @ values.T[counted]).T), covariance)
+            estimate += np.einsum("gdc,udc->ug", rows, inside)
+        return GroupInformation(estimate, covariance)
+
+    def _sums(self, query: Query) -> list[FloatArray]:
+        """Return the coefficients of a query's cells in each subspace, kept for the next family."""
+        if query.name not in self.sums:
+            cell_of = query.cells_at(np.arange(self.schema.cells))
+            counted = np.flatnonzero(cell_of >= 0)
+            adds = sparse.csr_array(
+                (np.ones(len(counted)), (cell_of[counted], np.arange(len(counted)))),
+                shape=(query.cells, len(counted)),
+            )
+            each = [
+                self.decomposition.rows(space)[counted] for space in self.decomposition.subspaces
+            ]
+            self.sums[query.name] = [
+                (adds @ item.reshape(len(counted), -1)).reshape(-1, *item.shape[1:])
+                for item in each
+            ]
+        return self.sums[query.name]
 
     def _terms(self, weights: Sequence[FloatArray], cells: IntArray) -> Information:
         shape = self.schema.shape
