@@ -5,7 +5,6 @@ what they are given, and one seed gives one release.
 import csv
 import os
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -25,6 +24,7 @@ from countveil.plan.plans import Plan
 from countveil.postprocess import topdown
 from countveil.tree import messages
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
+from tests.laws.squares import Squares
 
 every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
 our_engines = pytest.mark.parametrize("engine", ENGINES, indirect=True)
@@ -761,14 +761,6 @@ def test_a_plan_without_records_is_refused(engine, tiny):
     tiny.write_text(text)
     with pytest.raises(PlanError, match=r"\[records\] is missing; a release needs it"):
         open_engine(engine).tabulate(Plan.load(tiny))
-
-
-@dataclass(frozen=True)
-class Squares:
-    def run(self, task: int) -> int:
-        if task < 0:
-            raise CertificateError("negative")
-        return task**2
 
 
 @every_engine
