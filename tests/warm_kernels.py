@@ -5,17 +5,19 @@ Without it every process of the tests compiles them when it first needs them.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
-from countveil import Plan, Seeded, pipeline
-from countveil.assess.risk_maps import public_map
-from countveil.demo.starter import write_start
-from tests import conftest  # first: it names the folder that keeps machine code
+from tests import conftest  # names the folder that keeps machine code, before Numba loads
 
 
 def warm() -> None:
     """Release a small place with every way of rounding, and map its risk."""
+    from countveil import Plan, Seeded, pipeline
+    from countveil.assess.risk_maps import public_map
+    from countveil.demo.starter import write_start
+
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
         folder = Path(work)
         write_start(folder / "place", people=300, seed=1)
@@ -32,3 +34,6 @@ def warm() -> None:
 if __name__ == "__main__":
     assert conftest.SOURCE.is_dir()
     warm()
+    assert any(Path(os.environ["NUMBA_CACHE_DIR"]).iterdir()), (
+        "Numba loaded before its folder's name"
+    )
