@@ -14,8 +14,8 @@ from tests import conftest  # names the folder that keeps machine code, before N
 
 def warm() -> None:
     """Release a small place with every way of rounding, and map its risk."""
-    from countveil import Plan, Seeded, pipeline
-    from countveil.assess.risk_maps import public_map
+    from countveil import Plan, Seeded, open_engine, pipeline
+    from countveil.assess.risk_maps import internal_map, public_map
     from countveil.demo.starter import write_start
 
     with tempfile.TemporaryDirectory(prefix="countveil-") as work:
@@ -23,12 +23,13 @@ def warm() -> None:
         write_start(folder / "place", people=300, seed=1)
         plan = Plan.load(folder / "place" / "plan.toml")
         text = (folder / "place" / "plan.toml").read_text()
-        for rounding in ("totals", "unbiased"):
+        for rounding in ("totals", "queries", "unbiased"):
             more = f'\n[postprocess.levels."*"]\nrounding = "{rounding}"\npasses = ["TOTAL"]\n'
             (folder / "place" / f"{rounding}.toml").write_text(text + more)
             plan = Plan.load(folder / "place" / f"{rounding}.toml")
             release = pipeline.release(plan, to=folder / rounding, rng=Seeded(1), workers=1)
         public_map(release.measurements, release.geography, prior=0.1)
+        internal_map(release.measurements, open_engine("local").tabulate(plan), prior=0.1)
 
 
 if __name__ == "__main__":
