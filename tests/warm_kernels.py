@@ -13,8 +13,9 @@ from tests import conftest  # names the folder that keeps machine code, before N
 
 
 def warm() -> None:
-    """Release a small place with every way of rounding, and map its risk."""
+    """Release a small place with every way of rounding, map its risk and its loss."""
     from countveil import Plan, Seeded, open_engine, pipeline
+    from countveil.assess import empirical_loss
     from countveil.assess.risk_maps import internal_map, public_map
     from countveil.demo.starter import write_start
 
@@ -29,7 +30,9 @@ def warm() -> None:
             plan = Plan.load(folder / "place" / f"{rounding}.toml")
             release = pipeline.release(plan, to=folder / rounding, rng=Seeded(1), workers=1)
         public_map(release.measurements, release.geography, prior=0.1)
-        internal_map(release.measurements, open_engine("local").tabulate(plan), prior=0.1)
+        counts = open_engine("local").tabulate(plan)
+        internal_map(release.measurements, counts, prior=0.1)
+        empirical_loss.of_release(release.measurements, counts).losses()
 
 
 if __name__ == "__main__":
