@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.faults import Tally, count_events, kill_by_clock, kill_until_done, prepare
+from benchmarks.faults import Tally, count_events, kill_until_done, prepare
 
 from countveil import Release
 from countveil.demo.starter import write_demo
 from countveil.plan.plans import Plan
-from tests.conftest import HANG, run, run_process
+from tests.conftest import HANG, run, run_process, standing_still
 
 
 def test_a_release_killed_anywhere_finishes_once_charged_with_its_draws_kept(tmp_path):
@@ -30,10 +30,25 @@ def test_a_release_killed_anywhere_finishes_once_charged_with_its_draws_kept(tmp
     )
 
 
-def test_the_command_line_killed_by_the_clock_resumes(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "stage", "status"),
+    [
+        (signal.SIGKILL, "measuring", -signal.SIGKILL),
+        (signal.SIGTERM, "measuring", 3),
+        (signal.SIGTERM, "estimating", 3),
+    ],
+)
+def test_the_command_line_killed_or_asked_to_stop_resumes(tmp_path, number, stage, status):
     plan = prepare(tmp_path, people=200)
-    for number in range(2):  # asked to stop late, killed early
-        kill_by_clock(plan, f"out{number}", random.Random(number), Tally())
+    out = tmp_path / "out"
+    command = ("release", plan, "--to", out, "--quiet")
+    with standing_still(stage, "countveil", *command) as process:
+        process.send_signal(number)
+        assert process.wait(timeout=HANG) == status
+    ran = run(*command)
+    assert ran.status == 0, ran.err
+    assert Release.read(out).verify(Plan.load(plan).ledger_path)
+    assert len(Plan.load(plan).ledger().charges()) == 1
 
 
 def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 from unittest import mock
@@ -20,6 +21,8 @@ from tests.privacy.test_ledger import crash_inside_a_commit
 
 from countveil import Ledger, Secure, Seeded, measure, open_engine, open_release, pipeline
 from countveil.base import storage
+from countveil.engines.counts import Counts
+from countveil.engines.workers import Workers
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
 from countveil.measure import door, draw_tasks
 from countveil.measure.digest import parts_digest, rows_digest
@@ -33,6 +36,28 @@ WAY_OUT = "draw a new one here with --restart --charge-again"
 
 class Killed(BaseException):
     """Ends a run on the spot: nothing catches it."""
+
+
+class CountedOnce:
+    """The local engine, which counts the same records once: nothing here is about counting."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, bytes], Counts] = {}
+
+    def tabulate(self, plan: Plan) -> Counts:
+        files = b"\0".join(path.read_bytes() for path in sorted(plan.folder.glob("*.csv")))
+        key = (plan.counting_digest, files)
+        if key not in self.found:
+            self.found[key] = open_engine("local").tabulate(plan)
+        return self.found[key]
+
+    def workers(self, number: int | None = None) -> AbstractContextManager[Workers]:
+        return open_engine("local").workers(number)
+
+
+ENGINE = CountedOnce()
 
 
 @pytest.fixture(params=["measurements", "one table"])
@@ -56,6 +81,7 @@ def released(plan: Path, where: str = "here", **options):
         to=folder / where / "out",
         rng=Secure(),
         ledger=folder / "l.sqlite",
+        engine=ENGINE,
         **options,
     )
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import duckdb
 import pytest
 from tests.conftest import TINY_PEOPLE, TINY_PLAN
 
 from countveil import open_engine
+from countveil.engines.local import parsed_query
 from countveil.engines.local.allowed_functions import (
     AGGREGATES,
     ROW_FUNCTIONS,
@@ -164,23 +168,39 @@ def names(kinds: str) -> list[str]:
     return sorted(name for (name,) in found)
 
 
+@contextmanager
+def one_parser() -> Iterator[None]:
+    """Parse many queries with one connection: to open one takes longer than to parse a query."""
+    connect = duckdb.connect
+
+    with connect(config=parsed_query._ALONE) as alone:
+
+        def cursor(config: object) -> duckdb.DuckDBPyConnection:
+            assert config is parsed_query._ALONE
+            return alone.cursor()
+
+        with mock.patch.object(duckdb, "connect", cursor):
+            yield
+
+
 def test_every_table_and_pragma_function_outside_the_list_is_refused(tiny):
     """So that a new version of DuckDB adds nothing to what a query can do."""
     every = names("'table', 'table_macro', 'pragma'")
     assert {"enable_profiling", "enable_logging", "query", "read_csv"} <= set(every)
     with duckdb.connect() as connection:
         catalog = Catalog.of(connection, tiny.parent, "query")
-    for name in set(every) - TABLE_FUNCTIONS:
-        for text in (f'FROM "{name}"()', f"SELECT 1 FROM x, main.\"{name}\"('x', y = 1)"):
-            with pytest.raises(RecordsError, match=f"the table function {name} is not allowed"):
-                refuse_all_but_reading(parse(text, "query")[1], catalog, "query")
-        for text in (f'CALL "{name}"()', f"PRAGMA {name}", f"PRAGMA {name}('x')"):
-            with pytest.raises((RecordsError, duckdb.ParserException)):
-                parse(text, "query")
-    for name in catalog.system:
-        tree = parse(f"FROM {name}", "query")[1]
-        with pytest.raises(RecordsError, match="a system table of DuckDB"):
-            refuse_all_but_reading(tree, catalog, "query")
+    with one_parser():
+        for name in set(every) - TABLE_FUNCTIONS:
+            for text in (f'FROM "{name}"()', f"SELECT 1 FROM x, main.\"{name}\"('x', y = 1)"):
+                with pytest.raises(RecordsError, match=f"the table function {name} is not allowed"):
+                    refuse_all_but_reading(parse(text, "query")[1], catalog, "query")
+            for text in (f'CALL "{name}"()', f"PRAGMA {name}", f"PRAGMA {name}('x')"):
+                with pytest.raises((RecordsError, duckdb.ParserException)):
+                    parse(text, "query")
+        for name in catalog.system:
+            tree = parse(f"FROM {name}", "query")[1]
+            with pytest.raises(RecordsError, match="a system table of DuckDB"):
+                refuse_all_but_reading(tree, catalog, "query")
     for name in every[::20]:  # without brackets, names of functions are names of tables
         if name not in ("glob", "show"):  # words that cannot stand there
             said = refusal(query(tiny, f"FROM {name}", ATTESTED))
@@ -193,10 +213,13 @@ def test_every_other_function_outside_the_lists_is_refused(tiny):
     assert {"random", "getvariable", "write_log", "row_number"} <= set(outside)
     with duckdb.connect() as connection:
         catalog = Catalog.of(connection, tiny.parent, "query")
-    for name in outside:
-        tree = parse(f'SELECT "{name}"(AGE) AS x FROM t', "query")[1]
-        with pytest.raises(RecordsError, match=f"the function {re.escape(name.lower())} is not"):
-            refuse_all_but_reading(tree, catalog, "query")
+    with one_parser():
+        for name in outside:
+            tree = parse(f'SELECT "{name}"(AGE) AS x FROM t', "query")[1]
+            with pytest.raises(
+                RecordsError, match=f"the function {re.escape(name.lower())} is not"
+            ):
+                refuse_all_but_reading(tree, catalog, "query")
 
 
 def test_no_function_of_the_lists_changes_from_call_to_call():

@@ -1,10 +1,9 @@
-"""A driver with settings of its own: no value in any log, and one draw where two copies race."""
+"""A driver with settings of its own: no value of a record is in any log."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +11,7 @@ import driver_apart
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import HANG, TINY_PLACES, TINY_PLAN, write_people
-
-from countveil.measure.parts import Parts
+from tests.conftest import HANG, TINY_PLACES, TINY_PLAN
 
 SECRET, ALOUD = "Zz-planted-value", "Zz-value-said-aloud"
 SETTINGS = {
@@ -27,11 +24,7 @@ SETTINGS = {
 def driver(cluster, tmp_path_factory):
     """Run the driver to its end; return its folder and what it said."""
     folder: Path = tmp_path_factory.mktemp("apart")
-    (folder / "parts").mkdir()
-    (folder / "marks").mkdir()
     (folder / "places.csv").write_text(TINY_PLACES)
-    (folder / "plan.toml").write_text(TINY_PLAN)
-    write_people(folder / "people.csv")
     for name, value in (("cast", SECRET), ("aloud", ALOUD)):
         rows = pa.table({"area": ["A1", "A1"], "AGE": ["old", "old"], "SEX": ["1", value]})
         pq.write_table(rows, folder / f"{name}.parquet")
@@ -55,7 +48,7 @@ def driver(cluster, tmp_path_factory):
 
 
 def test_values_of_records_are_in_no_log_unless_the_session_logs(driver, cluster):
-    cast, wide, _ = driver.said
+    cast, wide = driver.said
     assert "Spark could not count the records; use --show-values to see Spark's message" in cast
     assert "line 3: more than 20,480 fields" in wide
     logs = [path for path in cluster.folder.rglob("*") if path.is_file()]
@@ -66,12 +59,3 @@ def test_values_of_records_are_in_no_log_unless_the_session_logs(driver, cluster
     stderr = [path.read_text() for path in logs if path.name == "stderr"]
     assert stderr
     assert not any(ALOUD in text or "ERROR" in text for text in stderr)
-
-
-def test_of_two_copies_of_a_task_that_race_one_draw_is_kept(driver):
-    drawn = {path.name for path in (driver.folder / "marks").iterdir()}
-    assert len(drawn) == 2, "each copy drew its own noise before either was kept"
-    kept = Parts(driver.folder / "parts").read("area", 3)
-    assert sha256(kept).hexdigest() in drawn
-    names = sorted(path.name for path in (driver.folder / "parts").iterdir())
-    assert names == [f"area.{number:06d}.parquet" for number in range(4)]

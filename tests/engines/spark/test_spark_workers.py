@@ -6,11 +6,13 @@ import os
 import signal
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import wait_until
 
 from countveil import Secure
 from countveil.engines.spark import spark_workers
@@ -91,6 +93,39 @@ def test_attempts_at_one_part_on_several_executors_keep_one_draw(workers, tiny, 
     list(workers.map(job, [task] * 2, large=True))
     assert part.read_bytes() == kept
     assert pq.read_table(pa.BufferReader(job.parts.read("area", 0))).num_rows == 10
+
+
+@dataclass(frozen=True, slots=True)
+class RacedParts(Parts):
+    """Parts of which one is kept only once two copies of its task have drawn it."""
+
+    marks: Path
+    raced: int
+
+    def keep(self, level: str, number: int, data: bytes) -> bool:
+        if number == self.raced:
+            (self.marks / sha256(data).hexdigest()).touch()
+            wait_until(lambda: len(list(self.marks.iterdir())) > 1, "the other copy of the task")
+        return super(RacedParts, self).keep(level, number, data)
+
+
+def test_of_two_copies_of_a_task_that_race_one_draw_is_kept(workers, tiny, tmp_path):
+    """Two copies, as speculation would start them: neither ends before both have drawn."""
+    from countveil import open_engine
+
+    plan = Plan.load(tiny)
+    counts = open_engine("local").tabulate(plan)
+    parts, marks = tmp_path / "parts", tmp_path / "marks"
+    parts.mkdir()
+    marks.mkdir()
+    job = DrawJob(plan, Secure(), RacedParts(parts, marks, 3))
+    tasks = [door._task(counts, "area", number, 0, 5) for number in (3, 3, 0, 1, 2)]
+    list(workers.map(job, tasks, large=True))
+    drawn = {path.name for path in marks.iterdir()}
+    assert len(drawn) == 2, "each copy drew its own noise before either was kept"
+    assert sha256(Parts(parts).read("area", 3)).hexdigest() in drawn
+    names = sorted(path.name for path in parts.iterdir())
+    assert names == [f"area.{number:06d}.parquet" for number in range(4)]
 
 
 def test_executors_draw_noise_of_their_own(workers, tiny, tmp_path):
