@@ -21,7 +21,7 @@ from countveil.base.numerics import FloatArray, IntArray
 from countveil.postprocess.facts.rows import Row
 
 _WHOLE = 40  # cells up to which dividing them costs more than it saves
-_SINGULAR = 1e-11  # of the largest eigenvalue of W: below it, its inverse would be noise
+_FAINT = 1e-9  # of the largest eigenvalue of W
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -168,15 +168,23 @@ def gram_in_blocks(squares: Squares, children: int) -> Gram:
         whole = chosen < 0
     if not whole:
         gram: Gram = _divided(groups, fine, sizes, atoms, matrices, chosen, owner, shape_of)
-        if not gram.weights.size or squares.weights.ndim == 1 or _regular(gram.weights):
-            return gram._replace(inverse=np.asarray(np.linalg.inv(gram.weights), float))
+        return gram._replace(inverse=_inverse(gram.weights))
     return gram_in_one_block(multiplied_out(places, atoms, matrices), shape_of)
 
 
-def _regular(weights: FloatArray) -> bool:
-    """Whether matrices can be inverted without losing their digits."""
-    sizes = np.abs(np.linalg.eigvalsh(weights))
-    return bool((sizes.min(axis=1) > _SINGULAR * sizes.max(axis=1)).all())
+def _inverse(weights: FloatArray) -> FloatArray:
+    """Return inverses of W, as if what W leaves out had a faint weight.
+
+    Sums across blocks can follow from each other, and then W is singular. Solutions are refined with W
+    itself, so that the faint weight does not show in them.
+    """
+    if not weights.size:
+        return weights
+    values, vectors = np.linalg.eigh(weights)
+    least = _FAINT * np.abs(values).max(axis=1, keepdims=True)
+    least = np.where(least > 0, least, 1.0)
+    kept = np.where(np.abs(values) > least, values, least)
+    return np.asarray((vectors / kept[:, None, :]) @ np.swapaxes(vectors, 1, 2), float)
 
 
 @njit(cache=True, nogil=True)
