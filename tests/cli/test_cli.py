@@ -39,7 +39,6 @@ def test_from_init_to_package(tmp_path):
     assert (ran.status, ran.out) == (0, f"{out}.zip\n")
 
 
-@pytest.mark.usefixtures("short_rehearsal")
 def test_demo_makes_a_release_and_says_what_came_out(tmp_path):
     ran = run("demo", "--to", tmp_path / "demo", "--people", "2000", "--quiet")
     assert ran.status == 0, ran.err

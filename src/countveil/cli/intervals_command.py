@@ -293,7 +293,7 @@ def _notes(request: _Request, method: str) -> Sequence[str]:
         f"Published estimates, with errors from {request.source.count:,} replicates of the "
         f"release. Intervals are corrected for bias, measured against unbiased estimates where "
         f"there are any.",
-        "In simulations, 90 % intervals contained the exact count of 85 to 90 % of block totals and "
-        "of fewer small cells of blocks. Where a single block matters, use least squares, which covers "
-        "as often as it says.",
+        "In simulations, 90 % intervals contained the exact count for 85 % of the totals of blocks, "
+        "and for fewer of their small cells. Where a single small place matters, use least squares, "
+        "which covers as often as it says.",
     )

@@ -7,6 +7,7 @@ data and is not: it shows where the solver happened to put people.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +61,8 @@ def determined_lines(plan: Plan, table: TableLayout) -> dict[str, NDArray[np.boo
     if _measured(plan, table.query, levels[-1]):
         return {level: np.ones(len(table.variables), bool) for level in levels}
     members = [np.asarray(item.cells, np.int64) for item in table.variables]
-    try:
-        found = Determination.of(Observed.planned(plan), table.query)
-    except InputError:  # too large to tell, so not shown to be determined
+    found = _determination(plan, table.query)
+    if found is None:
         return {
             level: np.full(len(members), _measured(plan, table.query, level)) for level in levels
         }
@@ -72,10 +72,10 @@ def determined_lines(plan: Plan, table: TableLayout) -> dict[str, NDArray[np.boo
 def determined_cells(plan: Plan, level: str) -> NDArray[np.bool_]:
     """Return which cells of the full histogram measurements of a level and below determine."""
     query = plan.schema.every_cell
-    try:
-        return Determination.of(Observed.planned(plan), query).cells(plan.levels.index(level))
-    except InputError:  # too large to tell, so not shown to be determined
+    found = _determination(plan, query)
+    if found is None:
         return np.full(query.cells, _measured(plan, query, level))
+    return found.cells(plan.levels.index(level))
 
 
 def published_tables(plan: Plan) -> tuple[TableLayout, ...]:
@@ -116,6 +116,15 @@ def _marked(line: Variable, missing: list[str], *, whole: bool) -> Variable:
         return line
     where = "unmeasured" if whole else f"unmeasured at level {', '.join(missing)}"
     return replace(line, name=f"{line.name}{SUFFIX}", label=f"{line.label} ({where})")
+
+
+@lru_cache(maxsize=16)
+def _determination(plan: Plan, query: Query) -> Determination | None:
+    """Return what determines a query, None if it is too large to tell: then only what is measured."""
+    try:
+        return Determination.of(Observed.planned(plan), query)
+    except InputError:
+        return None
 
 
 def _measured(plan: Plan, query: Query, level: str) -> bool:

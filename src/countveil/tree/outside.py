@@ -71,7 +71,7 @@ class OutsideInformation:
     def standing_for(self, level: int) -> list[tuple[int, NDArray[np.bool_]]]:
         """Return where the units of a level are looked at: a level, and which of its positions.
 
-        Units that are only children are their parent, or whoever above is no only child.
+        Units that are only children are looked at where the same people first have siblings.
         """
         positions = self.tree.positions[level]
         found = []

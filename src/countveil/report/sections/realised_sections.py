@@ -20,7 +20,7 @@ from countveil.report.section_data import Section, SectionTable, Subject
 _ALL = "all"
 _WIDEST = 100_000  # range of residuals, in people, beyond which smoothing their density is too slow
 _MOST_CURVES = 4
-_WORSE = 1.25  # times the forecast
+_WORSE = 1.25  # times the forecast: a quarter above it
 _ENOUGH = 30  # counts that a root mean square needs to be compared
 
 
@@ -78,19 +78,20 @@ def error(subject: Subject) -> Section | None:
 
 def _against_forecast(rows: list[dict[str, Any]]) -> list[str]:
     """Say how far errors are from their forecast, and where they differ most."""
-    judged = [row for row in rows if row["ratio"] is not None]
+    judged = [row for row in rows if row["ratio"] is not None and row["cells"] >= _ENOUGH]
     if not judged:
         return []
-    worse = [row for row in judged if row["ratio"] > _WORSE and row["cells"] >= _ENOUGH]
+    worse = [row for row in judged if row["ratio"] > _WORSE]
     if not worse:
         return [
-            f"No query with at least {_ENOUGH} published counts has an error of more than "
-            f"{words.brief(_WORSE)} times its forecast."
+            f"No query with at least {_ENOUGH} published counts at a level has an error of more than a "
+            f"quarter above its forecast."
         ]
     worst = max(worse, key=lambda row: float(row["ratio"]))
     return [
-        f"Errors are larger than forecast for {len(worse)} of {len(judged)} queries and levels. "
-        f"The worst is {worst['query']} at level {worst['level']}: forecast "
+        f"Errors are more than a quarter above their forecast for {len(worse)} of {len(judged)} "
+        f"queries and levels with at least {_ENOUGH} published counts. The worst is "
+        f"{worst['query']} at level {worst['level']}: forecast "
         f"{words.brief(worst['expected'])}, realised {words.brief(worst['realised'])}."
     ]
 
@@ -110,7 +111,7 @@ def _dropped(rows: list[dict[str, Any]]) -> list[str]:
         return []
     rows_dropped = rows[0]["rows_dropped"]
     if not rows_dropped:
-        return ["No row was dropped: nobody has more rows than the plan counts."]
+        return ["No row was dropped: no one has more rows than the plan counts."]
     lowest = rows[-1]
     return [
         f"{words.number(rows_dropped)} rows were read but not counted, because a person has more of "
