@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import pyarrow as pa
+
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.base.numerics import FloatArray
 from countveil.noise.law import Law
@@ -48,6 +50,14 @@ class Risk:
         The level of a plan at which they attack.
     attack : str, optional
         What they want to find out, for an attack on a plan.
+    effective_rho : float, optional
+        The rho of one count that would reveal as much, where noise is Gaussian.
+    unit_kind : str, optional
+        The kind of unit in which they learn most.
+    upper_bound : bool
+        Whether the value is an upper bound rather than the risk itself.
+    ladder : pyarrow.Table, optional
+        The same risk if the intruder knew everyone else in a unit of each level, lowest level first.
     """
 
     measure: str
@@ -60,6 +70,10 @@ class Risk:
     noise: tuple[Law, ...] = ()
     level: str | None = None
     attack: str | None = None
+    effective_rho: float | None = None
+    unit_kind: str | None = None
+    upper_bound: bool = False
+    ladder: pa.Table | None = None
 
 
 def mean_of_draws(

@@ -145,7 +145,7 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
             "ledger and intruder: method congenial supports no period, currency or intruder.limit, "
             "because its epsilon is not differential privacy; remove them"
         )
-    if intruder.level is not None:
+    if intruder.level is not None or intruder.knows is not None:
         raise PlanError(
             f"intruder.level: {intruder.level} is not measured, as method congenial draws one "
             f"table; remove it"

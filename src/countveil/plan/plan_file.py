@@ -420,10 +420,12 @@ class IntruderSection(_Section):
         None,
         description="The largest marginal risk to accept; above it, commands exit with status 1.",
     )
-    level: str | None = Field(
+    knows: str | None = Field(
         None,
-        description="The level at which the intruder knows everyone else; default: the lowest.",
+        description="The level of the largest unit in which the intruder knows everyone else; "
+        "default: the lowest measured level.",
     )
+    level: str | None = Field(None, description="The earlier name of knows.")
 
 
 class LedgerSection(_Section):

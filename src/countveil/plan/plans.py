@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from countveil.plan.table_layouts import TableLayout, read_tables
 from countveil.plan.workload import Schema
 from countveil.privacy.costs import ZCDP, Cost, PureDP, total
 from countveil.privacy.ledger import Ledger, Period
+
+if TYPE_CHECKING:
+    from countveil.assess.risk import Risk
 
 CONSTRAINTS = "constraints"
 LARGEST_TOP_DOWN = 5_000  # cells of the full histogram
@@ -170,8 +173,30 @@ class Plan(PlanBasis):
 
     @property
     def judged_level(self) -> str:
-        """The level whose risk is compared with the limit: by default the lowest measured one."""
-        return self.intruder.level or self.measured_levels[-1]
+        """The level of the unit in which the intruder knows everyone else.
+
+        The limit applies to it. By default it is the lowest measured level.
+        """
+        return self.intruder.knows or self.intruder.level or self.measured_levels[-1]
+
+    def risk(self, *, prior: float | None = None) -> Risk:
+        """Return the largest risk of the plan, with the ladder of what an intruder may know.
+
+        Parameters
+        ----------
+        prior
+            Their probability of the truth beforehand; by default that of the plan's priors at which the
+            risk is largest.
+
+        Returns
+        -------
+        Risk
+            `value`, `level`, `attack`, `unit_kind` and `ladder`, a table. No record is read.
+
+        """
+        from countveil.assess.intruder.plan_risk import plan_risk  # a later stage answers
+
+        return plan_risk(self, prior=prior)
 
     @cached_property
     def measured_levels(self) -> tuple[str, ...]:
@@ -346,14 +371,24 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
             f'"none"'
         )
     section = checked.intruder
-    if section.level is not None and section.level not in levels:
+    if section.knows is not None and section.level not in (None, section.knows):
         raise PlanError(
-            f"intruder.level: unknown level {section.level!r}; choose from {choices(levels)}"
+            "intruder.level: is the earlier name of intruder.knows, and the two differ; keep knows"
         )
-    if section.level is not None and all(item.level != section.level for item in allocations):
-        raise PlanError(
-            f"intruder.level: {section.level} is not measured; choose a level with a budget"
-        )
+    measured = [
+        number for number, at in enumerate(levels) if any(a.level == at for a in allocations)
+    ]
+    for key, level in (("knows", section.knows), ("level", section.level)):
+        if level is None:
+            continue
+        if level not in levels:
+            raise PlanError(
+                f"intruder.{key}: unknown level {level!r}; choose from {choices(levels)}"
+            )
+        if levels.index(level) > max(measured):
+            raise PlanError(
+                f"intruder.{key}: {level} is not measured; choose a level with a budget"
+            )
     plan = Plan(
         **vars(basis),
         allocations=allocations,

@@ -134,9 +134,9 @@ def marginal_risk(
     level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
     after = 1.0
-    if not (invariants and any(_determined(plan, level, target) for target in targets)):
+    if not (invariants and any(determined(plan, level, target) for target in targets)):
         after = max(
-            _expected_posterior(joint_loss(_each(laws), who.rows), who.log_odds)
+            expected_posterior(joint_loss(each_noise(laws), who.rows), who.log_odds)
             for laws in _distinct_laws(plan, level, targets)
         )
     return Risk(
@@ -187,9 +187,9 @@ def correct_decision(
     tied = share_of_ties(ties)
     targets = targets_of(plan, attack, attribute, categories)
     value = 1.0
-    if not (invariants and any(_determined(plan, level, target) for target in targets)):
+    if not (invariants and any(determined(plan, level, target) for target in targets)):
         value = max(
-            _says_yes(lattice_loss(laws, who.rows), who.log_odds - losses.bias, tied)
+            guesses_right(lattice_loss(laws, who.rows), who.log_odds - losses.bias, tied)
             for laws in _distinct_laws(plan, level, targets)
         )
     return Risk("correct decision", value, intruder=who, level=level, attack=attack)
@@ -233,9 +233,9 @@ def posteriors_by_prior(
     computed once for each kind of target.
     """
     rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
-    kinds = [joint_loss(_each(laws), rows) for laws in _distinct_laws(plan, level, targets)]
+    kinds = [joint_loss(each_noise(laws), rows) for laws in _distinct_laws(plan, level, targets)]
     odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
-    return [max(_expected_posterior(loss, log_odds) for loss in kinds) for log_odds in odds]
+    return [max(expected_posterior(loss, log_odds) for loss in kinds) for log_odds in odds]
 
 
 def decisions_by_prior(
@@ -250,7 +250,7 @@ def decisions_by_prior(
     rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
     kinds = [lattice_loss(laws, rows) for laws in _distinct_laws(plan, level, targets)]
     odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
-    return [max(_says_yes(loss, log_odds, 0.5) for loss in kinds) for log_odds in odds]
+    return [max(guesses_right(loss, log_odds, 0.5) for loss in kinds) for log_odds in odds]
 
 
 def is_settled(
@@ -274,7 +274,7 @@ def is_settled(
         the noise.
     """
     targets = targets_of(plan, attack, attribute, None)
-    return any(_determined(plan, level, target) for target in targets)
+    return any(determined(plan, level, target) for target in targets)
 
 
 def _level(plan: Plan, level: str | None) -> str:
@@ -284,17 +284,19 @@ def _level(plan: Plan, level: str | None) -> str:
     return level
 
 
-def _expected_posterior(loss: LossLaw, log_odds: float) -> float:
+def expected_posterior(loss: LossLaw, log_odds: float) -> float:
+    """Return the expected posterior of the true hypothesis, from the law of its loss."""
     return expectation(loss.weights, sigmoid(log_odds + loss.points))
 
 
-def _says_yes(loss: LossLaw, log_odds: float, tied: float) -> float:
+def guesses_right(loss: LossLaw, log_odds: float, tied: float) -> float:
+    """Return how often the true hypothesis wins; of ties, the share `tied` counts."""
     sign = sign_of_sum(log_odds, loss.points, rounding=_ROUNDING)
     share = expectation(loss.weights, np.where(sign == 0, tied, sign > 0))
     return share if share > _NEVER else 0.0
 
 
-def _each(laws: Sequence[NoisyCells]) -> list[Mechanism]:
+def each_noise(laws: Sequence[NoisyCells]) -> list[Mechanism]:
     """Return the noise of each cell."""
     return [noise for noise, cells in laws for _ in range(cells)]
 
@@ -335,7 +337,7 @@ def _rho(
     return rows**2 * rho_with_levels_above(plan, level, target, siblings, invariants)
 
 
-def _determined(plan: Plan, level: str, target: Target) -> bool:
+def determined(plan: Plan, level: str, target: Target) -> bool:
     """Return whether what is published exactly, at this level or below, separates the hypotheses."""
     below = plan.levels[plan.levels.index(level) :]
     known = [item.query for item in plan.invariants if item.level in below]

@@ -1,0 +1,362 @@
+"""What someone learns who knows everyone else in a unit and sees the whole release.
+
+They see the counts of the unit and, as everyone else below is known, those of each level down to the
+target. From outside they see the levels above, siblings, nieces and nephews, and what is published
+exactly. They know nothing beforehand about the people there (a flat prior), so that the outside speaks
+about the unit with normal noise, whose precision the tree gives (`tree.outside`). Where noise is too
+small for that, or not Gaussian, they count as knowing everyone, and the risk is an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from countveil.assess.intruder.attacks import (
+    determined,
+    each_noise,
+    expected_posterior,
+    guesses_right,
+)
+from countveil.assess.intruder.combined_loss import LossLaw, NoisyCells, joint_loss, lattice_loss
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.targets import Attack, Target, targets_of
+from countveil.assess.risk import Risk
+from countveil.base import words
+from countveil.base.numerics import FloatArray
+from countveil.errors import InputError
+from countveil.noise.continuous import Gaussian
+from countveil.noise.discrete_gaussian import DiscreteGaussian
+from countveil.noise.law import Law, Mechanism
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.tree.observed_levels import Observed
+from countveil.tree.outside import OutsideInformation
+from countveil.tree.tree_shape import tree_of
+
+LEAST_VARIANCE = 0.5
+"""From this variance on, counts around a unit say what a normal law says, to within 1 %."""
+
+_FINE = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What reaches an intruder about a kind of target, in the unit where most does.
+
+    Attributes
+    ----------
+    laws : tuple of NoisyCells
+        The noise of the counts that separate the hypotheses: of the unit, and below it on the target's
+        path. With `siblings_known`, of the levels above, too.
+    outside : float
+        The precision of what everything around the unit says about one row.
+    level, highest : str
+        The level of the unit, and the highest level at which the same people form a unit.
+    siblings : int
+        How many siblings the unit has at that highest level.
+    settled : bool
+        Whether counts published exactly give the answer.
+    siblings_known : bool
+        Whether they count as knowing everyone around, because the noise there is small, not Gaussian,
+        or the places are not given: an upper bound.
+
+    """
+
+    laws: tuple[NoisyCells, ...]
+    outside: float
+    level: str
+    highest: str
+    siblings: int
+    settled: bool
+    siblings_known: bool
+
+    @property
+    def unit_kind(self) -> str:
+        """The kind of unit, in words."""
+        if self.settled or self.siblings < 0:
+            return f"any {self.level}"
+        alone = f"{words.article(self.level)} that is all of its {self.highest}"
+        if self.highest != self.level:
+            return alone
+        if not self.siblings:
+            return f"the {self.level}" if not self.siblings_known else words.article(self.level)
+        more = "1 sibling" if self.siblings == 1 else f"{self.siblings:,} siblings"
+        return f"{words.article(self.level)} with {more}"
+
+    def effective_rho(self, rows: int) -> float | None:
+        """Return the rho of one count that reveals as much; None if noise is not Gaussian."""
+        rho = self.outside / 2
+        for noise, cells in self.laws:
+            if noise.gaussian_variance is None:
+                return None
+            rho += cells / (2 * noise.gaussian_variance)
+        return rows**2 * rho
+
+    def loss(self, rows: int) -> LossLaw:
+        """Return the law of the summed privacy loss."""
+        noises: list[Law] = [*each_noise(self.laws)]
+        if self.outside > 0:
+            noises.append(Gaussian(math.sqrt(1 / self.outside)))
+        return joint_loss(noises, rows) if noises else LossLaw(np.zeros(1), np.ones(1))
+
+    def lattice(self, rows: int) -> LossLaw:
+        """Return the same with every jump kept, for decisions."""
+        laws = list(self.laws)
+        if self.outside > 0:
+            sigma2 = Fraction(1 / self.outside).limit_denominator(_FINE) or Fraction(1, _FINE)
+            laws.append(NoisyCells(DiscreteGaussian(sigma2), 1))
+        return lattice_loss(tuple(laws), rows) if laws else LossLaw(np.zeros(1), np.ones(1))
+
+
+def whole_release_risk(
+    plan: Plan,
+    *,
+    geography: Geography | None = None,
+    level: str | None = None,
+    attack: Attack = "presence",
+    prior: float,
+    attribute: str | None = None,
+    invariants: bool = True,
+) -> Risk:
+    """Return the expected posterior over prior of an attack by someone who sees the whole release.
+
+    They know everyone else in a unit of `level`. The number is that of the unit and the target about
+    whom they learn most.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan whose noise is assessed; no record is read.
+    geography : Geography, optional
+        The places; by default those of the plan's crosswalk. Without any, they count as knowing
+        everyone: an upper bound.
+    level : str, optional
+        The level of the unit; by default the one that the plan says they know.
+    attack : {"presence", "response", "honesty", "unknown attribute", "whole record"}
+        What they want to find out.
+    prior : float
+        Their probability of the first hypothesis, which is true.
+    attribute : str, optional
+        The attribute that they do not know, for the attack "unknown attribute".
+    invariants : bool
+        Whether they also see what the plan publishes exactly.
+
+    Returns
+    -------
+    Risk
+        "marginal risk", with the expected posterior, the effective rho and the kind of unit.
+
+    Examples
+    --------
+    >>> risk = whole_release_risk(plan, level="block", prior=0.02)  # doctest: +SKIP
+    >>> risk.value, risk.effective_rho, risk.unit_kind  # doctest: +SKIP
+
+    """
+    who = Intruder(prior=prior, rows=plan.rows_per_person)
+    name = plan.judged_level if level is None else level
+    found = evidence(
+        plan, name, attack=attack, attribute=attribute, geography=geography, invariants=invariants
+    )
+    after = [posterior_after(item, who) for item in found]
+    worst = int(np.argmax(after))
+    chosen = found[worst]
+    return Risk(
+        "marginal risk",
+        after[worst] / prior,
+        posterior=after[worst],
+        intruder=who,
+        level=name,
+        attack=name_of(attack, attribute),
+        effective_rho=None if chosen.settled else chosen.effective_rho(who.rows),
+        unit_kind=chosen.unit_kind,
+        upper_bound=chosen.siblings_known,
+    )
+
+
+def posterior_after(item: Evidence, who: Intruder) -> float:
+    """Return the expected posterior of the truth; 1 if it is published exactly."""
+    return 1.0 if item.settled else expected_posterior(item.loss(who.rows), who.log_odds)
+
+
+def posteriors_by_prior(
+    plan: Plan,
+    level: str,
+    priors: Sequence[float],
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+    geography: Geography | None = None,
+    invariants: bool = False,
+) -> list[float]:
+    """Return the expected posterior of an attack for each prior, for the worst target and unit."""
+    found = evidence(
+        plan, level, attack=attack, attribute=attribute, geography=geography, invariants=invariants
+    )
+    if any(item.settled for item in found):
+        return [1.0 for _ in priors]
+    losses = [item.loss(plan.rows_per_person) for item in found]
+    return [max(expected_posterior(loss, odds) for loss in losses) for odds in _odds(plan, priors)]
+
+
+def decisions_by_prior(
+    plan: Plan,
+    level: str,
+    priors: Sequence[float],
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+    geography: Geography | None = None,
+    invariants: bool = False,
+) -> list[float]:
+    """Return how often they guess correctly for each prior, about the worst target and unit."""
+    found = evidence(
+        plan, level, attack=attack, attribute=attribute, geography=geography, invariants=invariants
+    )
+    if any(item.settled for item in found):
+        return [1.0 for _ in priors]
+    losses = [item.lattice(plan.rows_per_person) for item in found]
+    return [max(guesses_right(loss, odds, 0.5) for loss in losses) for odds in _odds(plan, priors)]
+
+
+def _odds(plan: Plan, priors: Sequence[float]) -> list[float]:
+    return [Intruder(prior=prior, rows=plan.rows_per_person).log_odds for prior in priors]
+
+
+def attacks_on(plan: Plan) -> list[tuple[Attack, str | None]]:
+    """Return the attacks a plan is judged by: presence, each attribute, the whole record."""
+    several = [item.name for item in plan.schema.attributes if len(item.categories) > 1]
+    listed: list[tuple[Attack, str | None]] = [("presence", None)]
+    for name in several:
+        if possible_attack(plan, "unknown attribute", name):
+            listed.append(("unknown attribute", name))
+    if several and possible_attack(plan, "whole record", None):
+        listed.append(("whole record", None))
+    return listed
+
+
+def possible_attack(plan: Plan, attack: Attack, attribute: str | None) -> bool:
+    """Whether structural zeros leave two cells that the attack could confuse."""
+    try:
+        return bool(targets_of(plan, attack, attribute, None))
+    except InputError:
+        return False
+
+
+def name_of(attack: Attack, attribute: str | None) -> str:
+    """Return what an attack is called: with its attribute, if it has one."""
+    return attack if attribute is None else f"{attack}: {attribute}"
+
+
+def evidence(
+    plan: Plan,
+    level: str,
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+    categories: tuple[str, str] | None = None,
+    geography: Geography | None = None,
+    invariants: bool = True,
+) -> list[Evidence]:
+    """Return what reaches an intruder at a level: one entry for each kind of target and of unit.
+
+    Targets of a kind are those about whom the same counts tell, in the unit where the outside tells
+    most. If exact publication settles the matter for some target, there is one entry.
+    """
+    plan.at(level)  # refuses an unknown level
+    targets = targets_of(plan, attack, attribute, categories)
+    if invariants and any(determined(plan, level, target) for target in targets):
+        return [Evidence((), 0.0, level, level, 0, settled=True, siblings_known=False)]
+    shown = plan if invariants or not plan.invariants else _without_invariants(plan)
+    places = shown.places() if geography is None else geography
+    outside = None if places is None else _outside(shown, places)
+    if outside is None:
+        return _knowing_everyone(shown, level, targets, -1)
+    if any(_too_small(item.mechanism) for item in shown.allocations):
+        return _knowing_everyone(shown, level, targets, 0)
+    return list(_in_worst_units(shown, level, targets, outside, invariants))
+
+
+def _in_worst_units(
+    plan: Plan, level: str, targets: Sequence[Target], outside: OutsideInformation, exact: bool
+) -> Iterator[Evidence]:
+    moves = _moves(outside, targets)
+    for depth, chosen in outside.standing_for(plan.levels.index(level)):
+        highest = plan.levels[depth]
+        laws = [path_laws(plan, highest, target) for target in targets]
+        if exact and any(determined(plan, highest, target) for target in targets):
+            yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
+            continue
+        at = np.flatnonzero(chosen)
+        around = outside.about(depth, moves)[at]
+        siblings = outside.siblings(depth)[at]
+        for kind in dict.fromkeys(laws):
+            alike = [number for number, item in enumerate(laws) if item == kind]
+            unit, which = np.unravel_index(int(around[:, alike].argmax()), (len(at), len(alike)))
+            yield Evidence(
+                kind,
+                float(around[unit, alike[int(which)]]),
+                level,
+                highest,
+                int(siblings[unit]),
+                settled=False,
+                siblings_known=False,
+            )
+
+
+def _knowing_everyone(
+    plan: Plan, level: str, targets: Sequence[Target], siblings: int
+) -> list[Evidence]:
+    """Return what reaches someone who knows everyone everywhere: all levels of the target's path."""
+    laws = dict.fromkeys(path_laws(plan, plan.levels[0], target) for target in targets)
+    known = plan.levels.index(level) > 0
+    return [
+        Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
+        for item in laws
+    ]
+
+
+def path_laws(plan: Plan, level: str, target: Target) -> tuple[NoisyCells, ...]:
+    """Return the noise of the counts of a level and of those below that separate the hypotheses."""
+    total: dict[Mechanism, int] = {}
+    for name in plan.levels[plan.levels.index(level) :]:
+        for item in plan.at(name):
+            cells = target.separating_cells(item.query)
+            if cells:
+                total[item.mechanism] = total.get(item.mechanism, 0) + cells
+    return tuple(NoisyCells(noise, cells) for noise, cells in total.items())
+
+
+def _too_small(noise: Mechanism) -> bool:
+    return noise.gaussian_variance is None or noise.gaussian_variance < LEAST_VARIANCE
+
+
+def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[FloatArray]:
+    """Return the coordinates of what tells the hypotheses about each target apart."""
+    own = outside.decomposition.coordinates(np.array([item.cell for item in targets]))
+    if targets[0].other is None:
+        return own
+    others = np.array([item.other for item in targets])
+    rest = outside.decomposition.coordinates(others)
+    return [one - other for one, other in zip(own, rest, strict=True)]
+
+
+@lru_cache(maxsize=8)
+def _outside(plan: Plan, places: Geography) -> OutsideInformation | None:
+    """Return what surrounds each unit; None if the plan is too large for the algebra."""
+    try:
+        return OutsideInformation.of(
+            Observed.planned(plan), tree_of(places), plan.schema.every_cell
+        )
+    except InputError:
+        return None
+
+
+@lru_cache(maxsize=8)
+def _without_invariants(plan: Plan) -> Plan:
+    return replace(plan, invariants=())
