@@ -27,7 +27,8 @@ class QueryNoise(NamedTuple):
 class Price:
     """What a plan costs, how noisy it is, and what it lets an intruder learn; no record was read.
 
-    `risks` are those of noisy counts alone; `verdict` counts in what is published exactly.
+    `risks` and `verdict` are those of someone who sees the whole release, with what is published
+    exactly.
     `tight_epsilon` is None for plans in epsilon.
     """
 
@@ -59,7 +60,7 @@ def price(plan: Plan) -> Price:
         tight = tight_epsilon(
             [_loss_of(item, plan) for item in plan.allocations], float(plan.delta)
         )
-    risks = tuple(risk_by_level(plan))
+    risks = tuple(risk_by_level(plan, invariants=True))
     errors = expected_error(plan)
     return Price(plan, plan.cost, noises, risks, errors, tight, judge(plan))
 

@@ -20,15 +20,17 @@ Status = Literal["within", "above", "no limit"]
 class Verdict:
     """How the largest risk of a plan compares with its limit.
 
-    The intruder knows everyone else in a unit of `level`, and sees every query of it and all that is
-    published exactly. `risks` has one entry per prior. `noisy` is the largest risk from noisy counts
-    alone.
+    The intruder knows everyone else in a unit of `level` and sees the whole release, with all that is
+    published exactly. `risks` has one entry per prior, for the attack and the kind of unit in which
+    they learn most. `ladder` has the same at the worst prior if they knew everyone else in a unit of
+    another level. `noisy` is the largest risk from noisy counts alone.
     """
 
     plan: str
     level: str
     limit: float | None
     risks: tuple[LevelRisk, ...]
+    ladder: tuple[LevelRisk, ...]
     noisy: float
 
     @property
@@ -55,10 +57,12 @@ class Verdict:
         """The verdict in words."""
         worst = self.worst
         who = (
-            f"for someone who knows everyone else in {words.article(self.level)} and has a prior of "
+            f"for someone who knows everyone else in {words.article(self.level)}, sees the whole "
+            f"release, wants to find out {wanted(worst.attack)} and has a prior of "
             f"{words.prior(worst.prior)}"
         )
-        largest = f"the largest risk is {self._shown(worst.marginal_risk)} times the prior"
+        at_most = "at most " if worst.upper_bound else ""
+        largest = f"the largest risk is {at_most}{self._shown(worst.marginal_risk)} times the prior"
         if self.limit is None:
             return f"The plan sets no limit on risk (intruder.limit); {largest}, {who}."
         if not self.above:
@@ -67,11 +71,25 @@ class Verdict:
         if worst.settled:
             side = "within" if self.noisy <= self.limit else "above"
             sentence += (
-                f" No amount of noise changes that, because exactly published counts reveal who is "
-                f"there. From noisy counts alone, the risk would be {self._shown(self.noisy)} times "
+                f" No amount of noise changes that, because exactly published counts give the answer. "
+                f"From noisy counts alone, the risk would be {self._shown(self.noisy)} times "
                 f"the prior, {side} the limit."
             )
         return sentence
+
+    @property
+    def knowledge(self) -> str:
+        """What the risk would be if they knew more, or less: the ladder, in words."""
+        rungs = [f"{risk.level} {self._rung(risk)}" for risk in reversed(self.ladder)]
+        return (
+            f"If they knew everyone else in the following, with a prior of "
+            f"{words.prior(self.worst.prior)}, it would be, times the prior: {', '.join(rungs)}."
+        )
+
+    def _rung(self, risk: LevelRisk) -> str:
+        if risk.settled:
+            return f"{self._shown(risk.marginal_risk)} (certain)"
+        return f"{'at most ' if risk.upper_bound else ''}{self._shown(risk.marginal_risk)}"
 
     @property
     def remedy(self) -> str:
@@ -80,7 +98,9 @@ class Verdict:
             return (
                 "add noise to what is published exactly, because no budget protects what is public"
             )
-        return f"lower the budget of level {self.level}"
+        return (
+            f"lower the budget (`countveil choose {self.plan} --risk {self.limit:g}` says to what)"
+        )
 
     def _shown(self, risk: float) -> str:
         """Return a risk with two digits, or as many as keep it on its side of the limit."""
@@ -96,6 +116,15 @@ class Verdict:
         )
 
 
+def wanted(attack: str) -> str:
+    """Return what an attack wants to find out, in words."""
+    if attack == "whole record":
+        return "which of two records is someone's"
+    if ":" in attack:
+        return f"someone's {attack.split(': ', 1)[1]}"
+    return "whether someone is there"
+
+
 @lru_cache(maxsize=64)
 def judge(plan: Plan) -> Verdict:
     """Compare the risk of a plan with its own limit; read no record.
@@ -103,7 +132,7 @@ def judge(plan: Plan) -> Verdict:
     Parameters
     ----------
     plan : Plan
-        A plan of counts. Its `[intruder]` section states priors, level and limit.
+        A plan of counts. Its `[intruder]` section states priors, what they know, and the limit.
 
     Returns
     -------
@@ -117,10 +146,12 @@ def judge(plan: Plan) -> Verdict:
     risks = noisy = risk_by_level(plan, priors, invariants=True, levels=levels)
     if any(risk.settled for risk in risks):
         noisy = risk_by_level(plan, priors, levels=levels)
+    worst = max(risks, key=lambda risk: risk.marginal_risk)
     return Verdict(
         plan.name,
         plan.judged_level,
         plan.intruder.limit,
         tuple(risks),
+        tuple(risk_by_level(plan, [worst.prior], invariants=True)),
         max(risk.marginal_risk for risk in noisy),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,6 +13,9 @@ from countveil.cli import showing
 from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, Priors
 from countveil.errors import InputError
+
+if TYPE_CHECKING:
+    from countveil.assess.choose.plan_budget import ChosenPlan
 
 _FROM_RECORDS = "From records (internal)"
 
@@ -34,11 +38,14 @@ def choose_budget(
     ] = None,
     prior: Priors = None,
     attack: Annotated[
-        str, typer.Option(help="With a plan: presence, unknown attribute or whole record.")
-    ] = "presence",
+        str | None,
+        typer.Option(
+            help="With a plan: presence, unknown attribute or whole record; the worst by default."
+        ),
+    ] = None,
     attribute: Annotated[str | None, typer.Option(help="The attribute, if one is unknown.")] = None,
     total: Annotated[
-        str | None, typer.Option(help="With a plan and --risk: the most rho to spend.")
+        str | None, typer.Option(help="With a plan: the most to spend, in its currency.")
     ] = None,
     pure: Annotated[
         bool, typer.Option("--epsilon", help="Choose epsilon for discrete Laplace noise.")
@@ -79,9 +86,9 @@ def choose_budget(
     """Choose the largest budget within a risk, or the smallest that reaches an accuracy.
 
     Without a plan, it chooses for one count of sensitivity 1. With a plan, it reads the plan and its
-    crosswalk, but no records, and sets each level's budget against an intruder who knows everyone else
-    in a place and, if there is a crosswalk, sees the levels above. It writes nothing and prints lines
-    to put into the plan.
+    crosswalk, but no records, and scales the budget until the limit is reached in some place, for an
+    intruder who knows what the plan says and sees the whole release. It writes nothing and prints
+    lines to put into the plan.
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
@@ -111,10 +118,10 @@ def choose_budget(
             "choose: --records, --identifiers, --sensitive and --weighted need --homogeneity; add "
             "it"
         )
-    with_plan = (attack, attribute, total) != ("presence", None, None)
+    with_plan = (attack, attribute, total) != (None, None, None)
     if with_plan and (plan is None or accuracy is not None):
         raise InputError(
-            "choose: --attack, --attribute and --total need a plan and --risk; add both"
+            "choose: --attack, --attribute and --total need a plan and a limit on risk; add both"
         )
     if accuracy is not None:
         if (risk, posterior, correct) != (None, None, None) or prior or pure:
@@ -123,11 +130,13 @@ def choose_budget(
     elif plan is None:
         _choose_for_one_count(prior or [0.5], pure, as_json, risk, posterior, correct)
     else:
-        if posterior is not None or correct is not None or pure or risk is None:
+        if pure or sum(limit is not None for limit in (risk, posterior, correct)) != 1:
             raise InputError(
-                "choose: with a plan, give --risk; the other limits are for a single count"
+                "choose: with a plan, give one of --risk, --posterior and --correct, without "
+                "--epsilon: the plan has its own currency"
             )
-        _choose_for_plan(plan, risk, prior, attack, attribute, total, as_json)
+        limits = _Limits(risk, posterior, correct)
+        _choose_for_plan(plan, limits, prior, attack, attribute, total, as_json)
 
 
 def _choose_for_one_count(
@@ -176,47 +185,69 @@ def _choose_for_one_count(
         )
 
 
+class _Limits(NamedTuple):
+    """The limit on risk that was given; the others are None."""
+
+    risk: float | None
+    posterior: float | None
+    correct: float | None
+
+    @property
+    def words(self) -> str:
+        """The limit in words."""
+        if self.risk is not None:
+            return f"R stays within {self.risk:g}"
+        if self.posterior is not None:
+            return f"the expected posterior stays within {self.posterior:g}"
+        return f"they guess the truth at most {self.correct:.1%} of the time"
+
+
 def _choose_for_plan(
     path: Path,
-    risk: float,
+    limits: _Limits,
     prior: list[float] | None,
-    attack: str,
+    attack: str | None,
     attribute: str | None,
     total: str | None,
     as_json: bool,
 ) -> None:
     from countveil.assess.choose.plan_budget import within_risk
-    from countveil.assess.intruder.siblings import fewest_siblings
+    from countveil.assess.intruder.targets import targets_of
+    from countveil.assess.intruder.whole_release import name_of
     from countveil.base.numerics import positive
     from countveil.plan.plans import Plan, require_counts
+    from countveil.report.sections.intruder_section import article
 
     plan = require_counts(Plan.load(path), "choose")
     priors = list(plan.intruder.priors) if prior is None else prior
-    siblings = None if plan.crosswalk is None else fewest_siblings(plan.geography())
-    above = (
-        "without the levels above" if siblings is None else "given the levels above, in any place"
-    )
+    name = None
+    if attack is not None or attribute is not None:
+        kind: Any = attack or "unknown attribute"
+        targets_of(plan, kind, attribute, None)  # refuses what the plan has not
+        name = name_of(kind, attribute)
     with showing.busy("choosing"):
         chosen = within_risk(
             plan,
-            risk=risk,
+            risk=limits.risk,
+            posterior=limits.posterior,
+            correct=limits.correct,
             prior=priors,
-            attack=attack,  # type: ignore[arg-type]
-            attribute=attribute,
-            siblings=siblings,
+            attack=name,
             total=None if total is None else positive(total, "total"),
         )
-    worst = max(chosen.risks.values())
+    worst = max(chosen.risks, key=lambda rung: rung.marginal_risk)
     settled = (
-        f" Exact published counts already reveal it at {', '.join(chosen.settled)}, whatever the "
-        f"budget; R there covers what they leave open."
+        " Counts published exactly give the answer to such an intruder, whatever the budget; the "
+        "limit is kept by what noisy counts add."
         if chosen.settled
         else ""
     )
     sentence = (
-        f"With a total of rho = {float(chosen.total):.6g}, R stays within {risk:g} at every level "
-        f"for priors {', '.join(f'{p:g}' for p in priors)}, {above}: the largest is "
-        f"{worst:.6f}.{settled} Put these lines into the plan:"
+        f"With {chosen.currency} = {float(chosen.total):g}, {limits.words} for priors "
+        f"{', '.join(f'{p:g}' for p in priors)}, in any {worst.level} in which someone knows everyone "
+        f"else and sees the whole release. R is at most {worst.marginal_risk:.4g}: "
+        f"{worst.attack}, in {worst.unit_kind or article(worst.level)}.{settled} Put these lines into "
+        f"the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
@@ -238,32 +269,28 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
         origin = "" if "of" in text.split() else ", the default size"
         of = f" ({100 * target.half_width / target.size:g} % of {target.size:,} people{origin})"
     sentence = (
-        f"With a total of rho = {float(chosen.total):.6g}, {target.query} of "
+        f"With rho = {float(chosen.total):g}, {target.query} of "
         f"{article(target.level)} is within ±{target.half_width:g}{of} with "
-        f"{100 * target.confidence:g} % confidence, before post-processing. R is the largest over "
+        f"{100 * target.confidence:g} % confidence, before rounding. R is the largest over "
         f"the plan's priors. Put these lines into the plan:"
     )
     _show_chosen(chosen, sentence, as_json)
 
 
-def _show_chosen(chosen: Any, sentence: str, as_json: bool) -> None:
+def _show_chosen(chosen: ChosenPlan, sentence: str, as_json: bool) -> None:
     from countveil.report.terminal import risk_terminal
 
     if as_json:
-        shares = {level: str(value / chosen.total) for level, value in chosen.rho.items()}
+        limit = chosen.plan.intruder.limit
         showing.print_json(
             {
-                "rho": str(chosen.total),
-                "levels": {level: str(value) for level, value in chosen.rho.items()},
-                "shares": shares,
-                "effective_rho": chosen.effective,
-                "marginal_risk": chosen.risks,
+                chosen.currency: str(chosen.total),
+                "levels": {level: str(value) for level, value in chosen.costs.items()},
+                "risks": [asdict(rung) for rung in chosen.risks],
+                "ladder": [asdict(rung) for rung in chosen.ladder],
                 "settled": chosen.settled,
-                "above_limit": [
-                    level
-                    for level, value in chosen.risks.items()
-                    if chosen.plan.intruder.limit is not None and value > chosen.plan.intruder.limit
-                ],
+                "above_limit": limit is not None
+                and any(rung.marginal_risk > limit for rung in chosen.risks),
             }
         )
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from countveil.base import words
 from countveil.base.words import article, upwards
-from countveil.explorer.answers import Answer, LevelsAbove
+from countveil.explorer.answers import Answer
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
 
@@ -53,19 +53,6 @@ def short(answer: Answer) -> str:
     times = words.multiple(answer.selected.marginal_risk)
     risk = f"{times} × prior {answer.selected.prior:g} at {answer.level}"
     return f"{risk}{limit} · {answer.cost}"
-
-
-def above_sentence(above: LevelsAbove, settings: Settings) -> str:
-    """Say what the levels above add."""
-    siblings = f"{settings.siblings:,} sibling{'' if settings.siblings == 1 else 's'}"
-    if above.as_one_count:
-        source = f"as from one count with rho {above.effective_rho:.3g}"
-    else:
-        source = "as from this level alone"
-    return (
-        f"If they also see the levels above, and each place has {siblings}: "
-        f"{words.multiple(above.marginal_risk)} times their prior, {source}."
-    )
 
 
 def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from countveil.assess.intruder import attacks
+from countveil.assess.intruder import attacks, whole_release
 from countveil.assess.intruder.combined_loss import lattice_loss
-from countveil.assess.intruder.one_level import marginal_risk
-from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
-from countveil.noise.discrete_gaussian import DiscreteGaussian
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.privacy.costs import Cost, PureDP
@@ -79,23 +76,11 @@ class Answer:
         return self.decisions[self.priors.index(self.prior)]
 
 
-@dataclass(frozen=True, slots=True)
-class LevelsAbove:
-    """The risk with the levels above, and whether it is that of one count with `effective_rho`.
-
-    If it is not, the level alone already gives more, and `marginal_risk` is that of the level.
-    """
-
-    effective_rho: float
-    marginal_risk: float
-    as_one_count: bool
-
-
 def answer(plan: Plan, settings: Settings) -> Answer:
     """Compute the numbers of a plan; no record is read.
 
-    The intruder knows everyone else in a unit and sees all its queries, but not the counts published
-    exactly. Risks are those of the worst target.
+    The intruder knows everyone else in a unit and sees the whole release, but not the counts published
+    exactly. Risks are those of the worst target in the worst unit.
     """
     return completed(answer_at_judged_level(plan, settings), plan, settings)
 
@@ -105,7 +90,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
         pending = thread.submit(
-            attacks.decisions_by_prior, plan, level, priors, **_target(settings)
+            whole_release.decisions_by_prior, plan, level, priors, **target_of(settings)
         )
         risks = _risks(plan, level, priors, settings)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
@@ -125,7 +110,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         ),
         decisions=decisions,
         verdict=judge(plan),
-        settled=attacks.is_settled(plan, level, **_target(settings)),
+        settled=attacks.is_settled(plan, level, **target_of(settings)),
     )
 
 
@@ -149,41 +134,21 @@ def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
     return (*[prior for prior in listed if prior != selected][: MOST_PRIORS - 1], selected)
 
 
-def attack_of(settings: Settings) -> dict[str, Any]:
-    """Return the attack as keyword arguments of `assess.attacks`."""
-    return {**_target(settings), "invariants": False}
-
-
-def with_levels_above(plan: Plan, settings: Settings) -> LevelsAbove:
-    """Compute the rho of all levels together, and the marginal risk of one count with that rho.
-
-    Every unit has `siblings` siblings, and counts are large. One count is an approximation if there are
-    several. The risk of the level alone is exact, and more values never reveal less on average, because
-    the expected posterior is the mean of a square; so the result is never below that risk.
-    """
-    attack = attack_of(settings)
-    siblings = dict.fromkeys(plan.levels[1:], settings.siblings or 0)
-    rho = float(attacks.effective_rho(plan, siblings=siblings, **attack).value)
-    one = DiscreteGaussian.from_rho(Fraction(rho))
-    together = marginal_risk(one, intruder=Intruder(prior=settings.prior_value)).value
-    alone = attacks.marginal_risk(plan, prior=settings.prior_value, **attack).value
-    return LevelsAbove(rho, max(float(together), float(alone)), bool(together >= alone))
-
-
 def forget_laws() -> None:
     """Clear the cache of laws of evidence once it holds many."""
     if lattice_loss.cache_info().currsize > _MOST_LAWS:
         lattice_loss.cache_clear()
 
 
-def _target(settings: Settings) -> dict[str, Any]:
+def target_of(settings: Settings) -> dict[str, Any]:
+    """Return the attack as keyword arguments of `assess.intruder`."""
     return {"attack": settings.attack, "attribute": settings.attribute}
 
 
 def _risks(
     plan: Plan, level: str, priors: tuple[float, ...], settings: Settings
 ) -> tuple[PriorRisk, ...]:
-    after = attacks.posteriors_by_prior(plan, level, priors, **_target(settings))
+    after = whole_release.posteriors_by_prior(plan, level, priors, **target_of(settings))
     return tuple(
         PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
     )

@@ -8,14 +8,18 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from countveil.assess.intruder import attacks
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.whole_release import (
+    decisions_by_prior,
+    name_of,
+    posteriors_by_prior,
+)
 from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer.answers import attack_of, forget_laws, priors_of
+from countveil.explorer.answers import forget_laws, priors_of, target_of
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 from countveil.report import charts
@@ -66,8 +70,12 @@ def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, 
 
 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
-    attack = attack_of(settings)
-    return tuple(attacks.marginal_risk(plan, prior=p, **attack) for p in priors_of(plan, settings))
+    priors = priors_of(plan, settings)
+    after = posteriors_by_prior(plan, plan.judged_level, priors, **target_of(settings))
+    return tuple(
+        Risk("marginal risk", value / prior, posterior=value)
+        for prior, value in zip(priors, after, strict=True)
+    )
 
 
 def _intruders(plan: Plan, settings: Settings) -> Chart:
@@ -75,25 +83,19 @@ def _intruders(plan: Plan, settings: Settings) -> Chart:
     # Noise is symmetric: deciding about an absent target is deciding about a present one with the
     # complementary prior.
     there, away = (
-        attacks.correct_decision(other, prior=p, **attack_of(settings)) for p in (prior, 1 - prior)
+        Risk("correct decision", value)
+        for value in decisions_by_prior(
+            other, other.judged_level, (prior, 1 - prior), **target_of(settings)
+        )
     )
     who = Intruder(prior=prior, rows=other.rows_per_person)
     return charts.two_hundred_intruders(who, there, away)
 
 
 def _risk_by_level(plan: Plan, settings: Settings) -> Chart:
-    other, attack = changed(plan, settings), attack_of(settings)
-    if settings.attack == "presence":
-        return charts.risk_by_level(risk_by_level(other, priors_of(other, settings)))
-    risks = []
-    for level in other.measured_levels:
-        for prior in priors_of(other, settings):
-            risk = attacks.marginal_risk(other, prior=prior, level=level, **attack)
-            right = attacks.correct_decision(other, prior=prior, level=level, **attack)
-            assert risk.posterior is not None
-            after = float(risk.posterior)
-            risks.append(LevelRisk(level, prior, float(risk.value), after, float(right.value)))
-    return charts.risk_by_level(risks)
+    other = changed(plan, settings)
+    name = name_of(**target_of(settings))
+    return charts.risk_by_level(risk_by_level(other, priors_of(other, settings), attack=name))
 
 
 def _expected_error(plan: Plan, settings: Settings) -> Chart:

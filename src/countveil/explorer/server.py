@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import uvicorn
@@ -26,7 +26,6 @@ from countveil.explorer.session import (
     Opened,
     Session,
     answered,
-    answered_above,
     answered_lenses,
     answered_levels,
 )
@@ -112,7 +111,6 @@ def application(session: Session, first: Opened, known: Secrets, port: int) -> A
         Route("/open", calls.open, methods=["POST"]),
         Route("/plans/{plan}/numbers", calls.numbers, methods=["POST"]),
         Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
-        Route("/plans/{plan}/above", calls.above, methods=["POST"]),
         Route("/plans/{plan}/lenses", calls.lenses, methods=["POST"]),
         Route("/plans/{plan}/charts/{name}", calls.draw_chart, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
@@ -173,22 +171,6 @@ class _Calls:
         return JSONResponse(
             await self._in_thread(lambda: levels(answered_levels(opened, settings)))
         )
-
-    async def above(self, request: Request) -> Response:
-        opened, settings = (
-            self._opened(request),
-            Settings.read(await request_body.document(request)),
-        )
-        if settings.siblings is None:
-            raise Malformed("siblings is missing; say how many each place has")
-
-        def answer() -> dict[str, Any]:
-            from countveil.explorer.answer_text import above_sentence
-
-            above = answered_above(opened, settings)
-            return {"sentence": above_sentence(above, settings), **asdict(above)}
-
-        return JSONResponse(await self._in_thread(answer))
 
     async def lenses(self, request: Request) -> Response:
         opened = self._opened(request)

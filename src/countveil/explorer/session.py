@@ -18,7 +18,7 @@ from countveil.plan.plans import Plan, require_counts
 from countveil.report.html_parts import svg_image
 
 if TYPE_CHECKING:
-    from countveil.explorer.answers import Answer, LevelsAbove
+    from countveil.explorer.answers import Answer
 
 _MOST_PLANS = 32
 _MOST_CHARTS = 64
@@ -143,14 +143,6 @@ def answered_levels(opened: Opened, settings: Settings) -> Answer:
     from countveil.explorer.answers import completed
 
     return completed(answered(opened, settings), _changed(opened, settings), settings)
-
-
-@lru_cache(maxsize=64)
-def answered_above(opened: Opened, settings: Settings) -> LevelsAbove:
-    """Return the risk when the intruder also sees the levels above."""
-    from countveil.explorer.answers import with_levels_above
-
-    return with_levels_above(_changed(opened, settings), settings)
 
 
 @lru_cache(maxsize=8)

@@ -27,10 +27,9 @@ _FIELDS = {  # names in messages, and the controls of the page they refer to
     "weight of": "weights",
     "intruder.priors": "prior",
     "prior": "prior",
+    "intruder.knows": "level",
     "intruder.level": "level",
-    "siblings": "siblings",
 }
-_MOST_SIBLINGS = 1_000_000
 
 
 class Malformed(InputError):
@@ -41,8 +40,7 @@ class Malformed(InputError):
 class Settings:
     """Budget, split, neighbours and intruder; exact numbers are text.
 
-    `weights` are shares before they are normalised. `siblings` is the number of siblings of each unit
-    if the intruder sees the levels above, and None if they do not.
+    `weights` are shares before they are normalised.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -55,7 +53,6 @@ class Settings:
     level: str
     attack: Attack = "presence"
     attribute: str | None = None
-    siblings: int | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> Settings:
@@ -82,8 +79,6 @@ class Settings:
         if settings.mechanism not in CURRENCY:
             allowed = " or ".join(map(repr, CURRENCY))
             raise Malformed(f"settings: mechanism: input should be {allowed}")
-        if settings.siblings is not None and not 0 <= settings.siblings <= _MOST_SIBLINGS:
-            raise InputError(f"siblings: enter a whole number from 0 to {_MOST_SIBLINGS:,}")
         if (settings.attribute is not None) != (settings.attack == "unknown attribute"):
             raise Malformed("settings: attribute: set it for an unknown attribute, and only then")
         return settings
@@ -158,8 +153,9 @@ def changed(plan: Plan, settings: Settings) -> Plan:
     if settings.prior_value not in plan.intruder.priors:
         intruder["priors"] = [*plan.intruder.priors, settings.prior_value]
     lowest = [level for level in plan.levels if shares[level] > 0][-1]
-    if settings.level != (plan.intruder.level or lowest):
-        intruder["level"] = settings.level
+    if settings.level != (plan.intruder.knows or plan.intruder.level or lowest):
+        intruder.pop("level", None)
+        intruder["knows"] = settings.level
     if intruder != document.get("intruder", {}):
         document["intruder"] = intruder
     return plan.with_document(document)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from countveil.assess.intruder.attacks import is_settled, presence_by_prior
+from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
+from countveil.assess.verdict import judge
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
 from countveil.plan.geography import Geography
@@ -32,8 +33,8 @@ class Step:
         For each prior, the marginal risk and the probability of a correct decision, given everything
         that the plan publishes exactly.
     errors
-        For each level, the standard error of a unit's total by least squares over the queries of the
-        level: 0 if it is published exactly, None if the queries do not determine it.
+        For each level, the standard error of a unit's total by least squares over all measurements: 0
+        if it is published exactly, None if measurements do not determine it.
     chosen
         Whether this is the budget of the plan.
 
@@ -109,12 +110,14 @@ def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBud
         except PlanError:
             continue
         steps.append(_step(other, places, priors, chosen=times == 1))
-    settled = is_settled(plan, plan.judged_level)
+    settled = any(risk.settled for risk in judge(plan).risks)
     return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
 
 
 def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, chosen: bool) -> Step:
-    by_prior = presence_by_prior(plan, plan.judged_level, priors, invariants=True)
+    rungs = risk_by_level(
+        plan, priors, invariants=True, levels=(plan.judged_level,), geography=places
+    )
     totals = {
         item.level: 0.0 if item.as_counted else item.standard_error
         for item in expected_error(plan, (TOTAL,), geography=places)
@@ -122,8 +125,8 @@ def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, ch
     return Step(
         str(_amount(plan)[1]),
         str(plan.cost),
-        tuple(after / prior for prior, after, _ in by_prior),
-        tuple(right for _, _, right in by_prior),
+        tuple(rung.marginal_risk for rung in rungs),
+        tuple(rung.correct_decision for rung in rungs),
         tuple(totals.get(level) for level in plan.measured_levels),
         chosen,
     )

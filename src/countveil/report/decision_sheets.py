@@ -16,7 +16,6 @@ from countveil.postprocess.unmeasured import unmeasured_in_words
 from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
-from countveil.report.sections.intruder_section import worst_attack
 
 NOT_COVERED = (
     "Conclusions about groups: what is typical of a place affects everyone there, counted or not.",
@@ -28,12 +27,12 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, slots=True)
 class BeforeAndAfter:
-    """What an intruder at the judged level believes, on average, about a person who is counted.
+    """What an intruder at the judged level believes, on average, if they are right.
 
     Attributes
     ----------
     prior
-        The probability they give to the person's presence before the release.
+        The probability they give to the truth before the release.
     exact, suppressed
         The probability they would reach from the exact table, and, in the worst cell, from a table with
         small counts suppressed.
@@ -43,9 +42,11 @@ class BeforeAndAfter:
     marginal_risk
         `released` divided by `prior`.
     correct_decision
-        The probability that they then decide, correctly, that the person is there.
+        The probability that they then decide correctly.
     settled
-        Whether counts published exactly reveal presence, whatever the noise.
+        Whether counts published exactly reveal it, whatever the noise.
+    attack
+        What they want to find out: that about which they learn most.
 
     """
 
@@ -57,6 +58,7 @@ class BeforeAndAfter:
     correct_decision: float
     noisy: float
     settled: bool
+    attack: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class DecisionSheet:
     verdict: str
     risks: tuple[BeforeAndAfter, ...]
     levels: tuple[LevelRisk, ...]
-    worst_attack: str
+    ladder: str
     errors: tuple[ExpectedError, ...]
     public: tuple[tuple[str, str], ...]
     budget: tuple[tuple[str, str], ...]
@@ -87,20 +89,21 @@ class DecisionSheet:
     def sentence(self) -> str:
         """The answer in words, for the intruder who gains most."""
         worst, level = self.worst, words.article(self.judged_level)
+        after = f"{words.prior_percent(worst.prior)} to "
         if worst.settled:
             return (
-                f"Counts published exactly reveal whether you are in {level} to anyone who knows "
-                f"everyone else there, just as the exact table would. From noisy counts alone they "
-                f"would, if you are there, go from {words.prior_percent(worst.prior)} to "
-                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average: "
+                f"Counts published exactly tell anyone who knows everyone else in {level} "
+                f"{_learned(worst.attack)}, just as the exact table would. From noisy counts alone "
+                f"they would go from {after}"
+                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average, if they are right: "
                 f"{words.multiple(worst.noisy / worst.prior)} times their prior."
             )
         return (
-            f"Someone who knows everyone else in {level} and gives a probability of "
-            f"{words.prior_percent(worst.prior)} that you are counted there would, if you are, "
-            f"raise that to {words.brief_percent(worst.released, other=worst.prior)} on average "
-            f"after seeing this release: {words.multiple(worst.marginal_risk)} times their prior. "
-            f"The exact table would have made them certain."
+            f"Someone who knows everyone else in {level}, and sees this whole release to find out "
+            f"{_learned(worst.attack)}, would go from {after}"
+            f"{words.brief_percent(worst.released, other=worst.prior)} on average, if they are right: "
+            f"{words.multiple(worst.marginal_risk)} times their prior. The exact table would have "
+            f"made them certain."
         )
 
     @property
@@ -149,23 +152,24 @@ def decision_sheet(
     levels = tuple(risk_by_level(plan, priors, invariants=True))
     overview = summarise(plan) if summary is None else summary
     noisy = {item.prior: item.posterior for item in judged(plan, list(overview.levels))}
+    verdict = judge(plan)
     return DecisionSheet(
         plan.title,
         plan.document["release"].get("purpose") or "not stated in the plan (release.purpose)",
         tuple(_parameters(plan)),
         plan.judged_level,
         plan.rows_per_person,
-        judge(plan).sentence,
+        verdict.sentence,
         tuple(
             BeforeAndAfter(
                 *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
                 *(item.posterior, item.marginal_risk, item.correct_decision),
-                *(noisy[item.prior], item.settled),
+                *(noisy[item.prior], item.settled, item.attack),
             )
             for item in judged(plan, list(levels))
         ),
         levels,
-        worst_attack(overview),
+        verdict.knowledge,
         expected_error(plan, geography=release.geography),
         tuple(
             (f"{item.query.name} of every {item.level}", item.reason) for item in plan.invariants
@@ -174,6 +178,13 @@ def decision_sheet(
         (*unmeasured_in_words(plan), *NOT_COVERED),
         tuple(_identity(release)),
     )
+
+
+def _learned(attack: str) -> str:
+    """Return what an attack finds out about the reader."""
+    if attack == "whole record":
+        return "which of two records is yours"
+    return f"your {attack.split(': ', 1)[1]}" if ":" in attack else "whether you are counted there"
 
 
 def _parameters(plan: Plan) -> list[tuple[str, str]]:
@@ -188,6 +199,7 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
         found.append(("Budget", str(cost)))
     found.append(("Rows per person, at most", str(plan.rows_per_person)))
     found += _attested(plan)
+    found.append(("Intruder knows", f"everyone else in {words.article(plan.judged_level)}"))
     if plan.intruder.limit is not None:
         found.append(("Risk limit", f"{plan.intruder.limit:g} times the prior"))
     by = plan.document["budget"].get("chosen_by")

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from scipy.special import ndtri
 
-from countveil.assess.intruder import attacks
-from countveil.assess.intruder.joint_precision import WITHOUT_LIMIT
-from countveil.assess.intruder.one_level import marginal_risk
-from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.targets import Attack
+from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.verdict import judge
 from countveil.base.numerics import exact
-from countveil.errors import InputError
+from countveil.errors import InputError, PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.noise.discrete_gaussian import DiscreteGaussian
-from countveil.plan.budget import Allocation, noise_is_gaussian
+from countveil.plan.budget import noise_is_gaussian
+from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
-
-Siblings = Mapping[str, int]
-"""How many siblings a unit has at each level below the top."""
+from countveil.privacy.costs import ZCDP, PureDP
 
 SIZE = 10_000
 """The count to which a percentage refers, unless one is named."""
@@ -34,10 +28,9 @@ _TARGET = re.compile(
     r"(\s+of\s+(?P<size>\d[\d,]*))?\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%\s*"
 )
 
-_DIGITS = 10  # significant digits of a chosen rho
+_DIGITS = 4  # significant digits of a chosen budget
 _HALVINGS = 40
-_SMALLEST, _LARGEST = 1e-6, 1e3
-_ROUNDING = 1e-12
+_FARTHEST = 10**9  # times the plan's own budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +41,33 @@ class ChosenPlan:
     ----------
     plan : Plan
         The plan with its new budget.
-    rho : dict of str to Fraction
-        What each level spends.
-    risks : dict of str to float
-        R of each level: the expected posterior over the prior.
-    effective : dict of str to float
-        The effective rho of each level.
-    settled : tuple of str
-        The levels at which what is published exactly reveals the answer, in some units or in all. No
-        budget changes that; their entry in `risks` is for what remains open.
+    costs : dict of str to Fraction
+        What each level spends, in the plan's currency.
+    risks : tuple of LevelRisk
+        For each prior, the risk that was limited: at the level that the intruder knows, from noisy
+        counts alone if what is published exactly settles the matter.
+    ladder : tuple of LevelRisk
+        The same for every level, with what is published exactly.
+    settled : bool
+        Whether what is published exactly gives the answer, whatever the budget.
+
     """
 
     plan: Plan
-    rho: dict[str, Fraction]
-    risks: dict[str, float]
-    effective: dict[str, float]
-    settled: tuple[str, ...] = ()
+    costs: dict[str, Fraction]
+    risks: tuple[LevelRisk, ...]
+    ladder: tuple[LevelRisk, ...]
+    settled: bool = False
 
     @property
     def total(self) -> Fraction:
-        """The rho of all levels."""
-        return sum(self.rho.values(), Fraction(0))
+        """What all levels spend."""
+        return amount_of(self.plan)
+
+    @property
+    def currency(self) -> str:
+        """What the budget is in: rho or epsilon."""
+        return currency_of(self.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,68 +136,123 @@ class AccuracyTarget:
 def within_risk(
     plan: Plan,
     *,
-    risk: float,
-    prior: float | Sequence[float],
-    attack: Attack = "presence",
-    attribute: str | None = None,
-    siblings: Siblings | Sequence[Siblings] | None = None,
+    risk: float | None = None,
+    posterior: float | None = None,
+    correct: float | None = None,
+    prior: float | Sequence[float] | None = None,
+    attack: str | None = None,
+    geography: Geography | None = None,
     total: Fraction | None = None,
 ) -> ChosenPlan:
-    """Return the plan with as much rho at each level as a limit on risk allows, for the least error.
+    """Return the plan with the largest budget that keeps a limit on risk; shares stay as they are.
 
-    At each level an intruder knows everyone else in a unit and sees all queries of the level. R, their
-    expected posterior over their prior, stays within `risk`. Queries keep their shares of a level. Each
-    level first gets what it could have alone; if that is too much for someone who sees several levels,
-    all are reduced in proportion, and what remains goes to the levels from the lowest up.
+    An intruder knows everyone else in a unit of the level that the plan says, and sees the whole
+    release. The limit is kept in every unit. It is used up: more for any level that informs them would
+    break it somewhere.
 
     Parameters
     ----------
     plan : Plan
-        The plan, with a budget in rho.
-    risk : float
-        The limit on R, except where exact publication settles the matter, which no budget changes.
-    prior : float or sequence of float
-        The intruder's prior, or several that must all keep the limit.
-    attack, attribute
-        What they want to find out, as for `attacks.marginal_risk`.
-    siblings : mapping of level to int, or several, optional
-        How many siblings a unit has at each level below the top. With it, they also see the levels
-        above and what is published exactly there. Of several, as `fewest_siblings` lists them, the
-        worst counts.
+        The plan, with a budget in rho or epsilon.
+    risk, posterior, correct : float
+        Exactly one of them: a limit on R, their expected posterior over the prior; on the expected
+        posterior; or on how often they guess the truth. What is published exactly is left out if it
+        settles the matter, because no budget changes that.
+    prior : float or sequence of float, optional
+        Their prior, or several that must all keep the limit; those of the plan by default.
+    attack : str, optional
+        One attack, such as "presence" or "unknown attribute: AGE"; the worst of all by default.
+    geography : Geography, optional
+        The places; by default those of the plan's crosswalk.
     total : Fraction, optional
-        A limit on the rho of all levels, spent where it reduces the error of the levels' totals most.
+        The most to spend, in the plan's currency.
 
     Returns
     -------
     ChosenPlan
         The plan with its new budget, and what it risks.
+
     """
-    _refuse_other_costs(plan)
-    priors = [float(prior)] if isinstance(prior, int | float) else [float(p) for p in prior]
-    families: Sequence[Siblings | None] = (
-        [siblings] if siblings is None or isinstance(siblings, Mapping) else siblings
+    given = {"marginal_risk": risk, "posterior": posterior, "correct_decision": correct}
+    limits = {name: value for name, value in given.items() if value is not None}
+    if len(limits) != 1:
+        raise InputError("choose: give one of risk, posterior and correct")
+    ((measure, limit),) = limits.items()
+    _refuse_impossible(measure, limit)
+    if prior is None:
+        priors = list(plan.intruder.priors)
+    else:
+        priors = [float(prior)] if isinstance(prior, int | float) else list(prior)
+    places = plan.places() if geography is None else geography
+
+    def rungs(other: Plan) -> list[LevelRisk]:
+        def at(*, invariants: bool) -> list[LevelRisk]:
+            return risk_by_level(
+                other,
+                priors,
+                invariants=invariants,
+                levels=(plan.judged_level,),
+                attack=attack,
+                geography=places,
+            )
+
+        found = at(invariants=True)
+        return at(invariants=False) if any(rung.settled for rung in found) else found
+
+    def keeps(amount: Fraction) -> bool:
+        try:
+            other = with_amount(plan, amount)
+        except PlanError:
+            return False  # no plan may have noise this small, or this wide
+        return all(getattr(rung, measure) <= limit for rung in rungs(other))
+
+    most = _largest_amount(keeps, amount_of(plan))
+    if total is not None:
+        most = min(most, total)
+    chosen = with_amount(plan, most)
+    settled = any(rung.settled for rung in judge(chosen).risks)
+    return ChosenPlan(
+        chosen,
+        {level: cost_of(chosen, level) for level in chosen.measured_levels},
+        tuple(rungs(chosen)),
+        tuple(risk_by_level(chosen, priors, invariants=True, attack=attack, geography=places)),
+        settled,
     )
-    search = RiskSearch(plan, attack, attribute, tuple(priors), risk)
-    rho = search.largest(families)
-    if total is not None and sum(rho.values()) > total:
-        rho = _shared(plan, rho, total)
-    chosen = with_rho(plan, rho)
-    risks = {level: search.worst(chosen, level, families) for level in plan.measured_levels}
-    effective = {
-        level: float(
-            attacks.effective_rho(chosen, attack=attack, attribute=attribute, level=level).value
-        )
-        for level in plan.measured_levels
-    }
-    settled = [level for level in plan.measured_levels if search.settled(chosen, level, families)]
-    return ChosenPlan(chosen, rho, risks, effective, tuple(settled))
+
+
+def _refuse_impossible(measure: str, limit: float) -> None:
+    least = 1.0 if measure == "marginal_risk" else 0.0
+    if not limit > least or (measure != "marginal_risk" and limit >= 1):
+        allowed = "above 1" if measure == "marginal_risk" else "between 0 and 1"
+        raise InputError(f"choose: a limit of {limit:g} is not possible; give one {allowed}")
+
+
+def _largest_amount(keeps: Callable[[Fraction], bool], start: Fraction) -> Fraction:
+    """Return the largest budget with few digits that keeps the limit, found by bisection."""
+    low, high = start, start
+    while keeps(high) and high < start * _FARTHEST:
+        low, high = high, high * 8
+    while not keeps(low):
+        low, high = low / 8, low
+        if low < start / _FARTHEST:
+            raise InputError("choose: no budget keeps this limit; raise it")
+    if low == high or high >= start * _FARTHEST:
+        raise InputError("choose: every budget keeps this limit; lower it")
+    for _ in range(_HALVINGS):
+        middle = Fraction(math.sqrt(low * high)).limit_denominator(10**15)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    found = short(low)
+    step = Fraction(10) ** (math.floor(math.log10(found)) - _DIGITS + 1)
+    while not keeps(found):
+        found -= step  # a risk is not smooth where noise is integer-valued and small
+    return found
 
 
 def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     """Return the plan with the smallest rho that reaches an accuracy; levels and queries keep shares.
 
-    The standard error is that of the estimate from all queries of the level, before post-processing;
-    the interval is normal.
+    The standard error is that of the best unbiased estimate from all measurements; the interval is
+    normal.
 
     Parameters
     ----------
@@ -210,7 +264,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     Returns
     -------
     ChosenPlan
-        The plan with its new budget, and what it risks for the presence attack.
+        The plan with its new budget, and what it risks.
     """
     _refuse_other_costs(plan)
     if target.level not in plan.measured_levels:
@@ -219,32 +273,22 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
             f"{', '.join(plan.measured_levels)}"
         )
     needed = target.half_width / float(ndtri((1 + target.confidence) / 2))
-    rho = {level: own_rho(plan, level) for level in plan.measured_levels}
     scale = Fraction((_standard_error(plan, target) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): search a little further.
     for _ in range(60):
-        scaled = {level: short(value * scale, up=True) for level, value in rho.items()}
-        chosen = with_rho(plan, scaled)
+        chosen = with_amount(plan, short(amount_of(plan) * scale, up=True))
         error = _standard_error(chosen, target)
         if error <= needed:
             break
         scale *= max(Fraction((error / needed) ** 2), Fraction(1_000_001, 1_000_000))
-    risks = {
-        level: max(
-            float(
-                attacks.marginal_risk(
-                    chosen, attack="presence", prior=p, level=level, invariants=False
-                ).value
-            )
-            for p in plan.intruder.priors
-        )
-        for level in plan.measured_levels
-    }
-    effective = {
-        level: float(attacks.effective_rho(chosen, attack="presence", level=level).value)
-        for level in plan.measured_levels
-    }
-    return ChosenPlan(chosen, scaled, risks, effective)
+    rungs = risk_by_level(chosen, invariants=True)
+    return ChosenPlan(
+        chosen,
+        {level: cost_of(chosen, level) for level in chosen.measured_levels},
+        tuple(rung for rung in rungs if rung.level == chosen.judged_level),
+        tuple(rungs),
+        any(rung.settled for rung in judge(chosen).risks),
+    )
 
 
 def _refuse_other_costs(plan: Plan) -> None:
@@ -281,233 +325,42 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
     )
 
 
-def _shared(plan: Plan, most: dict[str, Fraction], total: Fraction) -> dict[str, Fraction]:
-    """Share a total so that Σ a_l/rho_l is smallest, a_l the squared error of the level's TOTAL.
-
-    A level whose TOTAL is published exactly still has other counts: it gets as much as the smallest of
-    the others.
-    """
-    errors = {item.level: item for item in expected_error(plan) if item.query == "TOTAL"}
-    own = {level: float(own_rho(plan, level)) for level in most}
-    pull = {
-        level: (errors[level].standard_error or 1.0) * math.sqrt(own[level])
-        for level in most
-        if not errors[level].as_counted
-    }
-    pull = {level: pull.get(level, min(pull.values(), default=1.0)) for level in most}
-    left, free = total, dict(pull)
-    rho: dict[str, Fraction] = {}
-    while free:
-        whole = sum(free.values())
-        full = [level for level in free if left * Fraction(free[level] / whole) >= most[level]]
-        if not full:
-            rho |= {level: short(left * Fraction(value / whole)) for level, value in free.items()}
-            break
-        for level in full:
-            rho[level] = most[level]
-            left -= most[level]
-            del free[level]
-    return {level: rho[level] for level in most}
+# A plan with another budget; levels and queries keep their shares.
 
 
-@dataclass(frozen=True, slots=True)
-class RiskSearch:
-    """A search for the largest rho of all levels at which R stays within a limit."""
-
-    plan: Plan
-    attack: Attack
-    attribute: str | None
-    priors: tuple[float, ...]
-    limit: float
-
-    def largest(self, families: Sequence[Siblings | None]) -> dict[str, Fraction]:
-        """Return the rho of each level, searched with one family and then also with the worst ones."""
-        alone, tried = self._alone(), [families[0]]
-        while True:
-            rho = self._together(alone, tried)
-            trial = with_rho(self.plan, rho)
-            more = [
-                family
-                for level in rho
-                if self.worst(trial, level, families) > self.limit
-                for family in self._most_revealing(trial, level, families)
-                if family not in tried
-            ]
-            if not more:
-                return rho
-            tried.append(more[0])
-
-    def _most_revealing(
-        self, plan: Plan, level: str, families: Sequence[Siblings | None]
-    ) -> Sequence[Siblings]:
-        """Return the family in which most is revealed about a unit; nothing without families."""
-        known = [family for family in families if family is not None]
-        rho = [self._evidence(plan, level, family)[0] for family in known]
-        return [known[rho.index(max(rho))]] if known else []
-
-    def _alone(self) -> dict[str, Fraction]:
-        """Return what each level could have if it were the only one.
-
-        A level that reveals nothing to the attack keeps its rho.
-        """
-        own = {level: own_rho(self.plan, level) for level in self.plan.measured_levels}
-        alone = dict(own)
-        for level in own:
-
-            def keeps(value: float, level: str = level) -> bool:
-                trial = with_rho(self.plan, {**own, level: short(Fraction(value))})
-                return self._own(trial, level) <= self.limit
-
-            if self._own(self.plan, level) > 1 + _ROUNDING:
-                high = _SMALLEST
-                while high < _LARGEST and keeps(high):
-                    high *= 8
-                alone[level] = short(Fraction(_largest(keeps, high)))
-        return alone
-
-    def _together(
-        self, alone: dict[str, Fraction], families: Sequence[Siblings | None]
-    ) -> dict[str, Fraction]:
-        """Return as much of that as all can have at once: in proportion, then from the lowest up."""
-        revealing = [level for level in alone if self._own(self.plan, level) > 1 + _ROUNDING]
-
-        def shared(part: float) -> dict[str, Fraction]:
-            less = {level: short(alone[level] * Fraction(part)) for level in revealing}
-            return {**alone, **less}
-
-        if not revealing or self._keep(alone, revealing, families):
-            return alone
-        rho = shared(_largest(lambda part: self._keep(shared(part), revealing, families), 1.0))
-        for number in range(len(revealing) - 1, -1, -1):
-            rho = self._raised(rho, alone, revealing[number:], families)
-        return rho
-
-    def _raised(
-        self,
-        rho: dict[str, Fraction],
-        alone: dict[str, Fraction],
-        levels: Sequence[str],
-        families: Sequence[Siblings | None],
-    ) -> dict[str, Fraction]:
-        """Give the first of some levels as much as it and those below it, the others, can have."""
-        level = levels[0]
-
-        def raised(value: float) -> dict[str, Fraction]:
-            return {**rho, level: max(rho[level], short(Fraction(value)))}
-
-        def keeps(value: float) -> bool:
-            return self._keep(raised(value), levels, families)
-
-        return raised(_largest(keeps, float(alone[level]), float(rho[level])))
-
-    def _keep(
-        self,
-        rho: dict[str, Fraction],
-        levels: Sequence[str],
-        families: Sequence[Siblings | None],
-    ) -> bool:
-        """Return whether intruders at all of these levels stay within the limit."""
-        trial = with_rho(self.plan, rho)
-        return all(self.worst(trial, level, families) <= self.limit for level in levels)
-
-    def worst(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> float:
-        """Return the worst R of an intruder at a level; with levels above, by their effective rho."""
-        own = self._own(plan, level)
-        known = [family for family in families if family is not None]
-        if not known:
-            return own
-        rho = max(self._evidence(plan, level, family)[0] for family in known)
-        one = DiscreteGaussian.from_rho(Fraction(rho))
-        above = (marginal_risk(one, intruder=Intruder(prior=prior)).value for prior in self.priors)
-        return max(own, *map(float, above))
-
-    def _own(self, plan: Plan, level: str) -> float:
-        """Return the worst R over the priors, from noisy counts of the level alone."""
-        return max(
-            float(
-                attacks.marginal_risk(
-                    plan,
-                    attack=self.attack,
-                    attribute=self.attribute,
-                    level=level,
-                    prior=prior,
-                    invariants=False,
-                ).value
-            )
-            for prior in self.priors
-        )
-
-    def settled(self, plan: Plan, level: str, families: Sequence[Siblings | None]) -> bool:
-        """Return whether exact publication reveals the answer in some unit of a level."""
-        if attacks.is_settled(plan, level, attack=self.attack, attribute=self.attribute):
-            return True
-        return any(
-            family is not None and self._evidence(plan, level, family)[1] for family in families
-        )
-
-    def _evidence(self, plan: Plan, level: str, siblings: Siblings) -> tuple[float, bool]:
-        """Return the effective rho of all levels, and whether exact publication settles the matter.
-
-        Where it does, the rho is that of noisy counts alone.
-        """
-
-        def rho(*, invariants: bool) -> float:
-            risk = attacks.effective_rho(
-                plan,
-                attack=self.attack,
-                attribute=self.attribute,
-                level=level,
-                siblings=siblings,
-                invariants=invariants,
-            )
-            return float(risk.value)
-
-        noisy = rho(invariants=False)
-        if not plan.invariants:
-            return noisy, False
-        informed = rho(invariants=True)
-        settled = informed > WITHOUT_LIMIT * noisy
-        return (noisy if settled else informed), settled
+def currency_of(plan: Plan) -> str:
+    """Return the currency of a plan's budget: rho or epsilon."""
+    return "epsilon" if isinstance(plan.cost, PureDP) else "rho"
 
 
-def _largest(keeps: Callable[[float], bool], high: float, low: float = 0.0) -> float:
-    """Return the largest number up to `high` that keeps the limit, if `low` keeps it or is 0."""
-    if keeps(high):
-        return high
-    if low == 0:
-        low = min(_SMALLEST, high / 8)
-        if not keeps(low):
-            raise InputError("risk: no budget keeps this limit; raise it")
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+def amount_of(plan: Plan) -> Fraction:
+    """Return the budget of a plan in its currency."""
+    cost = plan.cost
+    return cost.epsilon if isinstance(cost, PureDP) else cost.rho
 
 
-# A plan with another rho at each level; queries keep their shares.
+def cost_of(plan: Plan, level: str) -> Fraction:
+    """Return what a level spends, in the plan's currency."""
+    costs = [item.cost for item in plan.at(level)]
+    amounts = [cost.epsilon if isinstance(cost, PureDP) else cost.rho for cost in costs]
+    return sum(amounts, Fraction(0))
 
 
-def own_rho(plan: Plan, level: str) -> Fraction:
-    """Return the rho of all queries of a level."""
-    return sum((rho_of(item) for item in plan.at(level)), Fraction(0))
-
-
-def rho_of(item: Allocation) -> Fraction:
-    """Return the rho of one query; plans in epsilon have been refused."""
-    assert isinstance(item.cost, ZCDP)
-    return item.cost.rho
-
-
-def with_rho(plan: Plan, rho: Mapping[str, Fraction]) -> Plan:
-    """Return the plan with this rho at each level."""
-    total = sum(rho.values(), Fraction(0))
-    shares = {level: str(rho.get(level, Fraction(0)) / total) for level in plan.levels}
-    budget = {**plan.document.get("budget", {}), "rho": str(total), "levels": shares}
+def with_amount(plan: Plan, amount: Fraction) -> Plan:
+    """Return the plan with another budget."""
+    kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
+    budget = {**kept, currency_of(plan): decimal(amount)}
     return plan.with_document({**plan.document, "budget": budget})
 
 
+def decimal(value: Fraction) -> str:
+    """Return a number as people write it if it has few digits, and as a fraction otherwise."""
+    text = f"{float(value):.15g}"
+    return text if "e" not in text and Fraction(text) == value else str(value)
+
+
 def short(value: Fraction, *, up: bool = False) -> Fraction:
-    """Return a fraction with few digits just below the value, or just above it."""
+    """Return a number with few digits just below the value, or just above it."""
     places = _DIGITS - 1 - math.floor(math.log10(float(value)))
     scale = exact(10) ** places
     scaled = value * scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from countveil.assess.intruder import attacks
 from countveil.assess.intruder.one_level import exceedance, marginal_risk
 from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.siblings import fewest_siblings, typical_siblings
 from countveil.assess.intruder.targets import Attack
+from countveil.assess.intruder.whole_release import attacks_on, name_of
 from countveil.assess.risk import THRESHOLDS
 from countveil.measure.measurements import Measurements
 from countveil.noise.law import Mechanism
@@ -100,12 +100,12 @@ def _posterior(noise: Mechanism, who: Intruder) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AttackRisk:
-    """What an attack achieves at one prior, given all queries of a level and exactly published counts.
+    """What an attack achieves at one prior, given the whole release and exactly published counts.
 
-    `effective_rho` is that of the level's noisy counts, `with_levels_above` adds the noisy counts of
-    the levels above it, and `with_invariants` adds what is published exactly; each is None where it
-    was not computed. Where `settled`, exactly published counts reveal the answer, regardless of the
-    noise.
+    It is that of the kind of unit, `unit_kind`, in which it achieves most. `own_rho` is the evidence of
+    the level's own noisy counts, and `effective_rho` that of the whole release; both are None where
+    noise is not Gaussian. Where `settled`, exactly published counts reveal the answer, regardless of
+    the noise. With `upper_bound`, the risk is at most this.
     """
 
     attack: str
@@ -113,10 +113,11 @@ class AttackRisk:
     marginal_risk: float
     posterior: float
     correct_decision: float
+    own_rho: float | None
     effective_rho: float | None
-    with_levels_above: float | None
-    with_invariants: float | None
+    unit_kind: str
     settled: bool = False
+    upper_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,32 +131,27 @@ class Exceedance:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The risks of a plan, computed without reading a record.
+    """The risks of a plan to someone who sees the whole release, computed without reading a record.
 
-    `siblings` has the number of siblings of an average unit, for which `attacks` count in the levels
-    above. `most_above` is the effective rho of the presence attack in the unit about which the levels
-    above reveal most.
+    `levels` are those of noisy counts alone, `attacks` those at one level with what is published
+    exactly.
     """
 
     level: str
-    siblings: dict[str, int]
     levels: tuple[LevelRisk, ...]
     attacks: tuple[AttackRisk, ...]
     exceedances: tuple[Exceedance, ...]
     facts: tuple[FactRisk, ...] = ()
-    most_above: float | None = None
 
     @property
     def document(self) -> dict[str, Any]:
         """The summary as JSON."""
         return {
             "level": self.level,
-            "siblings": self.siblings,
             "levels": [asdict(item) for item in self.levels],
             "attacks": [asdict(item) for item in self.attacks],
             "exceedances": [asdict(item) for item in self.exceedances],
             "facts": [asdict(item) for item in self.facts],
-            "most_above": self.most_above,
         }
 
 
@@ -174,8 +170,8 @@ def summarise(
     plan : Plan
         The plan to assess; no record is read.
     geography : Geography, optional
-        Its places. With them, the summary counts in the levels above a unit, for the average number of
-        siblings, and the plan's files of constraints.
+        Its places; by default those of the plan's crosswalk. With them, the summary counts in the
+        plan's files of constraints.
     measurements : Measurements, optional
         Those of a release. With them, the summary counts in the values of the invariants.
     priors : sequence of float, optional
@@ -190,29 +186,16 @@ def summarise(
     """
     level = plan.judged_level if level is None else level
     chosen = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
-    siblings = {} if geography is None else typical_siblings(geography)
-    gaussian = noise_is_gaussian(plan.allocations)
-    risks: list[AttackRisk] = []
-    for attack, attribute in _attacks(plan):
-        risks += _attack_risks(
-            plan, level, attack, attribute, chosen, siblings if gaussian else None
-        )
-    levels = tuple(risk_by_level(plan, priors=chosen))
+    risks = [
+        risk
+        for attack, attribute in attacks_on(plan)
+        for risk in _attack_risks(plan, level, attack, attribute, chosen, geography)
+    ]
+    levels = tuple(risk_by_level(plan, priors=chosen, geography=geography))
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
         facts = known_facts(plan, geography, measurements, level=level, priors=chosen)
-    most = None
-    if geography is not None and siblings and gaussian:
-        most = max(
-            float(
-                attacks.effective_rho(
-                    plan, attack="presence", level=level, siblings=family, invariants=False
-                ).value
-            )
-            for family in fewest_siblings(geography)
-        )
-    exceeded = _exceedances(plan, level, chosen)
-    return Summary(level, siblings, levels, tuple(risks), exceeded, facts, most)
+    return Summary(level, levels, tuple(risks), _exceedances(plan, level, chosen), facts)
 
 
 def _attack_risks(
@@ -221,58 +204,29 @@ def _attack_risks(
     attack: Attack,
     attribute: str | None,
     priors: Sequence[float],
-    siblings: Mapping[str, int] | None,
+    geography: Geography | None,
 ) -> list[AttackRisk]:
-    """Return the risk of one attack for each prior; without `siblings`, leave out effective rhos."""
-
-    def rho(siblings: Mapping[str, int] | None = None, *, invariants: bool = True) -> float:
-        return float(
-            attacks.effective_rho(
-                plan,
-                attack=attack,
-                attribute=attribute,
-                level=level,
-                siblings=siblings,
-                invariants=invariants,
-            ).value
+    """Return the risk of one attack for each prior."""
+    name = name_of(attack, attribute)
+    own = None
+    if plan.at(level) and noise_is_gaussian(plan.allocations):
+        found = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
+        own = float(found.value)
+    rungs = risk_by_level(
+        plan, priors, invariants=True, levels=(level,), attack=name, geography=geography
+    )
+    return [
+        AttackRisk(
+            *(name, rung.prior, rung.marginal_risk, rung.posterior, rung.correct_decision),
+            *(own, rung.effective_rho, rung.unit_kind, rung.settled, rung.upper_bound),
         )
-
-    own = above = informed = None
-    if siblings is not None:
-        own = rho()
-        if siblings:
-            above = rho(siblings, invariants=False)
-            informed = rho(siblings) if plan.invariants else above
-    settled = attacks.is_settled(plan, level, attack=attack, attribute=attribute)
-    name = attack if attribute is None else f"{attack}: {attribute}"
-    risks = []
-    for prior in priors:
-        risk = attacks.marginal_risk(
-            plan, attack=attack, attribute=attribute, level=level, prior=prior
-        )
-        right = attacks.correct_decision(
-            plan, attack=attack, attribute=attribute, level=level, prior=prior
-        )
-        assert risk.posterior is not None
-        risks.append(
-            AttackRisk(
-                *(name, prior, float(risk.value), float(risk.posterior), float(right.value)),
-                *(own, above, informed, settled),
-            )
-        )
-    return risks
-
-
-def _attacks(plan: Plan) -> list[tuple[Attack, str | None]]:
-    several = [item.name for item in plan.schema.attributes if len(item.categories) > 1]
-    listed: list[tuple[Attack, str | None]] = [("presence", None)]
-    listed += [("unknown attribute", name) for name in several]
-    if several:
-        listed.append(("whole record", None))
-    return listed
+        for rung in rungs
+    ]
 
 
 def _exceedances(plan: Plan, level: str, priors: Sequence[float]) -> tuple[Exceedance, ...]:
+    if not plan.at(level):
+        return ()
     finest = max(plan.at(level), key=lambda item: item.query.cells)
     noise = finest.mechanism
     shares = []

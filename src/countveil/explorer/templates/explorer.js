@@ -22,7 +22,6 @@
       level: at("level").value,
       attack: attribute === null ? chosen.value : "unknown attribute",
       attribute: attribute,
-      siblings: at("sees-above").checked ? at("siblings").valueAsNumber : null,
     };
   }
 
@@ -62,7 +61,6 @@
       try {
         show(await askPlan("/numbers", current));
         last = current;
-        if (!again && current.siblings !== null) await showAbove(current);
       } catch (error) {
         if (!again) refuse(error);
       }
@@ -79,7 +77,8 @@
     at("verdict").hidden = false;
     at("verdict").textContent = answer.verdict.text;
     at("verdict").className = "verdict " + answer.verdict.status.replace(" ", "-");
-    at("above").hidden = true;
+    at("ladder").hidden = false;
+    at("ladder").textContent = answer.ladder;
     at("short").textContent = answer.short;
     at("cost").replaceChildren.apply(at("cost"), answer.cost.map(function (line) {
       const row = document.createElement("div");
@@ -99,15 +98,6 @@
       figure.hidden = !(figure.dataset.chart in chartKeys);
       figure.setAttribute("aria-busy", chartKeys[figure.dataset.chart] !== figure.dataset.shown);
     });
-  }
-
-  async function showAbove(current) {
-    const answer = await askPlan("/above", current).catch(function (error) {
-      mark(error.fields || []);
-      return { sentence: error.message };
-    });
-    at("above").textContent = answer.sentence;
-    at("above").hidden = false;
   }
 
   // Mark the controls that hold an invalid value, for readers who cannot see the red border as well.
@@ -208,7 +198,6 @@
     at("currency").textContent = session.currency[at("mechanism").value];
     at("amount-slider").setAttribute("aria-valuetext", at("currency").textContent + " " + at("amount").value);
     at("prior-slider").setAttribute("aria-valuetext", at("prior").value);
-    at("siblings").disabled = !at("sees-above").checked;
   }
   at("amount-slider").addEventListener("input", function () {
     at("amount").value = digits(Math.pow(10, Number(at("amount-slider").value)));

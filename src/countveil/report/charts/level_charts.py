@@ -80,7 +80,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
 
 
 def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
-    """Draw the marginal risk of each level of a plan on its own, for each prior.
+    """Draw the marginal risk if the intruder knows everyone else in a unit of each level.
 
     A level where counts published exactly reveal presence has no dot if other levels have one, as it
     would dwarf them; the level is marked, and the table lists it.
@@ -107,6 +107,7 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
             "posterior": item.posterior,
             "correct_decision": item.correct_decision,
             "settled": item.settled,
+            "attack": item.attack,
         }
         for item in found
     ]
@@ -127,8 +128,8 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
         _dots(noisy or rows, names, "level", connected=False, settled=settled if noisy else []),
         alt_text=["Dots of marginal risk for each level, one for each prior.", summary, public],
         caption=[
-            "At each level, the intruder knows everyone else in the place and sees all its "
-            "queries.",
+            "At each level, the intruder knows everyone else in the place and sees the whole "
+            "release.",
             summary,
             public,
         ],

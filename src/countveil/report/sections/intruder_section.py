@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from countveil.assess.intruder import attacks
-from countveil.assess.intruder.joint_precision import WITHOUT_LIMIT
 from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import AttackRisk, Summary
+from countveil.assess.intruder.whole_release import decisions_by_prior
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
@@ -31,7 +29,7 @@ from countveil.report.section_data import Cell, Section, SectionTable, Subject
 if TYPE_CHECKING:
     from countveil.report.charts.chart import Chart
 
-__all__ = ["SETTLED", "added", "article", "summary_sentences", "worst_attack"]
+__all__ = ["SETTLED", "article", "summary_sentences", "worst_attack"]
 
 
 # A summary of risks in sentences, for the terminal and for pages.
@@ -40,7 +38,7 @@ SETTLED = "revealed by public counts"
 
 
 def summary_sentences(summary: Summary) -> list[str]:
-    """Return what the worst attack gains, then what public counts, levels above and facts add."""
+    """Return what the worst attack gains, then what public counts and facts add."""
     lines = [worst_attack(summary)]
     settled = {item.attack for item in summary.attacks if item.settled}
     lines += [
@@ -48,9 +46,6 @@ def summary_sentences(summary: Summary) -> list[str]:
         f"else in {article(summary.level)}; no noise protects against that."
         for name in sorted(settled)
     ]
-    first = summary.attacks[0]
-    if first.with_invariants is not None and first.attack not in settled:
-        lines += _levels_above(first, summary.most_above)
     return lines + _facts(summary)
 
 
@@ -59,44 +54,11 @@ def worst_attack(summary: Summary) -> str:
     worst = max(summary.attacks, key=lambda item: item.marginal_risk)
     return (
         f"The attack that gains most is '{worst.attack}'. Someone who knows everyone else in "
-        f"{article(summary.level)} and sees all its queries would, if what they suspect is true, "
+        f"{article(summary.level)} and sees the whole release would, if what they suspect is true, "
         f"raise its probability from {words.prior_percent(worst.prior)} to "
         f"{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
         f"{words.multiple(worst.marginal_risk)} times their prior."
     )
-
-
-def added(item: AttackRisk) -> tuple[float | None, float | None]:
-    """Return what levels above, and counts published exactly, add to the evidence of a level.
-
-    Both are shares of the level's own evidence. The second is infinite where public counts settle it.
-    """
-    own, above, counted = item.effective_rho, item.with_levels_above, item.with_invariants
-    if not own or above is None or counted is None:  # the level has no evidence of its own
-        return None, None
-    more = max(0.0, above - own) / own
-    if item.settled or counted > WITHOUT_LIMIT * above:
-        return more, math.inf
-    return more, max(0.0, counted - above) / own
-
-
-def _levels_above(first: AttackRisk, most: float | None) -> list[str]:
-    above, counted = added(first)
-    if above is None or counted is None:
-        return []
-    public = (
-        "counts published exactly reveal it"
-        if math.isinf(counted)
-        else f"counts published exactly add another {100 * counted:.1f} %"
-    )
-    own = first.effective_rho
-    least = f" ({100 * (most - own) / own:.1f} % where siblings are fewest)" if most and own else ""
-    return [
-        f"Where counts are large, the levels above add {100 * above:.1f} % to the evidence about "
-        f"presence in a place with an average number of siblings{least}; {public}. Where counts "
-        f"are near zero, it depends on what the intruder believes about the siblings: see the "
-        f"documentation."
-    ]
 
 
 def _facts(summary: Summary) -> list[str]:
@@ -141,10 +103,11 @@ def _attacks(summary: Summary) -> SectionTable:
     rows: dict[str, tuple[Cell, ...]] = {}
     for item in summary.attacks:
         rows[item.attack] = (*rows.get(item.attack, (item.attack,)), _reached(item))
-    if summary.attacks[0].effective_rho is not None:
-        columns = (*columns, "Evidence (rho)", "Levels above add", "Public counts add")
+    if any(item.effective_rho is not None for item in summary.attacks):
+        columns = (*columns, "Own counts (rho)", "Whole release (rho)", "Worst in")
         for item in {each.attack: each for each in summary.attacks}.values():
-            rows[item.attack] = (*rows[item.attack], item.effective_rho, *map(_more, added(item)))
+            more = (item.own_rho, item.effective_rho, item.unit_kind)
+            rows[item.attack] = (*rows[item.attack], *more)
     return SectionTable(
         f"Probability that someone who knows everyone else in {words.article(summary.level)} "
         f"reaches on average, if what they suspect is true, and how many times their prior that is",
@@ -158,12 +121,6 @@ def _reached(item: AttackRisk) -> str:
     if item.settled:
         return f"1, ×\u00a0{item.marginal_risk:.3f}, {SETTLED}"
     return f"{item.posterior:.4g}, ×\u00a0{item.marginal_risk:.3f}"
-
-
-def _more(share: float | None) -> str | None:
-    if share is None:
-        return None
-    return SETTLED if math.isinf(share) else f"{100 * share:.1f} %"
 
 
 def _exceedances(summary: Summary) -> SectionTable:
@@ -269,7 +226,8 @@ def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
     """Chart what each value of the most detailed count reveals about someone alone in its cell."""
     from countveil.report import charts
 
-    noise = max(plan.at(plan.judged_level), key=lambda item: item.query.cells).mechanism
+    level = plan.judged_level if plan.at(plan.judged_level) else plan.measured_levels[-1]
+    noise = max(plan.at(level), key=lambda item: item.query.cells).mechanism
     reach, rows = central_half_width(noise, 0.999), plan.rows_per_person
     step = max(1, (2 * reach) // _MOST_VALUES)
     observed = np.arange(-reach, reach + rows + 1, step)
@@ -286,8 +244,10 @@ def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
         # Noise is symmetric: deciding about an absent target is deciding about a present one with
         # the complementary prior.
         there, away = (
-            attacks.correct_decision(plan, attack="presence", level=plan.judged_level, prior=p)
-            for p in (prior, 1 - prior)
+            Risk("correct decision", value, level=plan.judged_level, attack="presence")
+            for value in decisions_by_prior(
+                plan, plan.judged_level, (prior, 1 - prior), invariants=True
+            )
         )
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)

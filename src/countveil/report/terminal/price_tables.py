@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from countveil.assess.intruder.plan_risk import LevelRisk
 from countveil.assess.pricing import Price
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
@@ -53,6 +54,10 @@ def price_document(price: Price) -> dict[str, Any]:
                         "posterior": risk.posterior,
                         "correct_decision": risk.correct_decision,
                         "settled": risk.settled,
+                        "attack": risk.attack,
+                        "unit_kind": risk.unit_kind,
+                        "effective_rho": risk.effective_rho,
+                        "upper_bound": risk.upper_bound,
                     }
                     for risk in price.risks
                     if risk.level == level
@@ -102,14 +107,6 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_error_note(price))]
     parts += [Text(""), _risk_table(price)]
-    settled = ", ".join(dict.fromkeys(risk.level for risk in price.risks if risk.settled))
-    if settled:
-        parts.append(
-            Text(
-                f"Counts published exactly reveal presence to such an intruder at {settled}, "
-                f"whatever the noise: their posterior there is 1."
-            )
-        )
     style = "bold red" if price.verdict.status == "above" else "bold"
     parts.append(Text(price.verdict.sentence, style=style))
     return Group(*parts)
@@ -247,6 +244,12 @@ def _error_table(price: Price, every_query: bool) -> Table:
     return table
 
 
+def _times(risk: LevelRisk) -> str:
+    if risk.settled:
+        return "certain"
+    return f"{'≤ ' if risk.upper_bound else ''}{risk.marginal_risk:.3f}"
+
+
 def _decimals(value: float | None) -> str:
     return "" if value is None else f"{value:,.2f}"
 
@@ -267,15 +270,18 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
 
 
 def _risk_table(price: Price) -> Table:
+    """Return the ladder: the largest risk if the intruder knew everyone else in a place of a level."""
     table = plain_table(
-        "Marginal risk from noisy counts alone: average posterior over prior for someone who knows "
+        "Marginal risk: average posterior over prior, for someone who sees the whole release and knows "
         "everyone else in the place"
     )
-    table.add_column("level")
+    table.add_column("knows")
     for prior in price.plan.intruder.priors:
         table.add_column(f"prior {prior:g}", justify="right")
-    for level in price.plan.levels:
+    table.add_column("learns most about", overflow="fold")
+    for level in reversed(price.plan.estimated_levels):
         risks = [risk for risk in price.risks if risk.level == level]
-        if risks:
-            table.add_row(level, *(f"{risk.marginal_risk:.3f}" for risk in risks))
+        mark = "→ " if level == price.plan.judged_level else "  "
+        worst = max(risks, key=lambda risk: risk.marginal_risk)
+        table.add_row(mark + level, *map(_times, risks), worst.attack)
     return table

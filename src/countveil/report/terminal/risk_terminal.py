@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from countveil.assess.choose.plan_budget import ChosenPlan
+from countveil.assess.choose.plan_budget import ChosenPlan, decimal
 from countveil.assess.risk_maps import RiskMap
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
@@ -39,24 +38,21 @@ def _cell(value: Any) -> str:
 
 def chosen_view(chosen: ChosenPlan, sentence: str) -> RenderableType:
     """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
-    table = plain_table("By level")
-    for name in ("level", "rho", "effective rho", "R"):
-        table.add_column(name, justify="left" if name == "level" else "right")
-    for level, rho in chosen.rho.items():
-        table.add_row(
-            level,
-            f"{float(rho):.6g}",
-            f"{chosen.effective[level]:.6g}",
-            f"{chosen.risks[level]:.4f}",
-        )
+    table = plain_table(
+        "By level: what it spends, and R if they knew everyone else in a place there"
+    )
+    for name in ("level", chosen.currency, "R", "learns most about"):
+        numeric = name in (chosen.currency, "R")
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for level in chosen.plan.estimated_levels:
+        rungs = [rung for rung in chosen.ladder if rung.level == level]
+        worst = max(rungs, key=lambda rung: rung.marginal_risk)
+        shown = "certain" if worst.settled else f"{worst.marginal_risk:.4g}"
+        cost = f"{float(chosen.costs[level]):.4g}" if level in chosen.costs else "0"
+        table.add_row(level, cost, shown, worst.attack)
     return Group(Text(sentence), table, Text(budget_lines(chosen)))
 
 
 def budget_lines(chosen: ChosenPlan) -> str:
-    """Return the [budget] section for a plan file."""
-    lines = ["[budget]", f'rho = "{chosen.total}"', "[budget.levels]"]
-    total = chosen.total
-    lines += [
-        f'{level} = "{chosen.rho.get(level, Fraction(0)) / total}"' for level in chosen.plan.levels
-    ]
-    return "\n".join(lines)
+    """Return the lines of [budget] that change in a plan file."""
+    return f'[budget]\n{chosen.currency} = "{decimal(chosen.total)}"'
