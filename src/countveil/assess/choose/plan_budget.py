@@ -183,6 +183,8 @@ def within_risk(
         priors = list(plan.intruder.priors)
     else:
         priors = [float(prior)] if isinstance(prior, int | float) else list(prior)
+    if measure == "marginal_risk" and limit >= 1 / min(priors):
+        raise InputError("choose: every budget keeps this limit; lower it")
     places = plan.places() if geography is None else geography
 
     def rungs(other: Plan) -> list[LevelRisk]:
