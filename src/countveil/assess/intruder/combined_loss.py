@@ -16,10 +16,10 @@ from countveil.noise.summed_noise import SummedNoise
 
 _SMOOTH_FROM = 3  # sigma² from which the lattice is invisible: exp(-1.5 pi² sigma²) < 1e-19
 _NEGLIGIBLE = 1e-20
-_MOST_POINTS = 500_000
-_BIN = 1e-4
 _GRID = 10_000  # grid points per standard deviation
+_SMOOTH_GRID = 2_000  # the same for averages of smooth functions: an error of a few 1e-7
 _MOST_EXACT = 20_000  # points of a loss that keeps every jump
+_MOST_POINTS = 100_000  # points of a loss of which averages are taken
 _DEVIATIONS = 9.0  # beyond lies less than 1e-18 of a Gaussian
 _MOST_LATTICE = 4_000  # points of a loss on one side; a wider law is thinned
 
@@ -42,21 +42,22 @@ def joint_loss(laws: Sequence[Law], rows: int = 1) -> LossLaw:
     """Return the law of the summed loss of counts to which the target adds `rows`.
 
     Losses of wide Gaussians, discrete or not, add up to one normal loss with mean rho and variance
-    2 rho, rho = rows² sum 1/(2 sigma²). All others are convolved point by point.
+    2 rho, rho = rows² sum 1/(2 sigma²). All others are convolved point by point or, if there are many,
+    on a grid.
     """
     if len(laws) == 1:
         return LossLaw(*laws[0].privacy_loss(rows))
-    rate, total = 0.0, LossLaw(np.zeros(1), np.ones(1))
+    rate, parts = 0.0, []
     for law in laws:
         variance = law.gaussian_variance
         if variance is not None and (not law.lattice or variance >= _SMOOTH_FROM):
             rate += 1 / (2 * variance)
         else:
-            total = _convolved(total, LossLaw(*law.privacy_loss(rows)))
+            parts.append(_pruned(LossLaw(*law.privacy_loss(rows))))
     if rate > 0:
         pooled = Gaussian(math.sqrt(1 / (2 * rate)))
-        total = _convolved(total, LossLaw(*pooled.privacy_loss(rows)))
-    return total
+        parts.append(_pruned(LossLaw(*pooled.privacy_loss(rows))))
+    return _sum_of(parts, _MOST_POINTS, _SMOOTH_GRID)
 
 
 @lru_cache(maxsize=256)
@@ -66,16 +67,12 @@ def lattice_loss(laws: tuple[NoisyCells, ...], rows: int = 1) -> LossLaw:
     Decisions depend on the jumps, which `joint_loss` smooths over. Where points become too many they
     are put on a fine grid; by then the jumps are too small to be seen.
     """
-    total = LossLaw(np.zeros(1), np.ones(1))
-    rest = [
+    parts = [
         _one_lattice(noise, cells, rows)
         for noise, cells in sorted(laws, key=lambda item: item[0].variance)
         for _ in range(cells if noise.gaussian_variance is None else 1)
     ]
-    while rest and len(total.points) * len(rest[0].points) <= _MOST_EXACT:
-        total = _convolved(total, rest.pop(0))
-    if rest:
-        total = _convolved_on_grid([total, *rest])
+    total = _sum_of(parts, _MOST_EXACT, _GRID)
     losses, weights = total.points, total.weights / total.weights.sum()
     for array in (losses, weights):
         array.setflags(write=False)
@@ -97,15 +94,26 @@ def _one_lattice(noise: Mechanism, cells: int, rows: int) -> LossLaw:
     return LossLaw(losses, weights / weights.sum())
 
 
-def _convolved_on_grid(parts: Sequence[LossLaw]) -> LossLaw:
-    """Put all losses on one grid and convolve them there, by Fourier transforms."""
+def _sum_of(parts: Sequence[LossLaw], most: int, fine: int) -> LossLaw:
+    """Convolve losses, point by point up to `most` points, the rest on a grid."""
+    total, rest = LossLaw(np.zeros(1), np.ones(1)), list(parts)
+    while rest and len(total.points) * len(rest[0].points) <= most:
+        total = _convolved(total, rest.pop(0))
+    return _convolved_on_grid([total, *rest], fine) if rest else total
+
+
+def _convolved_on_grid(parts: Sequence[LossLaw], fine: int) -> LossLaw:
+    """Put all losses on one grid and convolve them there, by Fourier transforms.
+
+    The grid has `fine` points per standard deviation of the sum.
+    """
     parts = [_pruned(part) for part in parts]
     means = [float(weights @ losses) for losses, weights in parts]
     variance = sum(
         float(weights @ (losses - mean) ** 2)
         for (losses, weights), mean in zip(parts, means, strict=True)
     )
-    step = math.sqrt(variance) / _GRID
+    step = math.sqrt(variance) / fine
     span = sum(float(np.ptp(losses)) for losses, _ in parts) / step
     size = 1 << math.ceil(math.log2(span + 2 * len(parts) + 2))
     transform, first = np.ones(size // 2 + 1, complex), 0.0
@@ -119,12 +127,9 @@ def _convolved_on_grid(parts: Sequence[LossLaw]) -> LossLaw:
 
 def _convolved(one: LossLaw, other: LossLaw) -> LossLaw:
     one, other = _pruned(one), _pruned(other)
-    if len(one.points) * len(other.points) > _MOST_POINTS * 20:
-        one = _binned(one)
     sums = (one.points[:, None] + other.points).ravel()
     products = (one.weights[:, None] * other.weights).ravel()
-    both = _pruned(LossLaw(sums, products))
-    return both if len(both.points) <= _MOST_POINTS else _binned(both)
+    return _pruned(LossLaw(sums, products))
 
 
 def _pruned(law: LossLaw) -> LossLaw:
@@ -132,14 +137,11 @@ def _pruned(law: LossLaw) -> LossLaw:
     return LossLaw(law.points[kept], law.weights[kept])
 
 
-def _binned(law: LossLaw) -> LossLaw:
-    """Move each point to the two grid points next to it, keeping its mean: an error of _BIN²/8."""
-    lowest, mass = _on_grid(law, _BIN)
-    return _pruned(LossLaw(_BIN * (lowest + np.arange(len(mass), dtype=np.float64)), mass))
-
-
 def _on_grid(law: LossLaw, step: float) -> tuple[float, FloatArray]:
-    """Return the number of the first grid point, and the mass at each from there on."""
+    """Return the number of the first grid point, and the mass at each from there on.
+
+    Each point moves to the two grid points next to it, which keeps its mean.
+    """
     position = law.points / step
     left = np.floor(position)
     lowest = float(left.min())

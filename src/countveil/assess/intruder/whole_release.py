@@ -100,10 +100,7 @@ class Evidence:
 
     def loss(self, rows: int) -> LossLaw:
         """Return the law of the summed privacy loss."""
-        noises: list[Law] = [*each_noise(self.laws)]
-        if self.outside > 0:
-            noises.append(Gaussian(math.sqrt(1 / self.outside)))
-        return joint_loss(noises, rows) if noises else LossLaw(np.zeros(1), np.ones(1))
+        return _loss(self.laws, self.outside, rows)
 
     def lattice(self, rows: int) -> LossLaw:
         """Return the same with every jump kept, for decisions."""
@@ -112,6 +109,14 @@ class Evidence:
             sigma2 = Fraction(1 / self.outside).limit_denominator(_FINE) or Fraction(1, _FINE)
             laws.append(NoisyCells(DiscreteGaussian(sigma2), 1))
         return lattice_loss(tuple(laws), rows) if laws else LossLaw(np.zeros(1), np.ones(1))
+
+
+@lru_cache(maxsize=64)
+def _loss(laws: tuple[NoisyCells, ...], outside: float, rows: int) -> LossLaw:
+    noises: list[Law] = [*each_noise(laws)]
+    if outside > 0:
+        noises.append(Gaussian(math.sqrt(1 / outside)))
+    return joint_loss(noises, rows) if noises else LossLaw(np.zeros(1), np.ones(1))
 
 
 def whole_release_risk(
