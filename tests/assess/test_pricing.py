@@ -3,6 +3,7 @@ import math
 import pytest
 from tests.conftest import TINY_PLAN
 
+from countveil.assess.intruder import attacks
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.pricing import price
 from countveil.plan.plans import Plan
@@ -15,14 +16,37 @@ ADD_REMOVE = (
 
 
 def test_the_intruder_at_block_level_sees_all_eleven_queries():
-    risks = {(r.level, r.prior): r for r in risk_by_level(Plan.parse(ADD_REMOVE))}
+    plan = Plan.parse(ADD_REMOVE)
+    at = {"attack": "presence", "level": "block"}
     # truth mq_presence: effective rho .10304952, R(.5) = 1.049072, R(.02) = 1.21671
-    assert risks["block", 0.5].marginal_risk == pytest.approx(1.049072, abs=5e-7)
-    assert risks["block", 0.02].marginal_risk == pytest.approx(1.21671, abs=5e-6)
+    risk = {prior: attacks.marginal_risk(plan, prior=prior, **at).value for prior in (0.5, 0.02)}
+    assert risk[0.5] == pytest.approx(1.049072, abs=5e-7)
+    assert risk[0.02] == pytest.approx(1.21671, abs=5e-6)
     # All queries together: more than the most detailed one alone, near the normal law's value.
+    right = attacks.correct_decision(plan, prior=0.5, **at).value
     normal = 0.5 * (1 + math.erf(math.sqrt(0.10304952 / 4)))
-    assert risks["block", 0.5].correct_decision == pytest.approx(normal, abs=1e-4)
-    assert risks["block", 0.5].correct_decision > 0.588860465787581
+    assert right == pytest.approx(normal, abs=1e-4)
+    assert right > 0.588860465787581
+
+
+def test_without_places_a_plan_is_judged_as_if_everyone_were_known():
+    """An only child at every level: the whole path's rho, 2.56, at each rung, as an upper bound."""
+    risks = risk_by_level(Plan.parse(ADD_REMOVE), attack="presence")
+    assert all(risk.effective_rho == pytest.approx(2.56) for risk in risks)
+    assert {risk.upper_bound for risk in risks if risk.level != "nation"} == {True}
+    assert {risk.upper_bound for risk in risks if risk.level == "nation"} == {False}
+    # One normal count with that rho guesses right with probability Phi(sqrt(rho / 2)).
+    normal = 0.5 * (1 + math.erf(math.sqrt(2.56 / 4)))
+    assert next(risk.correct_decision for risk in risks if risk.prior == 0.5) == pytest.approx(
+        normal, abs=2e-3
+    )
+
+
+def test_the_bound_without_places_says_where_exact_totals_pass_it():
+    plan = Plan.parse('[release]\ntitle = "t"\npreset = "pl94-2020"\n')
+    kinds = {risk.level: risk.unit_kind for risk in risk_by_level(plan, [0.1], invariants=True)}
+    assert kinds["block"] == "any block that is not all of its state"
+    assert kinds["state"] == "any state"
 
 
 def test_change_one_neighbours_lower_the_risk():

@@ -55,7 +55,7 @@ AGE = "1/3"
 
 [intruder]
 priors = [0.4, 0.1, 0.02]
-limit = 3.0
+limit = 4.0
 """
 SETTLING = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "known"\n'
 ESTIMATED = '[postprocess]\nmethod = "top-down"\n'

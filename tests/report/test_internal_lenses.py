@@ -227,7 +227,7 @@ def test_totals_are_drawn_only_where_there_are_estimates(tmp_path):
 
 
 def test_totals_that_are_public_are_not_drawn(tmp_path):
-    text = hand_plan.PLAN.replace("limit = 3.0\n", "") + hand_plan.SETTLING
+    text = hand_plan.PLAN.replace("limit = 4.0\n", "") + hand_plan.SETTLING
     release, found = reported(tmp_path, text + hand_plan.ESTIMATED)
     assert found.totals is None
     sections = {section.name: section for section in made.internal(release.plan, found)}

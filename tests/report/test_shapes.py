@@ -153,7 +153,7 @@ def test_shapes_are_drawn_and_those_without_a_value_are_white(hand, hand_others)
 
 def test_shapes_of_places_that_read_nothing_leave_the_bars(tmp_path):
     """With next to no noise the cells of an empty area read 0: there is no risk to draw there."""
-    text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "900"').replace("limit = 3.0\n", "")
+    text = hand_plan.PLAN.replace('rho = "9/10"', 'rho = "900"').replace("limit = 4.0\n", "")
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
     release = Release.read(tmp_path / "out")
     others = other_budgets(release.plan)

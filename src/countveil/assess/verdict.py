@@ -53,16 +53,20 @@ class Verdict:
         return "above" if self.above else "within"
 
     @property
+    def shown(self) -> str:
+        """The largest risk as people read it, in multiples of the prior."""
+        return self._rung(self.worst, certain="")
+
+    @property
     def sentence(self) -> str:
         """The verdict in words."""
         worst = self.worst
         who = (
-            f"for someone who knows everyone else in {words.article(self.level)}, sees the whole "
+            f"in {worst.unit_kind}, for someone who knows everyone else there, sees the whole "
             f"release, wants to find out {wanted(worst.attack)} and has a prior of "
             f"{words.prior(worst.prior)}"
         )
-        at_most = "at most " if worst.upper_bound else ""
-        largest = f"the largest risk is {at_most}{self._shown(worst.marginal_risk)} times the prior"
+        largest = f"the largest risk is {self.shown} times the prior"
         if self.limit is None:
             return f"The plan sets no limit on risk (intruder.limit); {largest}, {who}."
         if not self.above:
@@ -86,9 +90,9 @@ class Verdict:
             f"{words.prior(self.worst.prior)}, it would be, times the prior: {', '.join(rungs)}."
         )
 
-    def _rung(self, risk: LevelRisk) -> str:
+    def _rung(self, risk: LevelRisk, certain: str = " (certain)") -> str:
         if risk.settled:
-            return f"{self._shown(risk.marginal_risk)} (certain)"
+            return f"{self._shown(risk.marginal_risk)}{certain}"
         return f"{'at most ' if risk.upper_bound else ''}{self._shown(risk.marginal_risk)}"
 
     @property
@@ -103,17 +107,7 @@ class Verdict:
         )
 
     def _shown(self, risk: float) -> str:
-        """Return a risk with two digits, or as many as keep it on its side of the limit."""
-        fewest = max(2, len(str(int(risk))))
-        texts = (f"{risk:#.{count}g}".rstrip(".") for count in range(fewest, 18))
-        if float(risk).is_integer():
-            return f"{risk:.0f}"
-        limit = self.limit
-        if limit is None:
-            return next(texts)
-        return next(
-            (text for text in texts if (float(text) > limit) == (risk > limit)), f"{risk!r}"
-        )
+        return words.multiple(risk, limit=self.limit)
 
 
 def wanted(attack: str) -> str:

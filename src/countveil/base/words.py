@@ -75,8 +75,19 @@ def brief(value: float) -> str:
     return f"{value:#.2g}".rstrip(".")
 
 
-def multiple(ratio: float) -> str:
-    """Round a ratio for a sentence: two significant digits, or enough to differ from 1."""
+def multiple(ratio: float, *, limit: float | None = None) -> str:
+    """Round a ratio for a sentence: two significant digits, or enough to differ from 1.
+
+    With a limit, show as many digits as keep it on its side of the limit.
+    """
+    text = _multiple(ratio)
+    if limit is None or (float(text.replace(",", "")) > limit) == (ratio > limit):
+        return text
+    texts = (f"{ratio:.{digits}g}" for digits in range(max(2, len(str(int(ratio)))), 18))
+    return next((t for t in texts if (float(t) > limit) == (ratio > limit)), repr(ratio))
+
+
+def _multiple(ratio: float) -> str:
     if abs(ratio - 1) >= 0.05:
         return brief(ratio)
     texts = (f"{ratio:.{digits}g}" for digits in range(2, 7))

@@ -20,9 +20,10 @@ def sentence(answer: Answer, settings: Settings) -> str:
     risk, present = answer.selected, settings.attack == "presence"
     knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
     posterior = words.brief_percent(risk.posterior, other=risk.prior)
+    times = words.multiple(risk.marginal_risk, limit=answer.verdict.limit)
     return (
         f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
-        f"{posterior} on average: {words.multiple(risk.marginal_risk)} times their prior. "
+        f"{posterior} on average: {times} times their prior. "
         f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
         f"{_SETTLED if answer.settled else ''}"
     )
@@ -47,12 +48,12 @@ def _knows(answer: Answer, settings: Settings, prior: str) -> str:
 
 
 def short(answer: Answer) -> str:
-    """Return the answer as one line, which stays in view while the page scrolls."""
-    status = answer.verdict.status
-    limit = "" if status == "no limit" else f" · {status} the limit"
-    times = words.multiple(answer.selected.marginal_risk)
-    risk = f"{times} × prior {answer.selected.prior:g} at {answer.level}"
-    return f"{risk}{limit} · {answer.cost}"
+    """Return the verdict as one line, which stays in view while the page scrolls."""
+    verdict = answer.verdict
+    limit = "" if verdict.status == "no limit" else f" · {verdict.status} the limit"
+    return (
+        f"{verdict.shown} × prior {verdict.worst.prior:g} at {answer.level}{limit} · {answer.cost}"
+    )
 
 
 def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:

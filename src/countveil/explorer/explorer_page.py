@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from countveil.explorer.offered_charts import TITLES
 from countveil.explorer.session import Opened
-from countveil.explorer.settings import CURRENCY, Settings
+from countveil.explorer.settings import CURRENCY, Settings, opening
 from countveil.report.html_parts import environment, part, policy, section_body
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _template(name: str) -> Template:
 
 def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> tuple[str, str]:
     """Render the page of a plan; return it with its content-security policy."""
-    plan, settings = opened.plan, Settings.of(opened.plan)
+    plan, settings = opened.plan, opening(opened.plan)
     style = part("style.css") + part("explorer.css", _TEMPLATES)
     script = part("explorer.js", _TEMPLATES)
     data = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from countveil.assess.verdict import judge
 from countveil.base.numerics import exact
 from countveil.errors import InputError
 from countveil.noise.mechanisms import MECHANISMS, mechanism_named
@@ -105,6 +106,14 @@ class Settings:
 
 
 _ADAPTER = TypeAdapter(Settings)
+
+
+def opening(plan: Plan) -> Settings:
+    """Return the settings that the page opens with: the intruder by whom the plan is judged."""
+    worst = judge(plan).worst
+    kind, _, attribute = worst.attack.partition(": ")
+    document = asdict(Settings.of(plan)) | {"prior": repr(worst.prior), "attack": kind}
+    return Settings.read(document | {"attribute": attribute or None})
 
 
 def blamed(message: str) -> list[str]:

@@ -47,6 +47,8 @@ class BeforeAndAfter:
         Whether counts published exactly reveal it, whatever the noise.
     attack
         What they want to find out: that about which they learn most.
+    upper_bound
+        Whether `released` and `marginal_risk` are upper bounds.
 
     """
 
@@ -59,6 +61,7 @@ class BeforeAndAfter:
     noisy: float
     settled: bool
     attack: str
+    upper_bound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class DecisionSheet:
     parameters: tuple[tuple[str, str], ...]
     judged_level: str
     rows: int
+    limit: float | None
     verdict: str
     risks: tuple[BeforeAndAfter, ...]
     levels: tuple[LevelRisk, ...]
@@ -96,14 +100,15 @@ class DecisionSheet:
                 f"{_learned(worst.attack)}, just as the exact table would. From noisy counts alone "
                 f"they would go from {after}"
                 f"{words.brief_percent(worst.noisy, other=worst.prior)} on average, if they are right: "
-                f"{words.multiple(worst.noisy / worst.prior)} times their prior."
+                f"{words.multiple(worst.noisy / worst.prior, limit=self.limit)} times their prior."
             )
+        most = "at most " if worst.upper_bound else ""
+        reached = words.brief_percent(worst.released, other=worst.prior)
+        times = words.multiple(worst.marginal_risk, limit=self.limit)
         return (
             f"Someone who knows everyone else in {level}, and sees this whole release to find out "
-            f"{_learned(worst.attack)}, would go from {after}"
-            f"{words.brief_percent(worst.released, other=worst.prior)} on average, if they are right: "
-            f"{words.multiple(worst.marginal_risk)} times their prior. The exact table would have "
-            f"made them certain."
+            f"{_learned(worst.attack)}, would go from {after}{most}{reached} on average, if they are "
+            f"right: {most}{times} times their prior. The exact table would have made them certain."
         )
 
     @property
@@ -159,12 +164,13 @@ def decision_sheet(
         tuple(_parameters(plan)),
         plan.judged_level,
         plan.rows_per_person,
+        verdict.limit,
         verdict.sentence,
         tuple(
             BeforeAndAfter(
                 *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
                 *(item.posterior, item.marginal_risk, item.correct_decision),
-                *(noisy[item.prior], item.settled, item.attack),
+                *(noisy[item.prior], item.settled, item.attack, item.upper_bound),
             )
             for item in judged(plan, list(levels))
         ),

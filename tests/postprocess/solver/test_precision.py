@@ -132,7 +132,7 @@ def with_facts(folder):
         f'[[invariants]]\nlevel = "{level}"\nquery = "{query}"\nreason = "known"\n'
         for level, query in FACTS
     )
-    text = text.replace("[postprocess]", extra + "[postprocess]", 1).replace("limit = 2.5", "")
+    text = text.replace("[postprocess]", extra + "[postprocess]", 1).replace("limit = 4.0", "")
     path.write_text(text)
     return path
 

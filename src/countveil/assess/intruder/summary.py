@@ -134,7 +134,7 @@ class Summary:
     """The risks of a plan to someone who sees the whole release, computed without reading a record.
 
     `levels` are those of noisy counts alone, `attacks` those at one level with what is published
-    exactly.
+    exactly. `limit` is the plan's own.
     """
 
     level: str
@@ -142,6 +142,7 @@ class Summary:
     attacks: tuple[AttackRisk, ...]
     exceedances: tuple[Exceedance, ...]
     facts: tuple[FactRisk, ...] = ()
+    limit: float | None = None
 
     @property
     def document(self) -> dict[str, Any]:
@@ -195,7 +196,10 @@ def summarise(
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
         facts = known_facts(plan, geography, measurements, level=level, priors=chosen)
-    return Summary(level, levels, tuple(risks), _exceedances(plan, level, chosen), facts)
+    return Summary(
+        *(level, levels, tuple(risks), _exceedances(plan, level, chosen), facts),
+        plan.intruder.limit,
+    )
 
 
 def _attack_risks(

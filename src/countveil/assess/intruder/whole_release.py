@@ -65,6 +65,9 @@ class Evidence:
     siblings_known : bool
         Whether they count as knowing everyone around, because the noise there is small, not Gaussian,
         or the places are not given: an upper bound.
+    exact_above : str, optional
+        If the places are not given, the lowest level above whose published counts give the answer. A
+        unit that is all of a unit of that level is not covered by the bound.
 
     """
 
@@ -75,12 +78,14 @@ class Evidence:
     siblings: int
     settled: bool
     siblings_known: bool
+    exact_above: str | None = None
 
     @property
     def unit_kind(self) -> str:
         """The kind of unit, in words."""
         if self.settled or self.siblings < 0:
-            return f"any {self.level}"
+            less = f" that is not all of its {self.exact_above}" if self.exact_above else ""
+            return f"any {self.level}{less}"
         alone = f"{words.article(self.level)} that is all of its {self.highest}"
         if self.highest != self.level:
             return alone
@@ -281,7 +286,9 @@ def evidence(
     places = shown.places() if geography is None else geography
     outside = None if places is None else _outside(shown, places)
     if outside is None:
-        return _knowing_everyone(shown, level, targets, -1)
+        found = _knowing_everyone(shown, level, targets, -1)
+        above = _exact_above(plan, level, targets) if invariants else None
+        return [replace(item, exact_above=above) for item in found]
     if any(_too_small(item.mechanism) for item in shown.allocations):
         return _knowing_everyone(shown, level, targets, 0)
     return list(_in_worst_units(shown, level, targets, outside, invariants))
@@ -324,6 +331,14 @@ def _knowing_everyone(
         Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
         for item in laws
     ]
+
+
+def _exact_above(plan: Plan, level: str, targets: Sequence[Target]) -> str | None:
+    """Return the lowest level above at which counts published exactly give the answer, if any."""
+    above = reversed(plan.levels[: plan.levels.index(level)])
+    return next(
+        (name for name in above if any(determined(plan, name, target) for target in targets)), None
+    )
 
 
 def path_laws(plan: Plan, level: str, target: Target) -> tuple[NoisyCells, ...]:

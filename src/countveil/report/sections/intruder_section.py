@@ -57,7 +57,7 @@ def worst_attack(summary: Summary) -> str:
         f"{article(summary.level)} and sees the whole release would, if what they suspect is true, "
         f"raise its probability from {words.prior_percent(worst.prior)} to "
         f"{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
-        f"{words.multiple(worst.marginal_risk)} times their prior."
+        f"{words.multiple(worst.marginal_risk, limit=summary.limit)} times their prior."
     )
 
 

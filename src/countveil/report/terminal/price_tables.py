@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -47,21 +48,7 @@ def price_document(price: Price) -> dict[str, Any]:
                 "expected_error": [
                     _error_document(error) for error in price.errors if error.level == level
                 ],
-                "risk": [
-                    {
-                        "prior": risk.prior,
-                        "marginal_risk": risk.marginal_risk,
-                        "posterior": risk.posterior,
-                        "correct_decision": risk.correct_decision,
-                        "settled": risk.settled,
-                        "attack": risk.attack,
-                        "unit_kind": risk.unit_kind,
-                        "effective_rho": risk.effective_rho,
-                        "upper_bound": risk.upper_bound,
-                    }
-                    for risk in price.risks
-                    if risk.level == level
-                ],
+                "risk": [_risk_document(risk) for risk in price.risks if risk.level == level],
             }
         )
     return {
@@ -72,10 +59,16 @@ def price_document(price: Price) -> dict[str, Any]:
         "tight_epsilon": price.tight_epsilon,
         "levels": levels,
         "invariants": [f"{item.level} {item.query.name}" for item in plan.invariants],
+        "risk": {"level": price.verdict.level, **_risk_document(price.verdict.worst)},
         "limit": plan.intruder.limit,
         "within_limit": price.verdict.status != "above",
         "verdict": price.verdict.sentence,
+        "ladder": price.verdict.knowledge,
     }
+
+
+def _risk_document(risk: LevelRisk) -> dict[str, Any]:
+    return {name: value for name, value in asdict(risk).items() if name != "level"}
 
 
 def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
