@@ -143,6 +143,52 @@ def right(points, chances, prior):
     return float(chances @ np.where(np.abs(odds) < 1e-7, 0.5, odds > 0))
 
 
+MOVES = {  # what moves in each query, and the direction among cells: the worst attack, and presence
+    "unknown attribute: AGE": ({"AGE": 2, "AGE*SEX": 2}, np.eye(6)[0] - np.eye(6)[3]),
+    "presence": ({"TOTAL": 1, "AGE": 1, "AGE*SEX": 1}, np.eye(6)[0]),
+}
+WORST = "unknown attribute: AGE"
+LADDER = {"region": {"AGE*SEX": 2}, "area": {"AGE": 2, "AGE*SEX": 2}}
+
+
+def together(one, other):
+    """Return the law of the sum of two losses."""
+    return _added(*one, *other)
+
+
+def outside(move):
+    """Return the precision of what the rest of the release says of a move in the first area.
+
+    Everyone else in that area is known; the counts of all others are free. Least squares over the
+    whole tree leave of the signal what they cannot explain.
+    """
+    rows, weights = [], []
+    units = {"region": list(REGIONS.values()), "area": [(area,) for area in AREAS[1:]]}
+    for level, places in units.items():
+        for query in RHO[level]:
+            for areas in places:
+                inside = np.array([area in areas for area in AREAS], float)
+                rows += [np.kron(inside, row) for row in QUERIES[query]]
+                weights += [1 / variance(level, query)] * len(QUERIES[query])
+    seen = np.sqrt(weights)[:, None] * np.array(rows)
+    signal, others = seen[:, :6] @ move, seen[:, 6:]
+    left = signal - others @ np.linalg.lstsq(others, signal, rcond=None)[0]
+    return float(left @ left)
+
+
+def of_whole_release(prior, attack=WORST):
+    """Return what someone who sees all levels believes on average, and how often they are right."""
+    cells, move = MOVES[attack]
+    points, chances = losses("area", cells)
+    rho = ROWS**2 * outside(move) / 2
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    odds = math.log(prior / (1 - prior)) + points
+    more = rho + math.sqrt(2 * rho) * nodes
+    believed = 1 / (1 + np.exp(-(odds[:, None] + more)))
+    right = [math.erfc(-(x + rho) / math.sqrt(4 * rho)) / 2 for x in odds]
+    return float(chances @ believed @ weights / weights.sum()), float(chances @ right)
+
+
 QUERIES = {
     "TOTAL": np.ones((1, 6)),
     "AGE": np.array([[age == of for age, _ in CELLS] for of in AGES], float),

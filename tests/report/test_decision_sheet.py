@@ -32,27 +32,25 @@ def released(folder, text, rng=None):
 
 
 def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
-    evidence = hand_plan.presence("area")
+    """The worst attack, by someone who sees both levels; the outside is normal to a few 1e-5."""
     assert [row.prior for row in sheet.risks] == list(hand_plan.PRIORS)
     for row in sheet.risks:
-        after = hand_plan.posterior(*evidence, row.prior)
-        assert row.released == row.noisy == pytest.approx(after, rel=1e-10)
-        assert row.marginal_risk == pytest.approx(after / row.prior, rel=1e-10)
-        assert row.correct_decision == pytest.approx(
-            hand_plan.right(*evidence, row.prior), abs=1e-10
-        )
+        after, right = hand_plan.of_whole_release(row.prior)
+        assert row.released == row.noisy == pytest.approx(after, rel=1e-8)
+        assert row.marginal_risk == pytest.approx(after / row.prior, rel=1e-8)
+        assert row.correct_decision == pytest.approx(right, abs=1e-8)
         assert (row.exact, row.suppressed, row.settled) == (1.0, 1.0, False)
+        assert (row.attack, row.upper_bound) == (hand_plan.WORST, False)
+        present, _ = hand_plan.of_whole_release(row.prior, "presence")
+        assert present < after
 
 
 def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     text = Page(hand_page).words
     for row in sheet.risks:
-        after = hand_plan.posterior(*hand_plan.presence("area"), row.prior)
-        says = hand_plan.right(*hand_plan.presence("area"), row.prior)
-        assert (
-            f"{row.prior} 1up to 1 {after:.4g}{after / row.prior:.4g} {words.brief_percent(says)}"
-            in text
-        )
+        after, right = hand_plan.of_whole_release(row.prior)
+        shown = f"{after:.4g}{after / row.prior:.4g} {words.brief_percent(right)}"
+        assert f"{row.prior} {hand_plan.WORST} 1up to 1 {shown}" in text
     totals = "".join(
         f"{item.level} {hand_plan.spread(item.level, 'TOTAL'):.4g}{item.standard_error:.4g} "
         for item in expected_error(hand.plan, ("TOTAL",), geography=hand.geography)
@@ -61,37 +59,36 @@ def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
 
 
 def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):
-    after = hand_plan.posterior(*hand_plan.presence("area"), 0.02)
+    after, _ = hand_plan.of_whole_release(0.02)
     assert sheet.sentence == (
-        f"Someone who knows everyone else in an area and gives a probability of 2 % that you are "
-        f"counted there would, if you are, raise that to {words.brief_percent(after)} on average "
-        f"after seeing this release: {words.multiple(after / 0.02)} times their prior. The exact "
-        f"table would have made them certain."
+        f"Someone who knows everyone else in an area, and sees this whole release to find out your "
+        f"AGE, would go from 2 % to {words.brief_percent(after)} on average, if they are right: "
+        f"{words.multiple(after / 0.02)} times their prior. The exact table would have made them "
+        f"certain."
     )
 
 
-def test_it_says_which_attack_gains_most(sheet, hand_page):
-    """A change of record moves two cells of AGE and two of AGE*SEX, and no total."""
-    evidence = hand_plan.losses("area", {"AGE": 2, "AGE*SEX": 2})
-    after = hand_plan.posterior(*evidence, 0.02)
-    # An unknown AGE, or both, move the same cells; the first that is listed is named.
-    assert sheet.worst_attack == (
-        f"The attack that gains most is 'unknown attribute: AGE'. Someone who knows everyone else "
-        f"in an area and sees all its queries would, if what they suspect is true, raise its "
-        f"probability from 2 % to {words.brief_percent(after)} on average: "
-        f"{words.multiple(after / 0.02)} times their prior."
+def test_it_shows_the_ladder_next_to_the_verdict(hand, sheet, hand_page):
+    """Who knows everyone else in a region sees its counts and those of one area, and no others."""
+    worst, _ = hand_plan.of_whole_release(0.02)
+    own = [hand_plan.losses(level, hand_plan.LADDER[level]) for level in ("region", "area")]
+    top = hand_plan.posterior(*hand_plan.together(*own), 0.02)
+    assert sheet.ladder == (
+        f"If they knew everyone else in the following, with a prior of 0.02, it would be, times the "
+        f"prior: area {words.multiple(worst / 0.02)}, region {words.multiple(top / 0.02)}."
     )
-    assert sheet.worst_attack in Page(hand_page).words
+    assert sheet.ladder in Page(hand_page).words
 
 
 def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
-    worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
+    worst = hand_plan.of_whole_release(0.02)[0] / 0.02
     largest = (
-        f"the largest risk is {worst:.2g} times the prior, for someone who knows everyone else in an "
-        f"area and has a prior of 0.02."
+        f"the largest risk is {worst:.2g} times the prior, in an area with 2 siblings, for someone who "
+        f"knows everyone else there, sees the whole release, wants to find out someone's AGE and has a "
+        f"prior of 0.02."
     )
     judged = judge(hand.plan)
-    assert judged.sentence == f"Within the plan's limit of 3 times the prior: {largest}"
+    assert judged.sentence == f"Within the plan's limit of 4 times the prior: {largest}"
     assert sheet.verdict == judged.sentence
     assert judged.sentence in Page(hand_page).words
     at_limit = replace(judged, limit=judged.worst.marginal_risk)
@@ -115,38 +112,43 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
 
 def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     sheet = decision_sheet(settled)
-    noisy = hand_plan.posterior(*hand_plan.presence("area"), 0.02)
+    noisy, _ = hand_plan.of_whole_release(0.02)
     for row in sheet.risks:
         assert (row.released, row.marginal_risk) == (1.0, pytest.approx(1 / row.prior))
         assert (row.correct_decision, row.settled) == (1.0, True)
-        assert row.noisy == pytest.approx(
-            hand_plan.posterior(*hand_plan.presence("area"), row.prior)
-        )
+        assert row.attack == "presence"
+        assert row.noisy == pytest.approx(hand_plan.of_whole_release(row.prior)[0])
     assert {item.level: item.settled for item in sheet.levels} == {"region": True, "area": True}
-    assert "Counts published exactly reveal whether you are in an area to anyone" in sheet.sentence
-    assert (
-        f"from 2 % to {words.brief_percent(noisy)} on average: {words.multiple(noisy / 0.02)} times"
-        in sheet.sentence
+    assert sheet.sentence == (
+        f"Counts published exactly tell anyone who knows everyone else in an area whether you are "
+        f"counted there, just as the exact table would. From noisy counts alone they would go from 2 "
+        f"% to {words.brief_percent(noisy)} on average, if they are right: "
+        f"{words.multiple(noisy / 0.02)} times their prior."
     )
     assert sheet.verdict == (
-        f"Above the plan's limit of 3 times the prior: the largest risk is 50 times the prior, for "
-        f"someone who knows everyone else in an area and has a prior of 0.02. No amount of noise "
-        f"changes that, because exactly published counts reveal who is there. From noisy counts "
-        f"alone, the risk would be {noisy / 0.02:.2g} times the prior, within the limit."
+        f"Above the plan's limit of 4 times the prior: the largest risk is 50 times the prior, in any "
+        f"area, for someone who knows everyone else there, sees the whole release, wants to find out "
+        f"whether someone is there and has a prior of 0.02. No amount of noise changes that, because "
+        f"exactly published counts give the answer. From noisy counts alone, the risk would be "
+        f"{noisy / 0.02:.2g} times the prior, within the limit."
     )
     text = Page(public_report(settled)).words
     assert text.count("1: revealed by public counts") == len(hand_plan.PRIORS)
-    assert f"0.02 1up to 1 1: revealed by public counts{50} 100 %" in text
+    assert f"0.02 presence 1up to 1 1: revealed by public counts{50} 100 %" in text
     assert "the risk does not change, because public counts reveal presence" in text
 
 
 def test_an_invariant_above_settles_only_above(tiny):
     top = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
-    found = risk_by_level(Plan.parse(TINY_PLAN + top), invariants=True)
+    found = risk_by_level(Plan.parse(TINY_PLAN + top, folder=tiny.parent), invariants=True)
     assert {item.level: item.settled for item in found} == {"region": True, "area": False}
     assert all(item.posterior == 1.0 for item in found if item.level == "region")
-    plain = [item for item in risk_by_level(Plan.parse(TINY_PLAN)) if item.level == "area"]
-    assert [item for item in found if item.level == "area"] == plain
+    plain = risk_by_level(Plan.parse(TINY_PLAN, folder=tiny.parent), attack="presence")
+    below = risk_by_level(
+        Plan.parse(TINY_PLAN + top, folder=tiny.parent), invariants=True, attack="presence"
+    )
+    for known, other in zip(below, plain, strict=True):
+        assert known.marginal_risk > other.marginal_risk, "an exact total above adds evidence below"
 
 
 def test_suppression_protects_less_where_people_have_several_rows(sheet):
@@ -170,7 +172,8 @@ def test_its_parameters_are_those_of_the_plan(sheet, hand):
         "Budget": "rho = 9/10",
         "Epsilon": f"{shown} at delta 1e-10",
         "Rows per person, at most": "3",
-        "Risk limit": "3 times the prior",
+        "Intruder knows": "everyone else in an area",
+        "Risk limit": "4 times the prior",
         "Chosen by": "not stated in the plan (budget.chosen_by)",
     }
     assert sheet.purpose == "to test"

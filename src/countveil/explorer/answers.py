@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from countveil.assess.intruder import attacks, whole_release
+from countveil.assess.intruder import whole_release
 from countveil.assess.intruder.combined_loss import lattice_loss
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
@@ -32,21 +32,24 @@ class PriorRisk:
 class LevelAnswer:
     """One level: its share of the budget, the error of its total, its risk for each prior.
 
-    `risks` is empty until it is computed.
+    `risks` is empty until it is computed. `settled`: counts published exactly give the answer to
+    someone who knows everyone else there.
     """
 
     level: str
     share: Fraction
     risks: tuple[PriorRisk, ...]
     error: ExpectedError
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Cost, risk and error of a plan, from noisy counts alone.
+    """Cost, risk and error of a plan, for someone who sees the whole release.
 
     `decisions` has, for each prior, how often the intruder decides correctly at the judged level.
-    `settled`: counts published exactly reveal the answer by themselves.
+    `settled`: counts published exactly reveal the answer by themselves; then the risks and decisions at
+    the judged level are those from noisy counts alone.
     """
 
     cost: Cost
@@ -79,8 +82,9 @@ class Answer:
 def answer(plan: Plan, settings: Settings) -> Answer:
     """Compute the numbers of a plan; no record is read.
 
-    The intruder knows everyone else in a unit and sees the whole release, but not the counts published
-    exactly. Risks are those of the worst target in the worst unit.
+    The intruder knows everyone else in a unit and sees the whole release. Counts published exactly are
+    left out at the judged level if they settle the matter. Risks are those of the worst target in the
+    worst unit.
     """
     return completed(answer_at_judged_level(plan, settings), plan, settings)
 
@@ -88,11 +92,11 @@ def answer(plan: Plan, settings: Settings) -> Answer:
 def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
+    settled = whole_release.settles(plan, level, **target_of(settings))
+    seen = {**target_of(settings), "invariants": not settled}
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
-        pending = thread.submit(
-            whole_release.decisions_by_prior, plan, level, priors, **target_of(settings)
-        )
-        risks = _risks(plan, level, priors, settings)
+        pending = thread.submit(whole_release.decisions_by_prior, plan, level, priors, **seen)
+        risks = _risks(plan, level, priors, seen)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
         decisions = tuple(pending.result())
     forget_laws()
@@ -105,25 +109,30 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         prior=settings.prior_value,
         priors=priors,
         levels=tuple(
-            LevelAnswer(name, shares[name], risks if name == level else (), errors[name])
-            for name in plan.measured_levels
+            LevelAnswer(name, shares[name], risks, errors[name], settled)
+            if name == level
+            else LevelAnswer(name, shares[name], (), errors[name])
+            for name in plan.estimated_levels
         ),
         decisions=decisions,
         verdict=judge(plan),
-        settled=attacks.is_settled(plan, level, **target_of(settings)),
+        settled=settled,
     )
 
 
 def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
     """Add the risks of all levels to an answer."""
-    levels = tuple(
-        item
-        if item.risks
-        else replace(item, risks=_risks(plan, item.level, partial.priors, settings))
-        for item in partial.levels
-    )
+    seen = {**target_of(settings), "invariants": True}
+    levels = []
+    for item in partial.levels:
+        if item.risks:
+            levels.append(item)
+            continue
+        risks = _risks(plan, item.level, partial.priors, seen)
+        certain = all(risk.posterior == 1 for risk in risks)
+        levels.append(replace(item, risks=risks, settled=certain))
     forget_laws()
-    return replace(partial, levels=levels)
+    return replace(partial, levels=tuple(levels))
 
 
 def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
@@ -146,9 +155,9 @@ def target_of(settings: Settings) -> dict[str, Any]:
 
 
 def _risks(
-    plan: Plan, level: str, priors: tuple[float, ...], settings: Settings
+    plan: Plan, level: str, priors: tuple[float, ...], seen: dict[str, Any]
 ) -> tuple[PriorRisk, ...]:
-    after = whole_release.posteriors_by_prior(plan, level, priors, **target_of(settings))
+    after = whole_release.posteriors_by_prior(plan, level, priors, **seen)
     return tuple(
         PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
@@ -14,6 +15,7 @@ from countveil.assess.intruder.whole_release import (
     decisions_by_prior,
     name_of,
     posteriors_by_prior,
+    settles,
 )
 from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
@@ -51,7 +53,7 @@ def _risk_by_rho(plan: Plan, settings: Settings) -> Chart:
         },
         chosen=chosen,
         delta=other.delta,
-        limit=other.intruder.limit if settings.attack == "presence" else None,
+        limit=other.intruder.limit,
     )
 
 
@@ -71,11 +73,17 @@ def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, 
 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
     priors = priors_of(plan, settings)
-    after = posteriors_by_prior(plan, plan.judged_level, priors, **target_of(settings))
+    after = posteriors_by_prior(plan, plan.judged_level, priors, **_seen(plan, settings))
     return tuple(
         Risk("marginal risk", value / prior, posterior=value)
         for prior, value in zip(priors, after, strict=True)
     )
+
+
+def _seen(plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Return the attack, and whether counts published exactly are seen: not if they settle it."""
+    target = target_of(settings)
+    return {**target, "invariants": not settles(plan, plan.judged_level, **target)}
 
 
 def _intruders(plan: Plan, settings: Settings) -> Chart:
@@ -85,7 +93,7 @@ def _intruders(plan: Plan, settings: Settings) -> Chart:
     there, away = (
         Risk("correct decision", value)
         for value in decisions_by_prior(
-            other, other.judged_level, (prior, 1 - prior), **target_of(settings)
+            other, other.judged_level, (prior, 1 - prior), **_seen(other, settings)
         )
     )
     who = Intruder(prior=prior, rows=other.rows_per_person)
@@ -95,7 +103,8 @@ def _intruders(plan: Plan, settings: Settings) -> Chart:
 def _risk_by_level(plan: Plan, settings: Settings) -> Chart:
     other = changed(plan, settings)
     name = name_of(**target_of(settings))
-    return charts.risk_by_level(risk_by_level(other, priors_of(other, settings), attack=name))
+    risks = risk_by_level(other, priors_of(other, settings), attack=name, invariants=True)
+    return charts.risk_by_level(risks)
 
 
 def _expected_error(plan: Plan, settings: Settings) -> Chart:

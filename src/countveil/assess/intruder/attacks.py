@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
-_NEVER = 1e-12  # sums of many terms lose probabilities below this
+NEVER = 1e-12  # sums of many terms lose probabilities below this
 
 _STEP = 0.2  # of the integral: exp(-π²/0.2) is less than a double shows
 _TAIL = 42.0
@@ -293,7 +293,7 @@ def guesses_right(loss: LossLaw, log_odds: float, tied: float) -> float:
     """Return how often the true hypothesis wins; of ties, the share `tied` counts."""
     sign = sign_of_sum(log_odds, loss.points, rounding=_ROUNDING)
     share = expectation(loss.weights, np.where(sign == 0, tied, sign > 0))
-    return share if share > _NEVER else 0.0
+    return share if share > NEVER else 0.0
 
 
 def each_noise(laws: Sequence[NoisyCells]) -> list[Mechanism]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from countveil.assess.intruder import whole_release
-from countveil.assess.intruder.attacks import expected_posterior, guesses_right
+from countveil.assess.intruder.attacks import expected_posterior
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.whole_release import Evidence
 from countveil.assess.risk import Risk
@@ -103,7 +103,7 @@ def risk_by_level(
             name, item = found[after.index(posterior)]
             right = 1.0
             if not item.settled:
-                right = guesses_right(item.lattice(rows), odds, 0.5)
+                right = item.right(odds, rows)
             risks.append(
                 LevelRisk(
                     level,

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
 from countveil.assess.intruder.attacks import (
+    NEVER,
     determined,
     each_noise,
     expected_posterior,
@@ -28,10 +29,10 @@ from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack, Target, targets_of
 from countveil.assess.risk import Risk
 from countveil.base import words
+from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 from countveil.noise.continuous import Gaussian
-from countveil.noise.discrete_gaussian import DiscreteGaussian
 from countveil.noise.law import Law, Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
@@ -41,8 +42,6 @@ from countveil.tree.tree_shape import tree_of
 
 LEAST_VARIANCE = 0.5
 """From this variance on, counts around a unit say what a normal law says, to within 1 %."""
-
-_FINE = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +106,16 @@ class Evidence:
         """Return the law of the summed privacy loss."""
         return _loss(self.laws, self.outside, rows)
 
-    def lattice(self, rows: int) -> LossLaw:
-        """Return the same with every jump kept, for decisions."""
-        laws = list(self.laws)
-        if self.outside > 0:
-            sigma2 = Fraction(1 / self.outside).limit_denominator(_FINE) or Fraction(1, _FINE)
-            laws.append(NoisyCells(DiscreteGaussian(sigma2), 1))
-        return lattice_loss(tuple(laws), rows) if laws else LossLaw(np.zeros(1), np.ones(1))
+    def right(self, log_odds: float, rows: int) -> float:
+        """Return how often they guess the truth: every jump of the counts is kept, ties are split."""
+        own = lattice_loss(self.laws, rows)
+        if not self.outside:
+            return guesses_right(own, log_odds, 0.5)
+        rho = (
+            rows**2 * self.outside / 2
+        )  # the normal loss of the outside has mean rho, variance 2 rho
+        share = expectation(own.weights, ndtr((log_odds + own.points + rho) / math.sqrt(2 * rho)))
+        return share if share > NEVER else 0.0
 
 
 @lru_cache(maxsize=64)
@@ -230,8 +232,23 @@ def decisions_by_prior(
     )
     if any(item.settled for item in found):
         return [1.0 for _ in priors]
-    losses = [item.lattice(plan.rows_per_person) for item in found]
-    return [max(guesses_right(loss, odds, 0.5) for loss in losses) for odds in _odds(plan, priors)]
+    rows = plan.rows_per_person
+    return [max(item.right(odds, rows) for item in found) for odds in _odds(plan, priors)]
+
+
+def settles(
+    plan: Plan,
+    level: str,
+    *,
+    attack: Attack = "presence",
+    attribute: str | None = None,
+    geography: Geography | None = None,
+) -> bool:
+    """Return whether counts published exactly give the answer, whatever the noise, in some unit."""
+    if not plan.invariants:
+        return False
+    found = evidence(plan, level, attack=attack, attribute=attribute, geography=geography)
+    return any(item.settled for item in found)
 
 
 def _odds(plan: Plan, priors: Sequence[float]) -> list[float]:
