@@ -6,10 +6,7 @@ from fractions import Fraction
 import pytest
 from tests.conftest import run
 
-from countveil import DiscreteGaussian, Seeded, pipeline
-from countveil.assess import Intruder
-from countveil.assess.intruder import attacks
-from countveil.assess.intruder.one_level import marginal_risk
+from countveil import Seeded, pipeline
 from countveil.base import words
 from countveil.plan.plans import Plan
 
@@ -24,7 +21,7 @@ def out(tiny):
 def test_assess_says_what_a_release_discloses(out, tiny):
     ran = run("assess", "presence", out, "--prior", "0.1", "--prior", "0.5", "--quiet")
     assert ran.status == 0, ran.err
-    worst = attacks.marginal_risk(Plan.load(tiny), attack="whole record", prior=0.1, level="area")
+    worst = Plan.load(tiny).risk(prior=0.1)
     text = " ".join(ran.out.split())
     assert f"on average: {words.multiple(worst.value)} times their prior." in text
     assert "presence" in text
@@ -125,28 +122,21 @@ def test_choose_for_one_count():
 def test_choose_for_a_plan_gives_lines_that_keep_the_limit(tiny):
     ran = run("choose", tiny, "--risk", "1.4", "--prior", "0.1", "--json")
     document = ran.document()
-    assert max(document["marginal_risk"].values()) == pytest.approx(1.4, rel=1e-6)
-    assert document["settled"] == []
-    assert sum(Fraction(share) for share in document["shares"].values()) == 1
-    text = run("choose", tiny, "--risk", "1.4", "--prior", "0.1").out
-    lines = text[text.index("[budget]") :]
-    budget = tiny.read_text()
-    changed = (
-        budget[: budget.index("[budget]")]
-        + lines.strip()
-        + "\n"
-        + budget[budget.index("[budget.queries") :]
+    (worst,) = document["risks"]
+    assert worst["marginal_risk"] == pytest.approx(1.4, rel=1e-3)
+    assert document["settled"] is False
+    assert sum(Fraction(spent) for spent in document["levels"].values()) == Fraction(
+        document["rho"]
     )
-    plan = Plan.parse(changed, folder=tiny.parent)
-    reached = []
-    for level in plan.levels:
-        given = {"attack": "presence", "level": level}
-        assert attacks.marginal_risk(plan, prior=0.1, **given).value <= 1.4
-        for siblings in ({"area": 1}, {"area": 2}):  # of R1 with two areas, of R2 with three
-            rho = attacks.effective_rho(plan, siblings=siblings, **given)
-            all_levels = DiscreteGaussian.from_rho(str(rho.value))
-            reached.append(marginal_risk(all_levels, intruder=Intruder(prior=0.1)).value)
-    assert 1.399 < max(reached) <= 1.4
+    text = run("choose", tiny, "--risk", "1.4", "--prior", "0.1").out
+    line = text[text.index("[budget]") :].splitlines()[1]
+    assert line == f'rho = "{float(Fraction(document["rho"])):.4g}"', "a short decimal"
+    risks = []
+    for factor in ("1", "1.01"):
+        rho = Fraction(line.split('"')[1]) * Fraction(factor)
+        changed = tiny.read_text().replace('rho = "2"', f'rho = "{rho}"')
+        risks.append(Plan.parse(changed, folder=tiny.parent).risk(prior=0.1).value)
+    assert risks[0] <= 1.4 < risks[1], "the limit is kept, and used up"
 
 
 def test_choose_by_accuracy(tiny):
@@ -180,10 +170,14 @@ def test_choose_refuses_what_it_cannot_do(words, message, tmp_path):
     assert message in ran.err
 
 
-def test_choose_for_a_plan_needs_a_risk(tiny):
-    ran = run("choose", tiny, "--correct", "0.6")
-    assert ran.status == 2
-    assert "with a plan, give --risk" in ran.err
+def test_choose_for_a_plan_takes_one_limit(tiny):
+    ran = run("choose", tiny, "--correct", "0.6", "--prior", "0.5", "--json")
+    (risk,) = ran.document()["risks"]
+    assert 0.595 < risk["correct_decision"] <= 0.6
+    for given in (["--correct", "0.6", "--risk", "1.5"], [], ["--risk", "1.5", "--epsilon"]):
+        ran = run("choose", tiny, *given)
+        assert ran.status == 2
+        assert "give one of --risk, --posterior and --correct" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize(
@@ -228,11 +222,10 @@ def test_an_unknown_lens_names_those_there_are(out):
 
 def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
     text = tiny.read_text()
-    assert "reveal presence to such an intruder" not in run("price", tiny).out
+    assert "certain" not in run("price", tiny).out
     tiny.write_text(text + '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n')
-    assert "reveal presence to such an intruder at region" in " ".join(
-        run("price", tiny).out.split()
-    )
+    rows = [line.split() for line in run("price", tiny).out.splitlines() if "certain" in line]
+    assert rows == [["region", *["certain"] * 4, "presence"]]
     found = {item["level"]: item for item in run("price", tiny, "--json").document()["levels"]}
     assert {risk["settled"] for risk in found["region"]["risk"]} == {True}
     assert {risk["settled"] for risk in found["area"]["risk"]} == {False}

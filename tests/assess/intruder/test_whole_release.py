@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.special import expit
+from benchmarks.whole_release import random_case
 
-from countveil import Plan, Seeded
+from countveil import Plan
 from countveil.assess.intruder.plan_risk import plan_risk, risk_by_level
 from countveil.assess.intruder.whole_release import evidence, whole_release_risk
 
@@ -67,61 +66,28 @@ def test_levels_with_unequal_budgets(tmp_path):
     assert found.unit_kind == "a block that is all of its county"
 
 
-def simulated(plan, unit, draws, prior):
-    """R of whoever knows everyone else in a lowest unit, from dense least squares on simulated noise.
+@pytest.mark.parametrize("seed", range(1, 25))
+def test_it_is_what_simulated_releases_give(seed, tmp_path):
+    """Dense least squares on simulated noise; every unit and target is tried.
 
-    The release is simulated for a true count of 1 in the target's cell, everyone else counting 0; what
-    they believe about other units is flat, so their counts are estimated.
+    `python -m benchmarks whole_release` does the same with 200,000 releases of each tree.
     """
-    geography = plan.geography()
-    lowest = plan.levels[-1]
-    cells, units = plan.schema.cells, geography.units(lowest)
-    rows, variances, noises = [], [], []
-    rng = Seeded(5)
-    for level in plan.levels:
-        above = geography.ancestors(lowest, level)
-        for item in plan.at(level):
-            where = item.query.cells_at(np.arange(cells))
-            for one in range(geography.units(level)):
-                for cell in range(item.query.cells):
-                    row = np.zeros((units, cells))
-                    row[np.ix_(above == one, where == cell)] = 1
-                    rows.append(row.reshape(-1))
-                    variances.append(item.mechanism.variance)
-                    noises.append(item.mechanism.sample(draws, rng=rng))
-    X, w = np.array(rows), 1 / np.array(variances)
-    signal = X[:, unit * cells]
-    others = np.delete(X, np.arange(unit * cells, (unit + 1) * cells), axis=1)
-    root = np.sqrt(w)
-    basis, _ = np.linalg.qr((root[:, None] * others)[:, np.abs(others).sum(0) > 0])
-    left = root * signal - basis @ (basis.T @ (root * signal))
-    precision = float(left @ left)
-    estimate = 1 + (left @ (root[:, None] * np.array(noises))) / precision
-    posterior = expit(np.log(prior / (1 - prior)) + precision * (estimate - 0.5))
-    return posterior.mean() / prior, posterior.std() / prior / np.sqrt(draws), precision / 2
+    case = random_case(seed, tmp_path)
+    assert case.simulated(20_000).agrees_with(case.stated())
 
 
-@pytest.mark.parametrize("neighbors", ["add-remove", "change-one"])
-@pytest.mark.parametrize(
-    "places",
-    [
-        TWO,
-        "state,county,block\ns,c1,b1\ns,c1,b2\ns,c2,b3\n",
-        "state,county,block\ns,c1,b1\ns,c1,b2\ns,c1,b3\ns,c2,b4\ns,c3,b5\n",
-    ],
-)
-def test_it_is_what_simulated_releases_give(places, neighbors, tmp_path):
-    """40,000 releases of each tree; the worst unit is found by trying them all."""
-    shares = {"state": "1/2", "county": "1/6", "block": "1/3"}
-    plan = plan_of(
-        tmp_path, places, shares, rho="0.6", queries='A = "3/4"\nTOTAL = "1/4"', neighbors=neighbors
-    )
-    found = whole_release_risk(plan, level="block", prior=0.1)
-    units = plan.geography().units("block")
-    tried = [simulated(plan, unit, 40_000, 0.1) for unit in range(units)]
-    worst = max(tried, key=lambda item: item[2])
-    assert found.effective_rho == pytest.approx(worst[2], rel=1e-6)
-    assert abs(found.value - worst[0]) < 4 * worst[1]
+def test_the_simulated_trees_are_of_every_kind(tmp_path):
+    """Only children, exact totals that settle it or add to it, both relations, both attacks."""
+    kinds = set()
+    for seed in range(1, 25):
+        case = random_case(seed, tmp_path)
+        stated = case.stated()
+        settled = "settled" if stated.effective_rho is None else "open"
+        kinds |= {case.attack, case.plan.neighbors, case.level, settled}
+        kinds |= {f"exact, {settled}"} if case.plan.invariants else set()
+        kinds |= {"only child"} if "all of its" in stated.unit_kind else set()
+    assert kinds >= {"presence", "unknown attribute", "add-remove", "change-one", "block", "county"}
+    assert kinds >= {"only child", "exact, settled", "exact, open"}
 
 
 def test_knowing_more_never_means_learning_less(equal):
