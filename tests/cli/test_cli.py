@@ -109,7 +109,7 @@ def test_a_limit_that_what_is_public_breaks_exits_1_and_says_so(tiny):
         before = files(tiny.parent)
         ran = run(command, tiny, *(("--to", tiny.parent / "out") if command == "release" else ()))
         assert ran.status == 1
-        assert "reveal who is there" in " ".join((ran.out + ran.err).split())
+        assert "exactly published counts give the answer" in " ".join((ran.out + ran.err).split())
         assert files(tiny.parent) == before
     assert run("release", tiny, "--to", tiny.parent / "out", "--above-limit").status == 0
 

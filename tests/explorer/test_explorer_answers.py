@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from tests.explorer.test_explorer_settings import PRESET, STARTER
 
-from countveil.assess.intruder import attacks
+from countveil.assess.intruder import whole_release as whole_release_module
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base import words
@@ -19,7 +19,6 @@ from countveil.explorer.answers import (
     answer_at_judged_level,
     completed,
     priors_of,
-    with_levels_above,
 )
 from countveil.explorer.chart_drawing import draw
 from countveil.explorer.settings import Settings, changed
@@ -62,7 +61,8 @@ def gaussian(rho):
 
 @pytest.mark.parametrize("prior", [0.5, 0.1, 0.03])
 def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(prior):
-    plan, settings = asked(ONE_COUNT, prior=str(prior))
+    text = ONE_COUNT.replace('parent = "1/2"', 'parent = "0"').replace('"1/2"', '"1"')
+    plan, settings = asked(text, amount="1/8", prior=str(prior))
     found = answer(plan, settings)
     noise = gaussian(1 / 8)
     after = {
@@ -80,18 +80,26 @@ def test_risk_and_decision_of_one_count_are_the_sums_over_what_may_be_released(p
     assert found.judged.error.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-10)
 
 
-def test_the_levels_above_add_what_the_formula_says():
-    plan, settings = asked(ONE_COUNT, siblings=3, prior="0.1")
-    found = with_levels_above(plan, settings)
-    rho, risk = found.effective_rho, found.marginal_risk
-    assert found.as_one_count
-    assert rho == pytest.approx(1 / 8 + 1 / (8 + 3 * 8), rel=1e-9)  # r + 1/(1/r' + d/r)
-    noise = gaussian(rho)
-    expected = math.fsum(
-        p * 0.1 * p / (0.1 * p + 0.9 * noise[e + 1]) for e, p in noise.items() if e < 60
-    )
-    assert risk == pytest.approx(expected / 0.1, rel=1e-9)
-    assert risk > answer(plan, settings).selected.marginal_risk
+def whole_release(amount, siblings, tmp_path, prior="0.1"):
+    """Return the answer for the plan of one count, with so many siblings under one parent."""
+    lines = ["parent,place", *(f"p,p{number}" for number in range(1 + siblings))]
+    (tmp_path / "places.csv").write_text("\n".join(lines) + "\n")
+    text = ONE_COUNT.replace("[geography]", '[geography]\npath = "places.csv"')
+    plan = Plan.parse(text, folder=tmp_path)
+    settings = replace(Settings.of(plan), amount=amount, prior=prior)
+    return answer(changed(plan, settings), settings)
+
+
+def test_without_places_the_risk_is_a_bound_as_if_everyone_were_known():
+    plan, settings = asked(ONE_COUNT, prior="0.1")
+    found = answer(plan, settings)
+    own = gaussian(1 / 8)
+    twice = convolved(own, own)  # both levels count the target, and nothing else is unknown
+    losses = {e: (2 * e + 2) / 8 for e in twice}
+    expected = math.fsum(p / (0.1 + 0.9 * math.exp(-losses[e])) for e, p in twice.items())
+    assert found.upper_bound
+    assert found.selected.marginal_risk == pytest.approx(expected, rel=1e-6)
+    assert "at most" in answer_text.sentence(found, settings)
 
 
 def convolved(*laws):
@@ -123,33 +131,13 @@ def seen_together(rho, siblings, prior):
 
 
 @pytest.mark.parametrize("siblings", [0, 1, 3])
-@pytest.mark.parametrize("amount", ["1/4", "1", "4", "16"])
-def test_the_levels_above_are_between_the_level_alone_and_all_that_is_seen(amount, siblings):
-    """The level alone is below the truth, for more values never tell less; so the larger is nearer."""
-    plan, settings = asked(ONE_COUNT, amount=amount, siblings=siblings, prior="0.1")
-    found = with_levels_above(plan, settings).marginal_risk
-    alone = answer(plan, settings).selected.marginal_risk
-    truth = seen_together(float(plan.cost.rho) / 2, siblings, 0.1)
-    assert alone <= found
-    assert alone <= truth * (1 + 1e-12)
-    assert found == pytest.approx(truth, rel=0.01 if plan.cost.rho <= 1 else 0.15)
-    assert abs(found - truth) <= abs(alone - truth) + 1e-12
-
-
-def test_where_one_count_would_say_less_than_the_level_alone_the_level_alone_is_told():
-    """Several small noises tell more than one count with the sum of their rho: steps are finer."""
-    plan, settings = asked(STARTER, amount="10", siblings=1_000_000, prior="0.02")
-    found = with_levels_above(plan, settings)
-    alone = answer(plan, settings).selected.marginal_risk
-    one = gaussian(found.effective_rho)
-    as_one = math.fsum(
-        p * p / (0.02 * p + 0.98 * one[e + 1]) for e, p in one.items() if e < 60 and p > 0
-    )
-    assert as_one < 0.9 * alone
-    assert found.marginal_risk == pytest.approx(alone, rel=1e-12)
-    assert not found.as_one_count
-    told = answer_text.above_sentence(found, settings)
-    assert told.endswith(f"{words.multiple(alone)} times their prior, as from this level alone.")
+@pytest.mark.parametrize("amount", ["1/8", "1/4", "1"])
+def test_the_risk_is_that_of_all_that_is_seen(amount, siblings, tmp_path):
+    """The noise of the parent and of all siblings is summed out term by term."""
+    found = whole_release(amount, siblings, tmp_path)
+    truth = seen_together(float(Fraction(amount)) / 2, siblings, 0.1)
+    assert not found.upper_bound
+    assert found.selected.marginal_risk == pytest.approx(truth, rel=1e-6 if siblings == 0 else 0.01)
 
 
 @pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])
@@ -159,7 +147,7 @@ def test_the_numbers_are_those_of_the_library(text):
     assert found.cost == plan.cost
     assert found.cost.rho == Fraction(3, 4)
     assert found.epsilon == plan.cost.epsilon(plan.delta)
-    expected = risk_by_level(plan)
+    expected = risk_by_level(plan, attack="presence", invariants=True)
     told = [(lv.level, r.prior, r.marginal_risk) for lv in found.levels for r in lv.risks]
     assert told == [(r.level, r.prior, pytest.approx(r.marginal_risk)) for r in expected]
     decisions = [risk.correct_decision for risk in judged(plan, expected)]
@@ -172,16 +160,17 @@ def test_the_numbers_are_those_of_the_library(text):
 
 def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
     """What moves at once asks for one level's evidence; the rest is added, and nothing changes."""
-    levels, real = [], attacks.posteriors_by_prior
+    levels, real = [], whole_release_module.evidence
 
-    def counted(plan, level, *given, **named):
+    def counted(plan, level, **named):
         levels.append(level)
-        return real(plan, level, *given, **named)
+        return real(plan, level, **named)
 
-    monkeypatch.setattr(attacks, "posteriors_by_prior", counted)
     plan, settings = asked(PRESET, attack="whole record", level="tract")
+    judge(plan)  # has its own ladder, and is kept
+    monkeypatch.setattr(whole_release_module, "evidence", counted)
     first = answer_at_judged_level(plan, settings)
-    assert set(levels) == {"tract"}  # its risks, and the verdict
+    assert set(levels) == {"tract"}
     assert [item.level for item in first.levels if item.risks] == ["tract"]
     assert answer_text.sentence(first, settings)
     whole = completed(first, plan, settings)
@@ -196,13 +185,15 @@ def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
 def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
     plan, settings = asked(STARTER, attack=attack, attribute=attribute, level="tract")
     found = answer(plan, settings)
-    given = {"attack": attack, "attribute": attribute, "invariants": False}
     for item in found.levels:
         for risk in item.risks:
-            expected = attacks.marginal_risk(plan, prior=risk.prior, level=item.level, **given)
-            assert risk.marginal_risk == expected.value
-    right = attacks.correct_decision(plan, prior=found.prior, level="tract", **given)
-    assert found.decision == right.value
+            expected = whole_release_module.whole_release_risk(
+                plan, prior=risk.prior, level=item.level, attack=attack, attribute=attribute
+            )
+            assert risk.marginal_risk == pytest.approx(expected.value)
+    name = attack if attribute is None else f"{attack}: {attribute}"
+    (right,) = risk_by_level(plan, [found.prior], levels=("tract",), attack=name)
+    assert found.decision == pytest.approx(right.correct_decision)
     assert found.verdict == judge(plan)  # whatever attack the page looks at
 
 
@@ -223,7 +214,7 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     risk, (prior, after, times, *guesses) = found.selected, numbers
     assert prior == 100 * risk.prior
     assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
-    assert f"{times:g}" == words.multiple(risk.marginal_risk)
+    assert f"{times:g}" == words.multiple(risk.marginal_risk, limit=plan.intruder.limit)
     if found.decision == 0:
         assert "they never guess correctly" in text
     else:
@@ -274,7 +265,7 @@ def test_charts_show_the_plan_as_set():
     other = changed(plan, settings)
     drawn = {name: draw(name, plan, settings).table for name in offered_charts.offered(settings)}
     by_level = drawn["risk-by-level"].to_pylist()
-    expected = risk_by_level(other)
+    expected = risk_by_level(other, attack="presence", invariants=True)
     assert [row["marginal_risk"] for row in by_level] == [r.marginal_risk for r in expected]
     chosen = [row for row in drawn["risk-by-rho"].to_pylist() if row["rho"] == 2.0]
     assert {row["prior"]: row["marginal_risk"] for row in chosen} == pytest.approx(
@@ -282,8 +273,8 @@ def test_charts_show_the_plan_as_set():
     )
     right = answer(other, settings).decision
     (after,) = [r for r in drawn["intruders"].to_pylist() if r["when"] == "after"]
-    turned = attacks.correct_decision(other, attack="presence", prior=0.9, invariants=False).value
-    whole = 0.1 * right + 0.9 * turned
+    (turned,) = risk_by_level(other, [0.9], levels=("block",), attack="presence", invariants=True)
+    whole = 0.1 * right + 0.9 * turned.correct_decision
     assert after["probability_of_a_right_decision"] == pytest.approx(whole)
     spent = [row for row in drawn["budget-allocation"].to_pylist() if row["level"] == "all levels"]
     assert spent[0]["rho"] == 2.0
@@ -300,7 +291,6 @@ def test_a_chart_is_drawn_again_only_for_what_it_shows():
 
     everything = set(offered_charts.TITLES)
     assert moved(amount="1.0") == set()
-    assert moved(siblings=4) == set()
     assert moved(weights=tuple((level, f"{share}e1") for level, share in _decimals(own))) == set()
     assert moved(amount="2") == everything
     assert moved(prior="0.3") == everything - {"expected-error", "budget-allocation"}

@@ -62,12 +62,17 @@ def test_values_change_and_comments_stay_where_they_are():
         'state = "1/10"',
         'tract = "3/10"',
         "priors = [0.5, 0.1, 0.02, 0.25]",
-        'level = "tract"',
+        f'knows = "tract"{" " * 18}# the largest place in which they know everyone else',
     }
-    assert [line for line in old if "#" in line and "rho =" not in line] == [
-        line for line in new if "#" in line and "rho =" not in line
-    ]
+    comments = [[line.partition("#")[2] for line in lines if "#" in line] for lines in (old, new)]
+    assert comments[0] == comments[1]
     assert tomllib.loads(text)["records"] == tomllib.loads(STARTER)["records"]
+
+
+def test_the_earlier_name_of_what_they_know_is_replaced():
+    text, commented = saved(TINY_PLAN + '[intruder]\nlevel = "area"  # said\n', level="region")
+    assert commented
+    assert tomllib.loads(text)["intruder"] == {"knows": "region"}
 
 
 def test_a_currency_takes_the_place_of_the_other():

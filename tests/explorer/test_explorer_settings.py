@@ -99,7 +99,7 @@ def test_the_intruder_is_added_to_those_of_the_plan(plan):
         (
             TINY_PLAN,
             {"weights": (("region", "1"), ("area", "0"))},
-            "intruder.level: area is not measured; choose a level with a budget",
+            "intruder.knows: area is not measured; choose a level with a budget",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_is_not_a_plan_is_refused_in_the_plan_s_own_words(text, changes, me
         ({"colour": "blue"}, "settings: colour"),
         ({"mechanism": "none"}, "settings: mechanism"),
         ({"amount": 1.5}, "settings: amount"),
-        ({"siblings": -1}, "siblings: enter a whole number from 0 to 1,000,000"),
+        ({"siblings": 3}, "settings: siblings: unexpected keyword argument"),
         ({"attribute": "AGE"}, "attribute: set it for an unknown attribute, and only then"),
         (
             {"attack": "unknown attribute"},

@@ -21,9 +21,10 @@ def sentence(answer: Answer, settings: Settings) -> str:
     knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
     posterior = words.brief_percent(risk.posterior, other=risk.prior)
     times = words.multiple(risk.marginal_risk, limit=answer.verdict.limit)
+    most = "at most " if answer.upper_bound else ""
     return (
         f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
-        f"{posterior} on average: {times} times their prior. "
+        f"{most}{posterior} on average: {most}{times} times their prior. "
         f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
         f"{_SETTLED if answer.settled else ''}"
     )

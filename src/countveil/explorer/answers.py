@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -9,6 +10,7 @@ from typing import Any
 
 from countveil.assess.intruder import whole_release
 from countveil.assess.intruder.combined_loss import lattice_loss
+from countveil.assess.intruder.whole_release import Evidence
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
@@ -49,7 +51,7 @@ class Answer:
 
     `decisions` has, for each prior, how often the intruder decides correctly at the judged level.
     `settled`: counts published exactly reveal the answer by themselves; then the risks and decisions at
-    the judged level are those from noisy counts alone.
+    the judged level are those from noisy counts alone. `upper_bound`: these risks are upper bounds.
     """
 
     cost: Cost
@@ -62,6 +64,7 @@ class Answer:
     decisions: tuple[float, ...]
     verdict: Verdict
     settled: bool
+    upper_bound: bool
 
     @property
     def judged(self) -> LevelAnswer:
@@ -92,11 +95,11 @@ def answer(plan: Plan, settings: Settings) -> Answer:
 def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
-    settled = whole_release.settles(plan, level, **target_of(settings))
-    seen = {**target_of(settings), "invariants": not settled}
+    settled = is_settled(plan, settings)
+    evidence = judged_evidence(plan, settings)
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
-        pending = thread.submit(whole_release.decisions_by_prior, plan, level, priors, **seen)
-        risks = _risks(plan, level, priors, seen)
+        pending = thread.submit(whole_release.decisions_by_prior, plan, evidence, priors)
+        risks = _risks(plan, evidence, priors)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
         decisions = tuple(pending.result())
     forget_laws()
@@ -117,22 +120,37 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         decisions=decisions,
         verdict=judge(plan),
         settled=settled,
+        upper_bound=any(item.siblings_known for item in evidence),
     )
 
 
 def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
     """Add the risks of all levels to an answer."""
-    seen = {**target_of(settings), "invariants": True}
     levels = []
     for item in partial.levels:
         if item.risks:
             levels.append(item)
             continue
-        risks = _risks(plan, item.level, partial.priors, seen)
+        evidence = whole_release.evidence(plan, item.level, **target_of(settings))
+        risks = _risks(plan, evidence, partial.priors)
         certain = all(risk.posterior == 1 for risk in risks)
         levels.append(replace(item, risks=risks, settled=certain))
     forget_laws()
     return replace(partial, levels=tuple(levels))
+
+
+def is_settled(plan: Plan, settings: Settings) -> bool:
+    """Return whether counts published exactly give the answer at the judged level."""
+    if not plan.invariants:
+        return False
+    found = whole_release.evidence(plan, plan.judged_level, **target_of(settings))
+    return any(item.settled for item in found)
+
+
+def judged_evidence(plan: Plan, settings: Settings) -> list[Evidence]:
+    """Return what the intruder of the page sees: without exact counts, if these settle the matter."""
+    exact = not is_settled(plan, settings)
+    return whole_release.evidence(plan, plan.judged_level, invariants=exact, **target_of(settings))
 
 
 def priors_of(plan: Plan, settings: Settings) -> tuple[float, ...]:
@@ -155,9 +173,9 @@ def target_of(settings: Settings) -> dict[str, Any]:
 
 
 def _risks(
-    plan: Plan, level: str, priors: tuple[float, ...], seen: dict[str, Any]
+    plan: Plan, evidence: Sequence[Evidence], priors: tuple[float, ...]
 ) -> tuple[PriorRisk, ...]:
-    after = whole_release.posteriors_by_prior(plan, level, priors, **seen)
+    after = whole_release.posteriors_by_prior(plan, evidence, priors)
     return tuple(
         PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
     )

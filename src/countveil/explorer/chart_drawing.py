@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
@@ -15,13 +14,12 @@ from countveil.assess.intruder.whole_release import (
     decisions_by_prior,
     name_of,
     posteriors_by_prior,
-    settles,
 )
 from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer.answers import forget_laws, priors_of, target_of
+from countveil.explorer.answers import forget_laws, judged_evidence, priors_of, target_of
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 from countveil.report import charts
@@ -73,17 +71,11 @@ def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, 
 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
     priors = priors_of(plan, settings)
-    after = posteriors_by_prior(plan, plan.judged_level, priors, **_seen(plan, settings))
+    after = posteriors_by_prior(plan, judged_evidence(plan, settings), priors)
     return tuple(
         Risk("marginal risk", value / prior, posterior=value)
         for prior, value in zip(priors, after, strict=True)
     )
-
-
-def _seen(plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Return the attack, and whether counts published exactly are seen: not if they settle it."""
-    target = target_of(settings)
-    return {**target, "invariants": not settles(plan, plan.judged_level, **target)}
 
 
 def _intruders(plan: Plan, settings: Settings) -> Chart:
@@ -92,9 +84,7 @@ def _intruders(plan: Plan, settings: Settings) -> Chart:
     # complementary prior.
     there, away = (
         Risk("correct decision", value)
-        for value in decisions_by_prior(
-            other, other.judged_level, (prior, 1 - prior), **_seen(other, settings)
-        )
+        for value in decisions_by_prior(other, judged_evidence(other, settings), (prior, 1 - prior))
     )
     who = Intruder(prior=prior, rows=other.rows_per_person)
     return charts.two_hundred_intruders(who, there, away)

@@ -16,7 +16,10 @@ from countveil.plan.plans import Plan
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}|[^\s#,\[\]{}"']+)"""
 _HEADER = re.compile(r"\s*\[")
-_KEYS = (("release", "neighbors"), ("intruder", "priors"), ("intruder", "level"))
+_KEYS = (
+    *(("release", "neighbors"), ("intruder", "priors")),
+    *(("intruder", "level"), ("intruder", "knows")),
+)
 
 
 @dataclass(frozen=True, slots=True)

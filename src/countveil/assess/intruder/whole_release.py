@@ -197,19 +197,9 @@ def posterior_after(item: Evidence, who: Intruder) -> float:
 
 
 def posteriors_by_prior(
-    plan: Plan,
-    level: str,
-    priors: Sequence[float],
-    *,
-    attack: Attack = "presence",
-    attribute: str | None = None,
-    geography: Geography | None = None,
-    invariants: bool = False,
+    plan: Plan, found: Sequence[Evidence], priors: Sequence[float]
 ) -> list[float]:
-    """Return the expected posterior of an attack for each prior, for the worst target and unit."""
-    found = evidence(
-        plan, level, attack=attack, attribute=attribute, geography=geography, invariants=invariants
-    )
+    """Return the expected posterior for each prior, for the target and unit with most evidence."""
     if any(item.settled for item in found):
         return [1.0 for _ in priors]
     losses = [item.loss(plan.rows_per_person) for item in found]
@@ -217,38 +207,13 @@ def posteriors_by_prior(
 
 
 def decisions_by_prior(
-    plan: Plan,
-    level: str,
-    priors: Sequence[float],
-    *,
-    attack: Attack = "presence",
-    attribute: str | None = None,
-    geography: Geography | None = None,
-    invariants: bool = False,
+    plan: Plan, found: Sequence[Evidence], priors: Sequence[float]
 ) -> list[float]:
     """Return how often they guess correctly for each prior, about the worst target and unit."""
-    found = evidence(
-        plan, level, attack=attack, attribute=attribute, geography=geography, invariants=invariants
-    )
     if any(item.settled for item in found):
         return [1.0 for _ in priors]
     rows = plan.rows_per_person
     return [max(item.right(odds, rows) for item in found) for odds in _odds(plan, priors)]
-
-
-def settles(
-    plan: Plan,
-    level: str,
-    *,
-    attack: Attack = "presence",
-    attribute: str | None = None,
-    geography: Geography | None = None,
-) -> bool:
-    """Return whether counts published exactly give the answer, whatever the noise, in some unit."""
-    if not plan.invariants:
-        return False
-    found = evidence(plan, level, attack=attack, attribute=attribute, geography=geography)
-    return any(item.settled for item in found)
 
 
 def _odds(plan: Plan, priors: Sequence[float]) -> list[float]:

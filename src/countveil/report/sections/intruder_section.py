@@ -13,7 +13,7 @@ from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import AttackRisk, Summary
-from countveil.assess.intruder.whole_release import decisions_by_prior
+from countveil.assess.intruder.whole_release import decisions_by_prior, evidence
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
@@ -52,12 +52,13 @@ def summary_sentences(summary: Summary) -> list[str]:
 def worst_attack(summary: Summary) -> str:
     """Say what the attack with the largest gain achieves."""
     worst = max(summary.attacks, key=lambda item: item.marginal_risk)
+    most = "at most " if worst.upper_bound else ""
     return (
         f"The attack that gains most is '{worst.attack}'. Someone who knows everyone else in "
         f"{article(summary.level)} and sees the whole release would, if what they suspect is true, "
         f"raise its probability from {words.prior_percent(worst.prior)} to "
-        f"{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
-        f"{words.multiple(worst.marginal_risk, limit=summary.limit)} times their prior."
+        f"{most}{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
+        f"{most}{words.multiple(worst.marginal_risk, limit=summary.limit)} times their prior."
     )
 
 
@@ -239,15 +240,13 @@ def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
 
 def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     """Return the intruder who gains most, and their risks if the target is counted and if not."""
-    candidates = []
+    candidates, found = [], evidence(plan, plan.judged_level)
     for prior in plan.intruder.priors:
         # Noise is symmetric: deciding about an absent target is deciding about a present one with
         # the complementary prior.
         there, away = (
             Risk("correct decision", value, level=plan.judged_level, attack="presence")
-            for value in decisions_by_prior(
-                plan, plan.judged_level, (prior, 1 - prior), invariants=True
-            )
+            for value in decisions_by_prior(plan, found, (prior, 1 - prior))
         )
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)
