@@ -12,7 +12,7 @@ from tests.explorer.visiting import running, serving
 from countveil.explorer import answer_text, offered_charts
 from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
-from countveil.explorer.settings import Settings, changed
+from countveil.explorer.settings import Settings, changed, opening
 from countveil.plan.plans import Plan
 
 PLAN = TINY_PLAN + (
@@ -21,7 +21,7 @@ PLAN = TINY_PLAN + (
 )
 CONTROLS = (
     *("mechanism", "amount", "amount-slider", "weight-0", "weight-1"),
-    *("prior", "prior-slider", "level", "attack", "sees-above", "reset"),
+    *("prior", "prior-slider", "level", "attack", "reset"),
     *("save-name", "save", "replace", "open-name", "open", "upload"),
 )
 
@@ -42,7 +42,7 @@ def address(folder):
 def told(**changes):
     """Return the sentence that the library's numbers give."""
     plan = Plan.parse(PLAN)
-    settings = replace(Settings.of(plan), **changes)
+    settings = replace(opening(plan), **changes)
     return answer_text.sentence(answer(changed(plan, settings), settings), settings)
 
 
@@ -115,17 +115,17 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
             told(amount="1/3", weights=weights, prior="0.2", **given)
         )
         expect(page.locator("#chart-intruders")).to_be_hidden()
-        page.locator("#sees-above").check()
-        expect(page.locator("#above")).to_contain_text(
-            "If they also see the levels above, and each place has 10"
+        expect(page.locator("#ladder")).to_contain_text(
+            "If they knew everyone else in the following"
         )
         page.locator("#reset").click()
         expect(page.locator("#sentence")).to_have_text(told())
         expect(page.locator("#by-level")).not_to_contain_text("…")
         own = Plan.parse(PLAN)
-        for item in answer(own, Settings.of(own)).levels:
+        for item in answer(own, opening(own)).levels:
             for risk in item.risks:
-                expect(page.locator("#by-level")).to_contain_text(f"{risk.marginal_risk:,.4g}")
+                shown = "certain" if item.settled else f"{risk.marginal_risk:,.4g}"
+                expect(page.locator("#by-level")).to_contain_text(shown)
         page.locator("#mechanism").select_option("discrete Laplace")
         expect(page.locator("#amount")).to_have_value("2")  # epsilon²/2 = rho
         expect(page.locator("#cost")).to_contain_text("epsilon = 2")
@@ -160,10 +160,6 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         page.locator("#reset").click()
         expect(invalid).to_have_count(0)
         assert page.locator("#verdict").get_attribute("role") == "status"
-        page.locator("#sees-above").check()
-        page.locator("#siblings").fill("")
-        expect(page.locator("#above")).to_contain_text("siblings is missing; say how many")
-        expect(invalid).to_have_id("siblings")
         assert len(seen.complaints) == 1  # a browser notes that a call was refused
         seen.complaints.clear()
 

@@ -29,7 +29,7 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
     own, plan = inside.data["settings"], f"/plans/{inside.data['plan']}"
     not_json = (b"", b"{", b"[" * 100_000, b"\xff", b'"\\ud800"', b"9" * 5000, b'{"a": 1} 2')
     for body in not_json:
-        for path in (f"{plan}/numbers", f"{plan}/above", f"{plan}/save", "/open"):
+        for path in (f"{plan}/numbers", f"{plan}/levels", f"{plan}/save", "/open"):
             assert "is not JSON" in sent(inside, path, body).document(400)["refused"]
     large = inside.call("/open", {"name": "a.toml", "text": "#" * 3_000_000}).document(400)
     assert "the request is too large; a plan may have 1,000,000 bytes" in large["refused"]
@@ -39,24 +39,22 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
         (own | {"more": 1}, "settings: more: unexpected"),
         ({key: own[key] for key in own if key != "prior"}, "settings: prior: field required"),
         (own | {"amount": 5}, "settings: amount: input should be a valid string"),
-        (own | {"siblings": 1.5}, "settings: siblings: input should be a valid integer"),
-        (own | {"siblings": [1]}, "settings: siblings: "),
+        (own | {"level": 1.5}, "settings: level: input should be a valid string"),
         (own | {"weights": "x"}, "settings: weights: "),
         (own | {"mechanism": "none"}, "settings: mechanism: "),
-        (own | {"attack": "unknown attribute"}, "settings: attribute: set it for"),
+        (
+            own | {"attack": "unknown attribute", "attribute": None},
+            "settings: attribute: set it for",
+        ),
     ):
         for path, document in (
             (f"{plan}/numbers", settings),
-            (f"{plan}/above", settings),
             (f"{plan}/levels", settings),
             (f"{plan}/charts/risk-by-level", settings),
             (f"{plan}/save", {"settings": settings, "name": "a.toml"}),
         ):
             found = inside.call(path, document).document(400)["refused"]
             assert found.startswith(said), (path, said)
-    above = inside.call(f"{plan}/above", own | {"siblings": None}).document(400)
-    assert above["refused"] == "siblings is missing; say how many each place has"
-    assert above["fields"] == ["siblings"]
     for document in (5, "x", [], {}, {"name": 5}, {"name": None}, {"name": "a.toml", "text": 1}):
         assert "refused" in inside.call("/open", document).document(400)
         assert "refused" in inside.call(f"{plan}/save", document).document(400)
@@ -74,8 +72,6 @@ def test_what_is_malformed_is_refused_as_that_with_what_is_wrong(inside, folder)
         ({"prior": "half"}, ["prior"]),
         ({"prior": "1e400"}, ["prior"]),
         ({"level": "nowhere"}, ["level"]),
-        ({"siblings": -1}, ["siblings"]),
-        ({"siblings": 10**400}, ["siblings"]),
         ({"prior": "1e-400"}, ["prior"]),
         ({"prior": "0.99999999999999999999"}, ["prior"]),
         ({"amount": "1e400"}, ["amount"]),

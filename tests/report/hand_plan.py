@@ -143,8 +143,10 @@ def right(points, chances, prior):
     return float(chances @ np.where(np.abs(odds) < 1e-7, 0.5, odds > 0))
 
 
-MOVES = {  # what moves in each query, and the direction among cells: the worst attack, and presence
+MOVES = {  # in how many cells of each query of an area an attack's hypotheses differ, and the direction
     "unknown attribute: AGE": ({"AGE": 2, "AGE*SEX": 2}, np.eye(6)[0] - np.eye(6)[3]),
+    "unknown attribute: SEX": ({"AGE*SEX": 2}, np.eye(6)[0] - np.eye(6)[1]),
+    "whole record": ({"AGE": 2, "AGE*SEX": 2}, np.eye(6)[0] - np.eye(6)[4]),
     "presence": ({"TOTAL": 1, "AGE": 1, "AGE*SEX": 1}, np.eye(6)[0]),
 }
 WORST = "unknown attribute: AGE"

@@ -10,24 +10,13 @@ from tests.report import sections_of_hand as made
 from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Release, Seeded, pipeline
-from countveil.assess.intruder.summary import AttackRisk, summarise
+from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.summary import summarise
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.report.report_page import public_report
-from countveil.report.sections.intruder_section import (
-    SETTLED,
-    added,
-    summary_sentences,
-)
-
-# In how many cells of each query of an area the hypotheses of an attack differ.
-CELLS = {
-    "presence": {"TOTAL": 1, "AGE": 1, "AGE*SEX": 1},
-    "unknown attribute: AGE": {"AGE": 2, "AGE*SEX": 2},
-    "unknown attribute: SEX": {"AGE*SEX": 2},
-    "whole record": {"AGE": 2, "AGE*SEX": 2},
-}
+from countveil.report.sections.intruder_section import SETTLED, summary_sentences
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +26,19 @@ def section(hand, hand_others):
 
 def test_every_attack_ends_where_its_law_says(section):
     rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
-    assert set(rows) == set(CELLS)
-    for attack, cells in CELLS.items():
-        evidence = hand_plan.losses("area", cells)
+    assert set(rows) == set(hand_plan.MOVES)
+    for attack, (cells, _) in hand_plan.MOVES.items():
         for prior in hand_plan.PRIORS:
-            after = hand_plan.posterior(*evidence, prior)
+            after, _ = hand_plan.of_whole_release(prior, attack)
             assert rows[attack][f"Prior {prior}"] == f"{after:.4g}, ×\u00a0{after / prior:.3f}"
         own = sum(
             number * hand_plan.ROWS**2 / (2 * hand_plan.variance("area", query))
             for query, number in cells.items()
         )
-        assert rows[attack]["Evidence (rho)"] == pytest.approx(own)
-        assert rows[attack]["Public counts add"] == "0.0 %"
+        assert rows[attack]["Own counts (rho)"] == pytest.approx(own)
+        assert rows[attack]["Whole release (rho)"] == pytest.approx(information(attack), rel=1e-6)
+        assert rows[attack]["Whole release (rho)"] > 1.005 * own
+        assert rows[attack]["Worst in"] == "an area with 2 siblings"
 
 
 def information(attack, *, exact=None):
@@ -85,40 +75,18 @@ def information(attack, *, exact=None):
     return 0.5 / np.linalg.inv(normal)[0, 0]
 
 
-def test_levels_above_add_what_a_regression_says(section):
-    rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
-    for attack in CELLS:
-        own = rows[attack]["Evidence (rho)"]
-        more = (information(attack) - own) / own
-        assert more > 0.005
-        assert rows[attack]["Levels above add"] == f"{100 * more:.1f} %"
-    more = (information("presence") - rows["presence"]["Evidence (rho)"]) / rows["presence"][
-        "Evidence (rho)"
-    ]
-    (told,) = [line for line in section.sentences if "levels above add" in line]
-    assert f"add {100 * more:.1f} % to the evidence about presence" in told
-    assert "counts published exactly add another 0.0 %" in told
-
-
-def above_and_counted():
-    return information("presence"), information("presence", exact="TOTAL")
-
-
 def test_public_counts_above_add_what_a_regression_says(tmp_path):
     text = hand_plan.PLAN + hand_plan.SETTLING.replace('"area"', '"region"')
     plan = Plan.load(hand_plan.write(tmp_path, text))
     found = summarise(plan, plan.geography())
-    first, (above, counted) = found.attacks[0], above_and_counted()
+    first = found.attacks[0]
     assert not any(item.settled for item in found.attacks)
-    assert first.with_levels_above == pytest.approx(above, rel=1e-6)
-    assert first.with_invariants == pytest.approx(counted, rel=1e-4)
-    own = 0.72 / 2  # rows² rho / rows², halved: of the two cells of a change, one is told apart
-    more, public = (above - own) / own, (counted - above) / own
-    assert abs(more - public) > 0.01, "they cannot be mistaken for each other"
-    assert added(first) == pytest.approx((more, public), rel=1e-3)
-    told = " ".join(summary_sentences(found))
-    assert f"levels above add {100 * more:.1f} %" in told
-    assert f"counts published exactly add another {100 * public:.1f} %" in told
+    noisy = risk_by_level(plan, [0.1], levels=("area",), attack="presence")[0].effective_rho
+    assert noisy == pytest.approx(information("presence"), rel=1e-6)
+    counted = information("presence", exact="TOTAL")
+    assert first.effective_rho == pytest.approx(counted, rel=1e-4)
+    assert counted > 1.01 * noisy
+    assert first.own_rho == pytest.approx(0.72 / 2)  # of the two cells of a change, one differs
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +98,7 @@ def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_secti
     section = settled_section
     rows = {row["Attack"]: row for row in table_rows(section, "Probability that someone who knows")}
     assert rows["presence"]["Prior 0.02"] == f"1, ×\u00a050.000, {SETTLED}"
-    assert rows["presence"]["Public counts add"] == SETTLED
+    assert rows["presence"]["Whole release (rho)"] is None
     assert SETTLED not in str(rows["unknown attribute: AGE"])
     assert not any("e+" in str(cell) for row in rows.values() for cell in row.values())
     assert any("reveal 'presence' to anyone" in line for line in section.sentences)
@@ -144,10 +112,9 @@ def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
     (tmp_path / "places.csv").write_text("region,area\nR1,A1\nR2,A2\n")
     plan = Plan.load(tmp_path / "plan.toml")
     found = summarise(plan, plan.geography())
-    assert not found.attacks[0].settled
-    assert added(found.attacks[0])[1] == math.inf
-    told = " ".join(summary_sentences(found))
-    assert "counts published exactly reveal it" in told
+    assert found.attacks[0].settled
+    assert found.attacks[0].unit_kind == "an area that is all of its region"
+    assert "reveal 'presence' to anyone" in " ".join(summary_sentences(found))
 
 
 def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
@@ -173,7 +140,10 @@ def test_the_chart_of_levels_shows_each_level_and_prior(section):
         (level, prior) for level in ("region", "area") for prior in hand_plan.PRIORS
     ]
     for row in rows:
-        after = hand_plan.posterior(*hand_plan.presence(row["level"]), row["prior"])
+        after, _ = hand_plan.of_whole_release(row["prior"])
+        if row["level"] == "region":  # everyone else is known, in the areas, too
+            own = [hand_plan.losses(level, hand_plan.LADDER[level]) for level in hand_plan.RHO]
+            after = hand_plan.posterior(*hand_plan.together(*own), row["prior"])
         assert row["marginal_risk"] == pytest.approx(after / row["prior"])
         assert row["posterior"] == pytest.approx(after)
         assert not row["settled"]
@@ -190,7 +160,7 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
     assert [row["settled"] for row in rows] == [True] * 3 + [False] * 3
     assert [row["marginal_risk"] for row in rows[:3]] == pytest.approx([2.5, 10, 50])
     chart = section.charts[0]
-    worst = hand_plan.posterior(*hand_plan.presence("area"), 0.02) / 0.02
+    worst = hand_plan.of_whole_release(0.02)[0] / 0.02  # a total says nothing about AGE
     assert (
         f"The largest risk from noisy counts is {words.multiple(worst)}, at level area with prior "
         f"0.02" in chart.alt
@@ -211,7 +181,7 @@ def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
         for number, prior in enumerate(hand_plan.PRIORS):
             own = [row[column] for row in rows if row["prior"] == prior]
             assert own == [getattr(step, of)[number] for step in hand_others.steps]
-    assert {row["limit"] for row in chart_rows(section, "risk-by-rho")} == {3.0}
+    assert {row["limit"] for row in chart_rows(section, "risk-by-rho")} == {4.0}
 
 
 def test_each_released_value_leads_to_the_belief_of_bayes(section):
@@ -231,10 +201,9 @@ def test_each_released_value_leads_to_the_belief_of_bayes(section):
 
 
 def test_of_two_hundred_intruders_those_are_shown_who_gain_most(section):
-    evidence = hand_plan.presence("area")
     gains = {}
     for prior in hand_plan.PRIORS:
-        says, denies = (hand_plan.right(*evidence, p) for p in (prior, 1 - prior))
+        says, denies = (hand_plan.of_whole_release(p, "presence")[1] for p in (prior, 1 - prior))
         gains[prior] = prior * says + (1 - prior) * denies - max(prior, 1 - prior)
     best = max(gains, key=gains.get)
     before, after = chart_rows(section, "intruders")
@@ -325,8 +294,3 @@ def test_priors_that_nearly_agree_are_told_apart(tmp_path):
         assert series == {"prior 0.1": 0.1, "prior 0.1000000001": 0.1000000001}
     assert "Prior 0.1000000001" in section.tables[0].columns
     assert "0.1000000001" in Page(public_report(release)).words.split("Not covered")[0]
-
-
-def test_an_attack_on_what_is_not_measured_has_nothing_to_compare_with():
-    item = AttackRisk("unknown attribute: AGE", 0.1, 1.0, 0.1, 0.1, 0.0, 0.2, 0.3)
-    assert added(item) == (None, None)

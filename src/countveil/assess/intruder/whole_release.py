@@ -82,12 +82,11 @@ class Evidence:
     @property
     def unit_kind(self) -> str:
         """The kind of unit, in words."""
+        if self.highest != self.level:
+            return f"{words.article(self.level)} that is all of its {self.highest}"
         if self.settled or self.siblings < 0:
             less = f" that is not all of its {self.exact_above}" if self.exact_above else ""
             return f"any {self.level}{less}"
-        alone = f"{words.article(self.level)} that is all of its {self.highest}"
-        if self.highest != self.level:
-            return alone
         if not self.siblings:
             return f"the {self.level}" if not self.siblings_known else words.article(self.level)
         more = "1 sibling" if self.siblings == 1 else f"{self.siblings:,} siblings"
