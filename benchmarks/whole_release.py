@@ -22,7 +22,7 @@ from countveil.assess.risk import Risk
 from countveil.base.numerics import FloatArray
 from countveil.base.randomness import Seeded
 from countveil.noise.law import Mechanism
-from countveil.plan.plans import Plan
+from countveil.plan.plans import Plan, require_counts
 from countveil.plan.workload import Query
 
 _EXACT = 1e8  # the weight of a count published exactly
@@ -162,7 +162,7 @@ class Case:
 
     def _known(self, unit: int) -> NDArray[np.bool_]:
         """Return which lowest units belong to the unit."""
-        return self.plan.geography().ancestors(self.plan.levels[-1], self.level) == unit
+        return np.equal(self.plan.geography().ancestors(self.plan.levels[-1], self.level), unit)
 
     def _unexplained(self, seen: FloatArray, unit: int) -> FloatArray:
         """Return an orthonormal basis of what counts unknown to the intruder can explain."""
@@ -214,7 +214,7 @@ def random_case(seed: int, folder: Path) -> Case:
         f"[budget.levels]\n{_shares(draw, levels)}"
         f'[budget.queries."*"]\n{_shares(draw, ("TOTAL", "A", "A*B"))}'
     )
-    plan = Plan.parse(text, folder=folder)
+    plan = require_counts(Plan.parse(text, folder=folder), "the benchmark")
     level, prior = draw.choice(("block", "block", "county")), draw.choice((0.02, 0.2))
     if draw.random() < 0.5:
         return Case(plan, level, "presence", None, prior)

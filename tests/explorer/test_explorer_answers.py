@@ -21,6 +21,7 @@ from countveil.explorer.answers import (
     priors_of,
 )
 from countveil.explorer.chart_drawing import draw
+from countveil.explorer.explorer_page import numbers
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 
@@ -88,6 +89,20 @@ def whole_release(amount, siblings, tmp_path, prior="0.1"):
     plan = Plan.parse(text, folder=tmp_path)
     settings = replace(Settings.of(plan), amount=amount, prior=prior)
     return answer(changed(plan, settings), settings)
+
+
+def test_a_level_that_is_not_measured_is_judged_all_the_same(tmp_path):
+    (tmp_path / "places.csv").write_text("parent,place\np,a\np,b\n")
+    text = ONE_COUNT.replace('parent = "1/2"', 'parent = "0"').replace('"1/2"', '"1"')
+    text = text.replace("[geography]", '[geography]\npath = "places.csv"')
+    plan = Plan.parse(text + 'knows = "parent"\n', folder=tmp_path)
+    settings = Settings.of(plan)
+    found = answer(plan, settings)
+    parent, place = found.levels
+    assert found.judged is parent
+    assert parent.error is None
+    assert parent.risks == place.risks, "who knows the parent sees the place's count and no more"
+    assert "not measured" in numbers(found, settings)["html"]
 
 
 def test_without_places_the_risk_is_a_bound_as_if_everyone_were_known():

@@ -6,6 +6,7 @@ from typing import Any
 
 from countveil.base import words
 from countveil.base.words import article, upwards
+from countveil.estimate.plan_error import ExpectedError
 from countveil.explorer.answers import Answer
 from countveil.explorer.settings import Settings
 from countveil.privacy.costs import PureDP
@@ -67,6 +68,11 @@ def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
     return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
 
 
+def _error(error: ExpectedError | None) -> dict[str, Any]:
+    names = ("standard_deviation", "standard_error", "as_counted")
+    return {name: getattr(error, name) for name in names} if error is not None else {}
+
+
 def document(answer: Answer) -> dict[str, Any]:
     """Return the numbers as a JSON document."""
     return {
@@ -87,9 +93,7 @@ def document(answer: Answer) -> dict[str, Any]:
                     }
                     for risk in item.risks
                 ],
-                "standard_deviation": item.error.standard_deviation,
-                "standard_error": item.error.standard_error,
-                "as_counted": item.error.as_counted,
+                **_error(item.error),
             }
             for item in answer.levels
         ],

@@ -35,13 +35,13 @@ class LevelAnswer:
     """One level: its share of the budget, the error of its total, its risk for each prior.
 
     `risks` is empty until it is computed. `settled`: counts published exactly give the answer to
-    someone who knows everyone else there.
+    someone who knows everyone else there. A level that is not measured has no `error`.
     """
 
     level: str
     share: Fraction
     risks: tuple[PriorRisk, ...]
-    error: ExpectedError
+    error: ExpectedError | None
     settled: bool = False
 
 
@@ -112,9 +112,9 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
         prior=settings.prior_value,
         priors=priors,
         levels=tuple(
-            LevelAnswer(name, shares[name], risks, errors[name], settled)
+            LevelAnswer(name, shares[name], risks, errors.get(name), settled)
             if name == level
-            else LevelAnswer(name, shares[name], (), errors[name])
+            else LevelAnswer(name, shares[name], (), errors.get(name))
             for name in plan.estimated_levels
         ),
         decisions=decisions,

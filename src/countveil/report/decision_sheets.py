@@ -168,9 +168,16 @@ def decision_sheet(
         verdict.sentence,
         tuple(
             BeforeAndAfter(
-                *(item.prior, 1.0, _suppressed(item.prior, plan.rows_per_person)),
-                *(item.posterior, item.marginal_risk, item.correct_decision),
-                *(noisy[item.prior], item.settled, item.attack, item.upper_bound),
+                prior=item.prior,
+                exact=1.0,
+                suppressed=_suppressed(item.prior, plan.rows_per_person),
+                released=item.posterior,
+                marginal_risk=item.marginal_risk,
+                correct_decision=item.correct_decision,
+                noisy=noisy[item.prior],
+                settled=item.settled,
+                attack=item.attack,
+                upper_bound=item.upper_bound,
             )
             for item in judged(plan, list(levels))
         ),
