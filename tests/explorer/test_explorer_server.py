@@ -228,7 +228,7 @@ def test_two_hundred_at_once_are_all_answered_rightly(inside, tiny):
 
 
 def test_no_response_of_a_session_holds_a_count_of_the_records(tiny):
-    planted = (48611, 90173, 7307, 65537)
+    planted = (48611, 90173, 73079, 65537)
     rows = zip(("A1", "A2", "A4", "A5"), planted, strict=True)
     (tiny.parent / "people.csv").write_text(
         "area,AGE,SEX,n\n" + "".join(f"{area},young,f,{count}\n" for area, count in rows)
