@@ -3,12 +3,13 @@
 Run `python docs/draw_chart.py`; it prints the description that both pages need as alt text.
 """
 
+import tempfile
 from dataclasses import replace
 from fractions import Fraction
-from importlib import resources
 from pathlib import Path
 
 from countveil import Plan
+from countveil.demo.starter import write_start
 from countveil.report import charts
 from countveil.report.budget_steps import other_budgets
 
@@ -17,8 +18,10 @@ FILE = Path(__file__).parent / "_static" / "risk-by-rho.svg"
 
 def chart() -> charts.Chart:
     """Return marginal risk against rho, for the starter plan, up to four times its budget."""
-    plan = Plan.parse(resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8"))
-    every = other_budgets(plan)
+    with tempfile.TemporaryDirectory() as folder:
+        write_start(Path(folder) / "start", people=2_000, seed=1)
+        plan = Plan.load(Path(folder) / "start" / "plan.toml")
+        every = other_budgets(plan, geography=plan.geography())
     near = replace(every, steps=tuple(step for step in every.steps if Fraction(step.amount) <= 4))
     return charts.risk_by_rho(
         [step.amount for step in near.steps],

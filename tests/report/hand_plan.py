@@ -153,9 +153,21 @@ WORST = "unknown attribute: AGE"
 LADDER = {"region": {"AGE*SEX": 2}, "area": {"AGE": 2, "AGE*SEX": 2}}
 
 
+PRESENCE = {"region": {"TOTAL": 1, "AGE*SEX": 1}, "area": {"TOTAL": 1, "AGE": 1, "AGE*SEX": 1}}
+
+
 def together(one, other):
     """Return the law of the sum of two losses."""
     return _added(*one, *other)
+
+
+def of_both_levels(prior):
+    """Return what someone who knows everyone everywhere believes, and how often they are right."""
+    found = []
+    for cells in (LADDER, PRESENCE):
+        law = together(*(losses(level, cells[level]) for level in RHO))
+        found.append((posterior(*law, prior), right(*law, prior)))
+    return max(found)
 
 
 def outside(move):
