@@ -61,8 +61,8 @@ def test_the_command_shows_both_plans(files):
     assert "The cost goes from rho = 2 (epsilon" in text
     assert ") to rho = 8 (epsilon" in text
     assert "standard errors are 0.4" in text or "standard errors are 0.5" in text
-    plans = [Plan.parse(TINY_PLAN), Plan.parse(MORE)]
-    for plan in plans:
+    for name in ("plan.toml", "more.toml"):
+        plan = Plan.load(files / name)
         for item in judged(plan, risk_by_level(plan)):
             assert f"{item.marginal_risk:.3f}" in text
     document = run("compare", files / "plan.toml", files / "more.toml", "--json").document()
@@ -94,6 +94,7 @@ def test_what_cannot_be_compared_says_why(files):
 
 def test_names_are_shown_as_they_are_and_what_is_the_same_is_said_so(files):
     (files / "a[").mkdir()
+    (files / "a[" / "places.csv").write_text((files / "places.csv").read_text())
     names = [files / "a[" / "b].toml", files / "p[red].toml"]
     for name in names:
         name.write_text((files / "plan.toml").read_text())
