@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
             case = random_case(number, Path(folder))
             name, stated = case.name, case.stated()
-            found = case.simulated(options.draws)
+            found = case.simulated(options.draws, number)
         met = found.agrees_with(stated)
         missed += not met
         off = found.errors_off(float(stated.value))
@@ -113,7 +113,7 @@ class Case:
             prior=self.prior,
         )
 
-    def simulated(self, draws: int) -> SimulatedRisk:
+    def simulated(self, draws: int, seed: int) -> SimulatedRisk:
         """Simulate releases for the unit and the target about whom most is learned.
 
         The intruder fits all counts that they do not know by dense least squares over the whole
@@ -131,7 +131,7 @@ class Case:
                     best, left = float(rest @ rest), rest
         if best > _CERTAIN:
             return SimulatedRisk(1 / self.prior, 0.0, math.inf)
-        rng, shift = Seeded(5), np.zeros(draws)
+        rng, shift = Seeded(seed), np.zeros(draws)
         for weight, root, noise in zip(left, weights, noises, strict=True):
             if noise is not None and abs(weight) > 1e-12:
                 shift += weight * root * noise.sample(draws, rng=rng)

@@ -137,15 +137,15 @@ def judge(plan: Plan) -> Verdict:
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     levels = (plan.judged_level,)
-    risks = noisy = risk_by_level(plan, priors, invariants=True, levels=levels)
+    risks = noisy = risk_by_level(plan, priors, invariants=True, levels=levels, decisions=False)
     if any(risk.settled for risk in risks):
-        noisy = risk_by_level(plan, priors, levels=levels)
+        noisy = risk_by_level(plan, priors, levels=levels, decisions=False)
     worst = max(risks, key=lambda risk: risk.marginal_risk)
     return Verdict(
         plan.name,
         plan.judged_level,
         plan.intruder.limit,
         tuple(risks),
-        tuple(risk_by_level(plan, [worst.prior], invariants=True)),
+        tuple(risk_by_level(plan, [worst.prior], invariants=True, decisions=False)),
         max(risk.marginal_risk for risk in noisy),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class LevelRisk:
     prior, posterior, marginal_risk : float
         Their probability of the truth before, on average after the release, and the ratio of the two.
     correct_decision : float
-        How often they then guess the truth.
+        How often they then guess the truth; NaN if it was not asked for.
     settled : bool
         Whether counts published exactly give the answer, regardless of the noise.
     attack : str
@@ -63,6 +64,7 @@ def risk_by_level(
     levels: Sequence[str] | None = None,
     attack: str | None = None,
     geography: Geography | None = None,
+    decisions: bool = True,
 ) -> list[LevelRisk]:
     """Return the largest risk of a plan by level and prior; read no record.
 
@@ -83,6 +85,8 @@ def risk_by_level(
         One attack by its name, such as "presence" or "unknown attribute: AGE"; all by default.
     geography : Geography, optional
         The places; by default those of the plan's crosswalk.
+    decisions : bool
+        Whether to compute how often they guess the truth, which takes most of the time.
 
     Returns
     -------
@@ -101,8 +105,8 @@ def risk_by_level(
             after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
             posterior = max(after)
             name, item = found[after.index(posterior)]
-            right = 1.0
-            if not item.settled:
+            right = 1.0 if decisions else math.nan
+            if decisions and not item.settled:
                 right = item.right(odds, rows)
             risks.append(
                 LevelRisk(
