@@ -260,28 +260,40 @@ def evidence(
     most. If exact publication settles the matter for some target, there is one entry.
     """
     plan.at(level)  # refuses an unknown level
-    targets = targets_of(plan, attack, attribute, categories)
+    targets = tuple(targets_of(plan, attack, attribute, categories))
+    places = plan.places() if geography is None else geography
+    return list(_evidence_about(plan, level, targets, places, invariants))
+
+
+@lru_cache(maxsize=512)  # pages ask for the same again: verdict, ladder, sentence, tables
+def _evidence_about(
+    plan: Plan,
+    level: str,
+    targets: tuple[Target, ...],
+    places: Geography | None,
+    invariants: bool,
+) -> Sequence[Evidence]:
     if invariants and any(determined(plan, level, target) for target in targets):
         return [Evidence((), 0.0, level, level, 0, settled=True, siblings_known=False)]
     shown = plan if invariants or not plan.invariants else _without_invariants(plan)
-    places = shown.places() if geography is None else geography
     outside = None if places is None else _outside(shown, places)
     if outside is None:
         found = _knowing_everyone(shown, level, targets, -1)
         above = _exact_above(plan, level, targets) if invariants else None
         return [replace(item, exact_above=above) for item in found]
+    assert places is not None
     if any(_too_small(item.mechanism) for item in shown.allocations):
         return _knowing_everyone(shown, level, targets, 0)
-    return list(_in_worst_units(shown, level, targets, outside, invariants))
+    return list(_in_worst_units(shown, level, targets, places, invariants))
 
 
 def _in_worst_units(
-    plan: Plan, level: str, targets: Sequence[Target], outside: OutsideInformation, exact: bool
+    plan: Plan, level: str, targets: tuple[Target, ...], places: Geography, exact: bool
 ) -> Iterator[Evidence]:
-    moves = _moves(outside, targets)
+    outside, moves = _moves(plan, places, targets)
     for depth, chosen in outside.standing_for(plan.levels.index(level)):
         highest = plan.levels[depth]
-        laws = [path_laws(plan, highest, target) for target in targets]
+        laws = _path_laws(plan, highest, targets)
         if exact and any(determined(plan, highest, target) for target in targets):
             yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
             continue
@@ -303,10 +315,10 @@ def _in_worst_units(
 
 
 def _knowing_everyone(
-    plan: Plan, level: str, targets: Sequence[Target], siblings: int
+    plan: Plan, level: str, targets: tuple[Target, ...], siblings: int
 ) -> list[Evidence]:
     """Return what reaches someone who knows everyone everywhere: all levels of the target's path."""
-    laws = dict.fromkeys(path_laws(plan, plan.levels[0], target) for target in targets)
+    laws = dict.fromkeys(_path_laws(plan, plan.levels[0], targets))
     known = plan.levels.index(level) > 0
     return [
         Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
@@ -322,29 +334,53 @@ def _exact_above(plan: Plan, level: str, targets: Sequence[Target]) -> str | Non
     )
 
 
-def path_laws(plan: Plan, level: str, target: Target) -> tuple[NoisyCells, ...]:
-    """Return the noise of the counts of a level and of those below that separate the hypotheses."""
-    total: dict[Mechanism, int] = {}
-    for name in plan.levels[plan.levels.index(level) :]:
-        for item in plan.at(name):
-            cells = target.separating_cells(item.query)
-            if cells:
-                total[item.mechanism] = total.get(item.mechanism, 0) + cells
-    return tuple(NoisyCells(noise, cells) for noise, cells in total.items())
+@lru_cache(maxsize=512)
+def _path_laws(
+    plan: Plan, level: str, targets: tuple[Target, ...]
+) -> tuple[tuple[NoisyCells, ...], ...]:
+    """Return, for each target, the noise of the counts of a level and below that separate."""
+    below = set(plan.levels[plan.levels.index(level) :])
+    known: dict[tuple[int, ...], tuple[NoisyCells, ...]] = {}
+    laws = []
+    for cells in _separating_cells(plan, targets):
+        if cells not in known:
+            total: dict[Mechanism, int] = {}
+            for item, number in zip(plan.allocations, cells, strict=True):
+                if number and item.level in below:
+                    total[item.mechanism] = total.get(item.mechanism, 0) + number
+            known[cells] = tuple(NoisyCells(noise, number) for noise, number in total.items())
+        laws.append(known[cells])
+    return tuple(laws)
+
+
+@lru_cache(maxsize=64)
+def _separating_cells(plan: Plan, targets: tuple[Target, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return, for each target, in how many cells of each measured query the hypotheses differ."""
+    queries = dict.fromkeys(item.query for item in plan.allocations)
+    rows = []
+    for target in targets:
+        cells = {query: target.separating_cells(query) for query in queries}
+        rows.append(tuple(cells[item.query] for item in plan.allocations))
+    return tuple(rows)
 
 
 def _too_small(noise: Mechanism) -> bool:
     return noise.gaussian_variance is None or noise.gaussian_variance < LEAST_VARIANCE
 
 
-def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[FloatArray]:
-    """Return the coordinates of what tells the hypotheses about each target apart."""
+@lru_cache(maxsize=64)
+def _moves(
+    plan: Plan, places: Geography, targets: tuple[Target, ...]
+) -> tuple[OutsideInformation, list[FloatArray]]:
+    """Return what surrounds each unit, and the coordinates of what each target would change."""
+    outside = _outside(plan, places)
+    assert outside is not None
     own = outside.decomposition.coordinates(np.array([item.cell for item in targets]))
     if targets[0].other is None:
-        return own
+        return outside, own
     others = np.array([item.other for item in targets])
     rest = outside.decomposition.coordinates(others)
-    return [one - other for one, other in zip(own, rest, strict=True)]
+    return outside, [one - other for one, other in zip(own, rest, strict=True)]
 
 
 @lru_cache(maxsize=8)
