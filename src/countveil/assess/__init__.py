@@ -27,12 +27,13 @@ from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
     from countveil.assess import empirical_loss, homogeneity, risk_maps
-    from countveil.assess.intruder import simulated_release
+    from countveil.assess.intruder import released_unit, simulated_release
 
 # Loaded when first used: they need more than the intruder does.
 _LATER = {
     "empirical_loss": "countveil.assess.empirical_loss",
     "homogeneity": "countveil.assess.homogeneity",
+    "released_unit": "countveil.assess.intruder.released_unit",
     "risk_maps": "countveil.assess.risk_maps",
     "simulated_release": "countveil.assess.intruder.simulated_release",
 }
@@ -60,6 +61,7 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "released_unit",
     "risk_maps",
     "simulated_release",
 ]

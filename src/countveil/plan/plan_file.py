@@ -426,6 +426,11 @@ class IntruderSection(_Section):
         "default: the lowest measured level.",
     )
     level: str | None = Field(None, description="The earlier name of knows.")
+    siblings: Literal["flat"] | Annotated[float, Field(gt=0, le=1e9)] = Field(
+        "flat",
+        description="What the intruder believes about other units: nothing, or the number of people "
+        "they expect in a cell of each (Poisson). Used for one released unit.",
+    )
 
 
 class LedgerSection(_Section):

@@ -1,0 +1,138 @@
+"""What a release says about one person in one unit: sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.released_unit import UnitPosterior, find_unit, unit_posterior
+from countveil.base import words
+from countveil.errors import InputError
+from countveil.estimate.result_tables import cell_number
+from countveil.publish.release_folder import Release
+from countveil.report.section_data import Section, SectionTable
+
+
+def unit_section(
+    release: Release,
+    *,
+    unit: str,
+    level: str | None,
+    table: str,
+    cell: Sequence[str],
+    known: int,
+    priors: Sequence[float],
+) -> Section:
+    """Return what intruders with these priors believe about a target in a unit."""
+    place = find_unit(release.plan, release.geography, unit, level)
+    query = release.plan.schema.query(table)
+    if not cell and query.cells > 1:
+        raise InputError(
+            f"--cell: missing; {query.name} has {query.cells} cells, such as "
+            f"{' × '.join(query.labels_of(0))}"
+        )
+    number = cell_number(query, tuple(cell)) if cell else 0
+    answers = [
+        unit_posterior(
+            release,
+            unit=unit,
+            table=table,
+            cell=number,
+            intruder=Intruder(prior=prior, known=known),
+            level=place.level,
+        )
+        for prior in priors
+    ]
+    first = answers[0]
+    return Section(
+        "presence",
+        f"What the release says about one person in {place.level} {unit}",
+        tuple(_sentences(first)),
+        (_posteriors(answers), _counts(first)),
+        figures={
+            "unit": unit,
+            "level": first.level,
+            "table": first.table,
+            "cell": list(first.cell),
+            "known": known,
+            "settled_by": first.settled_by,
+            "left_out": list(first.left_out),
+            "posteriors": [
+                {
+                    "prior": item.intruder.prior,
+                    "posterior": item.posterior.value,
+                    "error_bound": item.posterior.error_bound,
+                    "upper_bound": item.posterior.upper_bound,
+                }
+                for item in answers
+            ],
+        },
+    )
+
+
+def _sentences(answer: UnitPosterior) -> list[str]:
+    before, after = answer.intruder.prior, float(answer.posterior.value)
+    where = " × ".join(answer.cell) or answer.table
+    lines = [
+        f"Someone who knows everyone else in {answer.level} {answer.unit}, and so that "
+        f"{answer.intruder.known:,} others are counted in {where}, and who believes with "
+        f"{words.prior_percent(before)} that their target is counted there too, believes it with "
+        f"{words.brief_percent(after, other=before)} after this release."
+    ]
+    if answer.seen[0].exact:
+        lines.append("This count is published exactly, so that no noise protects it.")
+    elif answer.settled_by is not None:
+        lines.append(
+            f"{answer.settled_by} is published exactly: whoever knows everyone else can subtract "
+            f"them from it, and no noise protects against that. The figure is that upper bound."
+        )
+    else:
+        lines.append(
+            f"They see {answer.table} of the {answer.level}, of its siblings, and of every larger unit "
+            f"listed below. The sum over all counts that these may have is exact. Other tables of the "
+            f"release can tell them more; the plan's risk counts all of them in."
+        )
+    if answer.strange:
+        lines.append(
+            "The released count is so far from what they know that one of the two must be wrong; "
+            "check --known before you use this figure."
+        )
+    if answer.left_out:
+        lines.append(
+            f"{', '.join(answer.left_out)}: add nothing, because {answer.table} is not measured at a "
+            f"level in between."
+        )
+    return lines
+
+
+def _posteriors(answers: Sequence[UnitPosterior]) -> SectionTable:
+    return SectionTable(
+        "What they believe",
+        ("prior", "posterior", "times the prior", "error at most"),
+        tuple(
+            (
+                item.intruder.prior,
+                float(item.posterior.value),
+                float(item.posterior.value) / item.intruder.prior,
+                item.posterior.error_bound,
+            )
+            for item in answers
+        ),
+    )
+
+
+def _counts(answer: UnitPosterior) -> SectionTable:
+    return SectionTable(
+        f"What they see and know: {answer.intruder.known:,} others in {answer.level} {answer.unit}",
+        ("level", "unit", "released count", "siblings", "their released counts together"),
+        tuple(
+            (
+                item.level,
+                item.geocode,
+                item.released,
+                item.siblings if item.sibling_sum is not None else None,
+                item.sibling_sum,
+            )
+            for item in answer.seen
+        ),
+    )
