@@ -185,7 +185,7 @@ def test_units_are_found_or_refused(released):
     assert find_unit(release.plan, release.geography, "C1") == ("block", 5)
     with pytest.raises(InputError, match="no unit of .* has the geocode 'Z'"):
         find_unit(release.plan, release.geography, "Z")
-    with pytest.raises(InputError, match="'town' is not a measured level"):
+    with pytest.raises(InputError, match="'town' has no counts"):
         find_unit(release.plan, release.geography, "A1", "town")
 
 

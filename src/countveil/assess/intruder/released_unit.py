@@ -172,12 +172,12 @@ def find_unit(
     plan: Plan, geography: Geography, geocode: str, level: str | None = None
 ) -> PlacedUnit:
     """Return where a geocode is; refuse one that no unit has, or units of several levels."""
-    measured = set(plan.measured_levels)
-    wanted = [name for name in plan.levels if name in measured]
+    published = {*plan.measured_levels, *(item.level for item in plan.invariants)}
+    wanted = [name for name in plan.levels if name in published]
     if level is not None:
         if level not in wanted:
             raise InputError(
-                f"level: {level!r} is not a measured level; choose from {choices(wanted)}"
+                f"level: {level!r} has no counts in the release; choose from {choices(wanted)}"
             )
         wanted = [level]
     found = []
