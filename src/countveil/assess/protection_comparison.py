@@ -84,18 +84,20 @@ class ProtectedSide:
         found = [item.worst for item in self.risks if item.prior == prior]
         return Between(max(item.lower for item in found), max(item.upper for item in found))
 
-    def mean(self, prior: float) -> ProtectionRisk:
-        """Return the attack from which they learn most on average."""
-        return max(
-            (item for item in self.risks if item.prior == prior), key=lambda item: item.mean.upper
-        )
+    def mean(self, prior: float) -> Between:
+        """Return the mean over people of the same, for the attack from which most is learned."""
+        found = [item.mean for item in self.risks if item.prior == prior]
+        return Between(max(item.lower for item in found), max(item.upper for item in found))
 
-    def certain(self, *, presence: bool) -> ProtectionRisk:
-        """Return the attack, on presence or otherwise, that gives certainty about most people."""
-        attacks = [item for item in self.risks if (item.attack == "presence") == presence]
-        if not attacks:
-            raise InputError("certain: no attribute has two categories, so none can be unknown")
-        return max(attacks, key=lambda item: item.certain.upper)
+    def certain(self, *, presence: bool) -> Between | None:
+        """Return the share of people about whom an attack gives certainty, on presence or otherwise.
+
+        It is that of the attack with the largest share; None if there is no such attack.
+        """
+        found = [item.certain for item in self.risks if (item.attack == "presence") == presence]
+        if not found:
+            return None
+        return Between(max(item.lower for item in found), max(item.upper for item in found))
 
 
 @dataclass(frozen=True, slots=True)

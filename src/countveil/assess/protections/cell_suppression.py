@@ -54,7 +54,8 @@ class SmallCellSuppression:
             "they know and of the units inside it, and that of someone who knows everyone elsewhere "
             "and whom every change of which counts are small, or of which cells are empty, reveals.",
             "Suppression: the error takes each suppressed count as an even share of what the shown "
-            "counts leave. Complementary counts are chosen one after the other, not optimally.",
+            "counts leave. Complementary counts are chosen one after the other, not optimally; next "
+            "to tables that are published exactly, some suppressed counts may have no protection.",
         )
 
     def protect(self, tables: ExactTables, rng: Generator) -> dict[TableKey, ProtectedTable]:
@@ -247,49 +248,64 @@ def public_guess(
 
     A suppressed count gets an even share of what a shown sum leaves for it and the other suppressed
     counts of that sum: of the sum with the fewest of them. Without such a sum it is taken to be in the
-    middle of the small counts.
+    middle of the small counts. It is at least what its own shown parts add up to, and at most what any
+    shown sum leaves.
     """
-    guess: dict[TableKey, FloatArray] = {}
-    for key, counts in tables.counts.items():
-        middle = below / 2
-        value, fewest = np.full(counts.shape, middle), np.full(counts.shape, np.inf)
-        for total, shown, group in _sums_of(tables, hidden, key):
-            own = np.where(hidden[key], 0, counts)
-            size = len(total)
-            left = total - np.bincount(group.ravel(), own.ravel(), size)
-            number = np.bincount(group.ravel(), hidden[key].ravel(), size)
-            use = (shown & (number > 0))[group] & (number[group] < fewest)
-            value = np.where(use, (left / np.maximum(number, 1))[group], value)
-            fewest = np.where(use, number[group], fewest)
-        guess[key] = np.where(hidden[key], value, counts)
-    return guess
+    guess = {key: np.full(counts.shape, below / 2) for key, counts in tables.counts.items()}
+    least = {key: np.zeros(counts.shape) for key, counts in tables.counts.items()}
+    most = {key: np.full(counts.shape, np.inf) for key, counts in tables.counts.items()}
+    fewest = {key: np.full(counts.shape, np.inf) for key, counts in tables.counts.items()}
+    for item in sums(tables):
+        total, part = item.total, item.part
+        size = tables.counts[total].size
+        shown = np.where(hidden[part], 0, tables.counts[part])
+        added = np.bincount(item.of_part.ravel(), shown.ravel(), size)
+        number = np.bincount(item.of_part.ravel(), hidden[part].ravel(), size)
+        least[total] = np.maximum(least[total], added.reshape(least[total].shape))
+        left = tables.counts[total].ravel() - added
+        use = (~hidden[total].ravel() & (number > 0))[item.of_part]
+        most[part] = np.where(use, np.minimum(most[part], left[item.of_part]), most[part])
+        use &= number[item.of_part] < fewest[part]
+        share = (left / np.maximum(number, 1))[item.of_part]
+        guess[part] = np.where(use, share, guess[part])
+        fewest[part] = np.where(use, number[item.of_part], fewest[part])
+    return {
+        key: np.where(hidden[key], np.clip(guess[key], least[key], most[key]), counts)
+        for key, counts in tables.counts.items()
+    }
 
 
-def _sums_of(
-    tables: ExactTables, hidden: Mapping[TableKey, Flags], key: TableKey
-) -> Iterator[tuple[IntArray, Flags, IntArray]]:
-    """Yield published sums of a table's counts: values, which are shown, and each count's sum."""
-    query, counts = tables.query(key), tables.counts[key]
-    units, cells = counts.shape
+@dataclass(frozen=True, eq=False, slots=True)
+class TableSum:
+    """A table each of whose counts is a sum of counts of another.
+
+    `of_part` has, for each count of `part`, the number of the count of `total` that it adds to.
+    """
+
+    total: TableKey
+    part: TableKey
+    of_part: IntArray
+
+
+def sums(tables: ExactTables) -> Iterator[TableSum]:
+    """Yield the sums that readers can check: over categories in a unit, and over units inside it."""
     every = np.arange(tables.plan.schema.cells)
-    fine = query.cells_at(every)
-    for other, totals in tables.counts.items():
-        if other.level == key.level and other != key:
-            coarse = tables.query(other).cells_at(every)
-            group = np.full(cells, -1)
-            group[fine[fine >= 0]] = coarse[fine >= 0]
-            # A sum of this table's counts: everyone it counts is counted here, by one cell for each.
-            if not (((group[fine] == coarse) | (fine < 0)) & ((fine >= 0) | (coarse < 0))).all():
-                continue
-            if (group < 0).any():
-                continue
-            width = totals.shape[1]
-            number = np.arange(units)[:, None] * width + group
-            yield totals.ravel(), ~hidden[other].ravel(), number
-        elif other.query == key.query and _above(tables, other, key):
-            parent = tables.geography.ancestors(key.level, other.level)
-            number = parent[:, None] * cells + np.arange(cells)
-            yield totals.ravel(), ~hidden[other].ravel(), number
+    for part, counts in tables.counts.items():
+        units, cells = counts.shape
+        fine = tables.query(part).cells_at(every)
+        for total, totals in tables.counts.items():
+            if total.query == part.query and _above(tables, total, part):
+                parent = tables.geography.ancestors(part.level, total.level)
+                yield TableSum(total, part, parent[:, None] * cells + np.arange(cells))
+            elif total.level == part.level and total != part:
+                coarse = tables.query(total).cells_at(every)
+                group = np.full(cells, -1)
+                group[fine[fine >= 0]] = coarse[fine >= 0]
+                # Whom the total counts, the part counts too, and each of its cells adds to one.
+                alike = np.where(fine >= 0, group[fine], -1) == coarse
+                if alike.all() and (group >= 0).all():
+                    width = totals.shape[1]
+                    yield TableSum(total, part, np.arange(units)[:, None] * width + group)
 
 
 def _above(tables: ExactTables, other: TableKey, key: TableKey) -> bool:
@@ -300,7 +316,9 @@ def _above(tables: ExactTables, other: TableKey, key: TableKey) -> bool:
 def read(value: str, options: Mapping[str, str], plan: Plan) -> SmallCellSuppression:
     """Return the protection that the text `suppression:THRESHOLD` describes."""
     for option in options:
-        raise InputError(f"suppression: unknown option {option!r}; write suppression:THRESHOLD alone")
+        raise InputError(
+            f"suppression: unknown option {option!r}; write suppression:THRESHOLD alone"
+        )
     if not value.isascii() or not value.isdigit() or not 2 <= int(value) <= LARGEST_THRESHOLD:
         raise InputError(
             f"suppression: the threshold is {value!r}; give a whole number from 2 to "

@@ -94,8 +94,7 @@ class ExactTables:
 
 
 def tables_of(plan: Plan) -> list[TableKey]:
-    """Return the tables of a plan: at each measured level the total, the measured queries, and
-    everywhere what is published exactly."""
+    """Return the tables of a plan: totals and measured queries, and what is published exactly."""
     keys = [
         TableKey(level, name)
         for level in plan.measured_levels

@@ -7,7 +7,8 @@ whether someone is there, or which of two categories they have. Each person coun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -19,6 +20,7 @@ from countveil.assess.protections.exact_tables import ExactTables, TableKey
 from countveil.base.numerics import FloatArray, IntArray
 
 Flags = NDArray[np.bool_]
+_Kind = TypeVar("_Kind", bound=np.generic)
 
 MOST_PAIRS = 200_000
 """Pairs of a kind of person and an alternative that are examined; of more, a sample is."""
@@ -55,6 +57,23 @@ class Targets:
         starts = np.searchsorted(self.entry, np.arange(len(self.unit)))
         return np.asarray(np.maximum.reduceat(values, starts, axis=-1), float)
 
+    def some(self, pairs: int, rng: Generator) -> Targets:
+        """Return a random sample of the kinds of people with about so many alternatives."""
+        if len(self.entry) <= pairs:
+            return self
+        size = max(1, pairs * len(self.unit) // len(self.entry))
+        chosen = np.sort(rng.choice(len(self.unit), size, replace=False))
+        kept = np.isin(self.entry, chosen)
+        return replace(
+            self,
+            unit=self.unit[chosen],
+            cell=self.cell[chosen],
+            people=self.people[chosen],
+            entry=np.searchsorted(chosen, self.entry[kept]),
+            other=self.other[kept],
+            sampled=True,
+        )
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Separation:
@@ -76,23 +95,23 @@ class Separation:
         """Whether the table depends on the answer."""
         return (self.own >= 0) | (self.other >= 0)
 
-    def at_own(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def at_own(self, values: NDArray[_Kind]) -> NDArray[_Kind]:
         """Return a table's values in the own cells; meaningless where there is none."""
         return values[self.unit, np.maximum(self.own, 0)]
 
-    def at_other(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def at_other(self, values: NDArray[_Kind]) -> NDArray[_Kind]:
         """Return a table's values in the other cells; meaningless where there is none."""
         return values[self.unit, np.maximum(self.other, 0)]
 
 
 def targets_in(tables: ExactTables, rng: Generator) -> list[Targets]:
     """Return the targets of every attack that the plan is judged by."""
-    return [_targets(tables, attack, attribute, rng) for attack, attribute in attacks_on(tables.plan)]
+    return [
+        _targets(tables, attack, attribute, rng) for attack, attribute in attacks_on(tables.plan)
+    ]
 
 
-def _targets(
-    tables: ExactTables, attack: Attack, attribute: str | None, rng: Generator
-) -> Targets:
+def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Generator) -> Targets:
     schema, possible = tables.plan.schema, tables.plan.possible
     name = name_of(attack, attribute)
     entries = np.arange(len(tables.unit))
@@ -136,7 +155,9 @@ def _alternatives(
     """Return the possible cells that differ from one along all of some axes, and only there."""
     where = [int(number) for number in np.unravel_index(cell, tuple(shape))]
     along = [
-        [number for number in range(size) if number != where[axis]] if axis in axes else [where[axis]]
+        [number for number in range(size) if number != where[axis]]
+        if axis in axes
+        else [where[axis]]
         for axis, size in enumerate(shape)
     ]
     cells = np.ravel_multi_index(np.ix_(*along), tuple(shape)).ravel()

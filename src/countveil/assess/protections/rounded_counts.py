@@ -27,10 +27,13 @@ from countveil.errors import InputError
 from countveil.plan.plans import Plan
 
 LARGEST_BASE = 1000
-MOST_OUTCOMES = 20_000
+MOST_OUTCOMES = 1_000
 """Combinations of rounded counts that are summed exactly; of more, close ones are merged."""
 
-_MERGED = 1e-4  # how far apart merged log likelihood ratios are
+MOST_ALTERNATIVES = 8_000
+"""Alternatives, over all kinds of people, that are examined under random rounding."""
+
+_MERGED = 1e-3  # width of a merged step of the log likelihood ratio: changes a posterior below 1e-6
 
 _BRACKET = (
     "Rounding: the risk is between that of someone who uses the tables of the unit they know and of "
@@ -144,7 +147,8 @@ class RandomRounding:
         rng: Generator,
     ) -> Disclosure:
         """Return the exact expected posteriors, by the law of rounding."""
-        near = np.zeros((len(targets.entry), self.base + 1), np.int16)
+        targets = targets.some(MOST_ALTERNATIVES, rng)
+        near = np.zeros((len(targets.entry), self.base + 1), np.int64)
         far = near.copy()
         for item in separations(tables, targets):
             counts, rows = tables.counts[item.key], np.arange(len(near))
@@ -168,14 +172,10 @@ class RandomRounding:
             targets.sampled,
         )
 
-    def _expected(
-        self, targets: Targets, kinds: IntArray, priors: tuple[float, ...]
-    ) -> FloatArray:
-        """Return the probability of certainty and the expected posteriors, for the worst alternative."""
+    def _expected(self, targets: Targets, kinds: IntArray, priors: tuple[float, ...]) -> FloatArray:
+        """Return how probable certainty is, and the expected posteriors, for the worst alternative."""
         patterns, which = np.unique(kinds, axis=0, return_inverse=True)
-        found = [
-            expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns
-        ]
+        found = [expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns]
         return targets.worst(np.array(found).T[:, which.ravel()])
 
 
@@ -227,15 +227,15 @@ def _ups(number: int, true: float, alternative: float) -> tuple[FloatArray, Floa
     up = np.arange(number + 1)
     ways = np.array([math.comb(number, k) for k in up], float)
     with np.errstate(divide="ignore", invalid="ignore"):
-        one, other = (p**up * (1 - p) ** (number - up) for p in (true, alternative))
-        return ways * one, np.log(one) - np.log(other)
+        one, other = (np.power(p, up) * np.power(1 - p, number - up) for p in (true, alternative))
+        return np.asarray(ways * one), np.log(one) - np.log(other)
 
 
 def _merged(weight: FloatArray, loss: FloatArray) -> tuple[FloatArray, FloatArray]:
     if len(loss) <= MOST_OUTCOMES:
         return weight, loss
     _, where = np.unique(np.round(loss / _MERGED), return_inverse=True)
-    total = np.bincount(where, weight)
+    total = np.asarray(np.bincount(where, weight), float)
     return total, np.bincount(where, weight * loss) / total
 
 

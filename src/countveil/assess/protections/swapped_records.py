@@ -12,7 +12,7 @@ have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -69,8 +69,9 @@ class Swapping:
         """What the figures leave out."""
         bracket = (
             "Swapping: where the risk is not certainty, it is between that of someone who uses one "
-            "count of the lowest unit, and that of someone who could also see which record took the "
-            "target's place; both know from whom it may come. Draws count as made with replacement."
+            "count of the lowest unit, and that of someone who sees which record took the target's "
+            "place. Both know the shares of the records that may come in, which count as drawn "
+            "independently, and use no tables of other places."
         )
         if self.households:
             return bracket, "Swapping: households are made up at random from people of one place."
@@ -81,7 +82,9 @@ class Swapping:
         records = records_of(tables, self, rng)
         moved = exchanged(records, self.rate, rng)
         cells = tables.plan.schema.cells
-        code, people = np.unique(moved[records.household] * cells + records.cell, return_counts=True)
+        code, people = np.unique(
+            moved[records.household] * cells + records.cell, return_counts=True
+        )
         after = tables.of_people(code // cells, code % cells, people)
         return {key: ProtectedTable(counts.astype(float)) for key, counts in after.counts.items()}
 
@@ -141,7 +144,7 @@ class Swapping:
     def _least_replaced(
         self, tables: ExactTables, records: Records, targets: Targets
     ) -> FloatArray:
-        """Return the probability that a target's record was replaced, for the least protected of its kind."""
+        """Return the probability that a record was replaced, for the least protected of each kind."""
         cells = tables.plan.schema.cells
         moved = np.array([replaced(self.rate, int(size)) for size in np.bincount(records.group)])
         code = records.unit[records.household] * cells + records.cell
@@ -272,9 +275,7 @@ def exchanged(records: Records, rate: float, rng: Generator) -> IntArray:
     """Return where each household is after the exchange."""
     chosen = np.flatnonzero(rng.random(len(records.unit)) < rate)
     group = records.group[chosen]
-    one, other = (
-        chosen[np.lexsort((rng.random(len(chosen)), group))] for _ in range(2)
-    )
+    one, other = (chosen[np.lexsort((rng.random(len(chosen)), group))] for _ in range(2))
     after = records.unit.copy()
     after[one] = records.unit[other]
     return after
@@ -352,9 +353,7 @@ class _Places:
         width = self.cells
         unit = self.records.unit[self.records.household]
         inside = self.place >= 0
-        codes, number = np.unique(
-            unit[inside] * width + self.place[inside], return_counts=True
-        )
+        codes, number = np.unique(unit[inside] * width + self.place[inside], return_counts=True)
         wanted = targets.unit[targets.entry] * width + place
         at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
         here = np.where(codes[at] == wanted, number[at], 0)
