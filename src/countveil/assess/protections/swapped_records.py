@@ -100,7 +100,7 @@ class Swapping:
         kept, differs = self._kept(tables, targets)
         settled = targets.worst(kept.astype(float)) > 0
         records = records_of(tables, self, rng)
-        seen = _Places(tables, records, self.rate)
+        seen = CountLaw(tables, records, self.rate)
         own, other = seen.place_of[targets.cell[targets.entry]], seen.place_of[targets.other]
         separates = (own >= 0) & ((own != other) | (targets.other < 0))
         counted = targets.worst(separates.astype(float)) > 0
@@ -295,7 +295,7 @@ def replaced(rate: float, size: int) -> float:
     return rate + ((1 - rate) ** size - 1) / size
 
 
-class _Places:
+class CountLaw:
     """The law of one count of a lowest unit after the exchange, and what it says about a target."""
 
     def __init__(self, tables: ExactTables, records: Records, rate: float) -> None:
