@@ -7,7 +7,7 @@ import stat
 import pytest
 from tests.conftest import TINY_PLAN, run
 
-from countveil import Plan, Seeded, pipeline
+from countveil import Plan, Secure, Seeded, pipeline
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.estimate.release_error import WATERMARK
 
@@ -55,7 +55,7 @@ def test_public_records_are_attested_and_the_result_says_so(tiny):
 def test_a_release_is_compared_by_its_estimates_without_records(tiny):
     out = tiny.parent / "out"
     tiny.write_text(tiny.read_text() + '[postprocess]\nmethod = "top-down"\n')
-    pipeline.release(Plan.load(tiny), to=out, rng=Seeded(1))
+    pipeline.release(Plan.load(tiny), to=out, rng=Secure(), ledger=tiny.parent / "l.sqlite")
     (tiny.parent / "people.csv").unlink()
     ran = run("compare", out, *SOME, env=WIDE)
     assert ran.status == 0, ran.err
@@ -65,6 +65,15 @@ def test_a_release_is_compared_by_its_estimates_without_records(tiny):
     refused = run("compare", out, *SOME, "--internal")
     assert refused.status == 2
     assert "has no effect for a release folder" in refused.err
+
+
+def test_a_simulated_release_is_not_for_publication_and_neither_is_this(tiny):
+    out = tiny.parent / "out"
+    tiny.write_text(tiny.read_text() + '[postprocess]\nmethod = "top-down"\n')
+    pipeline.release(Plan.load(tiny), to=out, rng=Seeded(1))
+    document = run("compare", out, *SOME, "--json").document()
+    assert document["audience"] == "internal"
+    assert document["notice"] == WATERMARK
 
 
 def test_a_release_without_estimates_says_what_to_do(tiny):

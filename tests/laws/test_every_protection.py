@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.assess.protections.small_places import PLAN, tables
 
 from countveil.assess.protection_comparison import compare_protections
 from countveil.assess.protections.known_others import targets_in
 from countveil.assess.protections.registry import PROTECTIONS, read_protection
 from countveil.errors import InputError
+from tests.assess.protections.small_places import PLAN, tables
 
 NUMBERS = {
     "suppression": "4",

@@ -29,8 +29,8 @@ _SEVERAL_ROWS = (
 )
 _SAMPLE = "Of this many people, a seeded sample was examined for the risk of the other protections."
 _ESTIMATES = (
-    "The other protections were made from the published estimates as if these were the people, so "
-    "that nothing confidential is shown."
+    "The other protections were made from the estimates of the release as if these were the people: no "
+    "record was read."
 )
 
 
@@ -104,7 +104,7 @@ class ProtectedSide:
 class ProtectionComparison:
     """A plan and other protections of the same tables.
 
-    `basis` says what the other protections were made from. If that is "records", everything about
+    `basis` says what the other protections were made from. If that is confidential, everything about
     them is internal.
     """
 
@@ -116,13 +116,14 @@ class ProtectionComparison:
     errors: tuple[ExpectedError, ...]
     sides: tuple[ProtectedSide, ...]
     basis: Basis
+    confidential: bool
     seed: int
     limits: tuple[str, ...]
 
     @property
     def audience(self) -> Literal["public", "internal"]:
         """Whom the comparison may be shown to."""
-        return "internal" if self.basis == "records" else "public"
+        return "internal" if self.confidential else "public"
 
 
 def compare_protections(
@@ -163,7 +164,7 @@ def compare_protections(
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     found = [_side(text, item, tables, priors, seed) for text, item in chosen.items()]
     limits = [sentence for item in chosen.values() for sentence in item.limits]
-    if tables.basis == "published estimates":
+    if tables.basis in ("published estimates", "simulated release"):
         limits.append(_ESTIMATES)
     if plan.rows_per_person > 1:
         limits.append(_SEVERAL_ROWS)
@@ -186,6 +187,7 @@ def compare_protections(
         expected_error(plan, geography=tables.geography),
         tuple(side for side, _ in found),
         tables.basis,
+        tables.internal,
         seed,
         tuple(dict.fromkeys(limits)),
     )

@@ -45,7 +45,9 @@ def places(*parents: list[int]) -> Geography:
     """Return places with one unit at the top and the stated parents below."""
     names = ("nation", "region", "area")[-len(parents) - 1 :]
     sizes = [1, *(len(level) for level in parents)]
-    codes = tuple(pa.array([f"{name}{u}" for u in range(n)]) for name, n in zip(names, sizes))
+    codes = tuple(
+        pa.array([f"{name}{u}" for u in range(n)]) for name, n in zip(names, sizes, strict=True)
+    )
     above = (np.zeros(1, np.int64), *(np.array(level, np.int64) for level in parents))
     return Geography(names, codes, above)
 

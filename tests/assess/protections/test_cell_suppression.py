@@ -10,8 +10,8 @@ from tests.assess.protections.small_places import PLAN, THREE_LEVELS, sums_of, t
 from countveil.assess.protections.cell_suppression import (
     SmallCellSuppression,
     public_guess,
-    suppressed,
     sums,
+    suppressed,
 )
 from countveil.assess.protections.known_others import targets_in
 

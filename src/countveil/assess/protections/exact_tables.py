@@ -21,7 +21,7 @@ from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL, Query
 from countveil.publish.release_folder import Release
 
-Basis = Literal["records", "public records", "published estimates"]
+Basis = Literal["records", "public records", "published estimates", "simulated release"]
 
 MOST_COUNTS = 30_000_000
 """Counts in all tables together that are held in memory at once."""
@@ -44,8 +44,9 @@ class ExactTables:
         The plan whose tables are protected.
     geography : Geography
         The places.
-    basis : {"records", "public records", "published estimates"}
-        What the people were counted from. Only "records" are confidential.
+    basis : {"records", "public records", "published estimates", "simulated release"}
+        What the people were counted from. "records" are confidential, and so are the estimates of a
+        release with seeded noise, which anyone who has the seed could take away.
     unit, cell, people : array of int
         The people in each cell of each lowest unit, zeros left out.
     counts : dict of TableKey to array of int
@@ -67,7 +68,7 @@ class ExactTables:
     @property
     def internal(self) -> bool:
         """Whether what follows from them is confidential."""
-        return self.basis == "records"
+        return self.basis in ("records", "simulated release")
 
     @property
     def lowest(self) -> str:
@@ -144,7 +145,7 @@ def from_release(release: Release) -> ExactTables:
     Returns
     -------
     ExactTables
-        Tables that may be shown: nothing but the release is read.
+        Tables that may be shown if the release may: nothing else is read.
 
     """
     plan = release.plan
@@ -158,7 +159,7 @@ def from_release(release: Release) -> ExactTables:
     return tabulated(
         plan,
         release.geography,
-        "published estimates",
+        "published estimates" if release.publishable else "simulated release",
         found.entries(0, found.units),
         tables_of(plan),
     )

@@ -21,6 +21,7 @@ _BASES = {
     "records": "confidential records",
     "public records": "records that the user attests to be public",
     "published estimates": "published estimates",
+    "simulated release": "the estimates of a release with seeded noise, which must not be published",
 }
 
 
@@ -46,7 +47,7 @@ def protection_view(comparison: ProtectionComparison) -> RenderableType:
 def _sentence(comparison: ProtectionComparison) -> str:
     return (
         f"{comparison.title}: the plan ({comparison.cost}) and other protections of the same tables, "
-        f"made from {_BASES[comparison.basis]} with seed {comparison.seed}. The intruder knows "
+        f"made from {_BASES[comparison.basis]}, with seed {comparison.seed}. The intruder knows "
         f"everyone else in {words.article(comparison.level)}."
     )
 
