@@ -5,11 +5,12 @@ import os
 import stat
 
 import pytest
-from tests.conftest import TINY_PLAN, run
+from tests.conftest import TINY_PEOPLE, TINY_PLAN, run
 
 from countveil import Plan, Secure, Seeded, pipeline
 from countveil.assess.intruder.plan_risk import judged, risk_by_level
 from countveil.estimate.release_error import WATERMARK
+from countveil.publish.release_folder import Release
 
 WIDE = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
 SOME = ("--protection", "suppression:3", "--protection", "rounding:5")
@@ -74,6 +75,22 @@ def test_a_simulated_release_is_not_for_publication_and_neither_is_this(tiny):
     document = run("compare", out, *SOME, "--json").document()
     assert document["audience"] == "internal"
     assert document["notice"] == WATERMARK
+
+
+def test_the_error_of_the_plan_is_that_of_a_seeded_run(tiny):
+    tiny.write_text(tiny.read_text() + '[postprocess]\nmethod = "top-down"\n')
+    out = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=out, rng=Seeded(7))
+    estimates = Release.read(out).estimates
+    document = run("compare", tiny, *SOME, "--internal", "--json", "--seed", 7).document()
+    found = {(item["level"], item["query"]): item for item in document["run_errors"]}
+    total = estimates.counts("area", estimates.plan.schema.query("TOTAL")).ravel()
+    exact = [sum(area == f"A{number}" for area, *_ in TINY_PEOPLE) for number in range(1, 6)]
+    expected = sum(abs(a - b) for a, b in zip(total, exact, strict=True)) / 5
+    assert found["area", "TOTAL"]["absolute_error"] == pytest.approx(expected)
+    assert expected > 0
+    before = run("compare", tiny, *SOME, "--internal", env=WIDE)
+    assert "plan, forecast" in before.out
 
 
 def test_a_release_without_estimates_says_what_to_do(tiny):

@@ -1,13 +1,13 @@
 """A plan next to tables protected otherwise: risk for the same intruder, and error, of each.
 
-The plan's figures are those of its noise, from the plan alone. The others are made from people, by
-seeded reference implementations: from records they are internal, from the estimates of a release or
-from public records they may be shown.
+The plan's risk and the forecast of its error come from the plan alone. What the others disclose, and
+the errors of one run, come from people, by seeded simulations: from records they are internal, from the
+estimates of a release or from public records they may be shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.random import default_rng
 
 from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
-from countveil.assess.protections.exact_tables import Basis, ExactTables
-from countveil.assess.protections.known_others import targets_in
+from countveil.assess.protections.exact_tables import Basis, ExactTables, TableKey
+from countveil.assess.protections.known_others import Flags, targets_in
 from countveil.assess.protections.protection import Between, Disclosure, Protection
 from countveil.assess.protections.registry import read_protection
+from countveil.assess.protections.simulated_plan import simulated_tables
+from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
@@ -104,8 +106,9 @@ class ProtectedSide:
 class ProtectionComparison:
     """A plan and other protections of the same tables.
 
-    `basis` says what the other protections were made from. If that is confidential, everything about
-    them is internal.
+    `errors` is the forecast of the plan's errors, and `run_errors` those of one seeded run on the same
+    people; none if the plan publishes measurements only. `basis` says what the other protections were
+    made from. If that is confidential, everything about them is internal.
     """
 
     name: str
@@ -114,6 +117,7 @@ class ProtectionComparison:
     level: str
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
+    run_errors: tuple[ProtectionError, ...]
     sides: tuple[ProtectedSide, ...]
     basis: Basis
     confidential: bool
@@ -185,12 +189,27 @@ def compare_protections(
             )
         ),
         expected_error(plan, geography=tables.geography),
+        _run_errors(tables, seed),
         tuple(side for side, _ in found),
         tables.basis,
         tables.internal,
         seed,
         tuple(dict.fromkeys(limits)),
     )
+
+
+def _run_errors(tables: ExactTables, seed: int) -> tuple[ProtectionError, ...]:
+    found = simulated_tables(tables, seed)
+    return () if found is None else tuple(_errors(tables, found, {}))
+
+
+def _errors(
+    tables: ExactTables, values: Mapping[TableKey, FloatArray], hidden: Mapping[TableKey, Flags]
+) -> Iterator[ProtectionError]:
+    for key, counts in tables.counts.items():
+        error = float(np.abs(values[key] - counts).mean())
+        share = float(hidden[key].mean()) if key in hidden else None
+        yield ProtectionError(key.level, key.query, error, share)
 
 
 def _side(
@@ -204,18 +223,11 @@ def _side(
         for targets in targets_in(tables, rng)
         if len(targets.unit)
     ]
-    errors = [
-        ProtectionError(
-            key.level,
-            key.query,
-            float(np.abs(published[key].values - counts).mean()),
-            None if (hidden := published[key].hidden) is None else float(hidden.mean()),
-        )
-        for key, counts in tables.counts.items()
-    ]
+    values = {key: table.values for key, table in published.items()}
+    hidden = {key: table.hidden for key, table in published.items() if table.hidden is not None}
     risks = [risk for item in found for risk in _risks(item, priors)]
     return (
-        ProtectedSide(text, protection.label, tuple(risks), tuple(errors)),
+        ProtectedSide(text, protection.label, tuple(risks), tuple(_errors(tables, values, hidden))),
         any(item.sampled for item in found),
     )
 

@@ -79,9 +79,10 @@ def compare(
         )
     from countveil.report.terminal.protection_terminal import protection_document, protection_view
 
-    comparison = _protections(
-        first, protection, internal, public_records, seed, engine, show_values
-    )
+    with showing.busy("comparing"):
+        comparison = _protections(
+            first, protection, internal, public_records, seed, engine, show_values
+        )
     document = protection_document(comparison)
     if to is not None:
         _write(to, json.dumps(document, indent=2, ensure_ascii=False) + "\n", comparison)

@@ -202,8 +202,9 @@ def expected_posteriors(
 
     Examples
     --------
-    >>> expected_posteriors(3, (1, 0, 0, 0), (0.5,))  # 0 others: 1 in 3 shows them
-    (0.3333..., 0.6)
+    >>> certain, posterior = expected_posteriors(3, (1, 0, 0, 0), (0.5,))
+    >>> round(certain, 4), round(posterior, 4)  # 1 in 3 single people become a 3
+    (0.3333, 0.6)
     """
     if kinds[-1]:
         return (1.0, *(1.0 for _ in priors))

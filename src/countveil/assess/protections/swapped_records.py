@@ -289,10 +289,10 @@ def replaced(rate: float, size: int) -> float:
 
     Examples
     --------
-    >>> replaced(0.1, 1), round(replaced(0.5, 2), 9)
+    >>> replaced(0.1, 1), replaced(0.5, 2)
     (0.0, 0.125)
     """
-    return rate + ((1 - rate) ** size - 1) / size
+    return 0.0 if size == 1 else rate + ((1 - rate) ** size - 1) / size
 
 
 class CountLaw:

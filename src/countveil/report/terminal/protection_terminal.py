@@ -54,10 +54,12 @@ def _sentence(comparison: ProtectionComparison) -> str:
 
 def _limits(comparison: ProtectionComparison) -> tuple[str, ...]:
     return (
-        "Plan: the risk is for the worst unit and target, before any release. The error is that of "
-        "unbiased estimates; published counts are never negative, which brings small ones closer.",
+        "Plan: the risk is for the worst unit and target, before any release. The forecast of the "
+        "error is that of unbiased estimates; published counts are never negative, which brings small "
+        "ones closer.",
         "Other protections: the risk is for the person counted about whom they learn most, against the "
-        "alternative that is easiest to rule out. The error is that of this one run.",
+        "alternative that is easiest to rule out.",
+        "Errors other than the forecast are those of one run with this seed.",
         *comparison.limits,
     )
 
@@ -108,13 +110,17 @@ def _errors(comparison: ProtectionComparison) -> Table:
     table = plain_table("Mean absolute error of a count (share suppressed)")
     for name in ("level", "query"):
         table.add_column(name, overflow="fold")
-    table.add_column("this plan", justify="right")
+    table.add_column("plan, forecast", justify="right")
+    run = {(item.level, item.query): item for item in comparison.run_errors}
+    if run:
+        table.add_column("plan", justify="right")
     for side in comparison.sides:
         table.add_column(Text(side.label), justify="right", overflow="fold")
     planned = {(item.level, item.query): item for item in comparison.errors}
     others = [{(item.level, item.query): item for item in side.errors} for side in comparison.sides]
     for key in dict.fromkeys([*planned, *others[0]]):
         row = [_planned(planned.get(key))]
+        row += [_number(run[key].absolute_error)] if run else []
         for side_errors in others:
             found = side_errors[key]
             hidden = found.suppressed
