@@ -143,3 +143,20 @@ def test_guesses_are_within_what_shown_counts_allow_and_sums_are_sums():
         assert (guess[key][~hidden[key]] == counts[~hidden[key]]).all()
         assert (guess[key] >= 0).all()
         assert (guess[key] <= exact.people.sum()).all()
+
+
+def test_a_guess_follows_the_larger_unit_and_what_is_left():
+    # In area 0 both cells of AGE are hidden; the region has 3 times as many old as young people.
+    histogram = np.array([[2, 0, 10, 0], [7, 11, 25, 15]])
+    exact = tables(histogram)
+    hidden = {key: np.zeros(counts.shape, bool) for key, counts in exact.counts.items()}
+    area = ("area", "AGE")
+    hidden[area][:] = True
+    hidden["area", "AGE*SEX"][:] = True
+    guess = public_guess(exact, hidden, BELOW)
+    assert guess[area][0] == pytest.approx([12 * 20.5 / 71, 12 * 50.5 / 71])
+    shown = dict(hidden)
+    shown[area] = np.zeros((2, 2), bool)
+    guess = public_guess(exact, shown, BELOW)
+    young = np.array([9.5, 11.5]) / 21  # of the region's 9 and 11 young people
+    assert guess["area", "AGE*SEX"][0, :2] == pytest.approx(2 * young)

@@ -29,6 +29,7 @@ from countveil.assess.protections.protection import (
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
 
 LARGEST_THRESHOLD = 1000
 _SOURCES = 3  # people tried as the one who moves
@@ -53,9 +54,10 @@ class SmallCellSuppression:
             "Suppression: the risk is between that of someone who uses the shown counts of the unit "
             "they know and of the units inside it, and that of someone who knows everyone elsewhere "
             "and whom every change of which counts are small, or of which cells are empty, reveals.",
-            "Suppression: the error takes each suppressed count as an even share of what the shown "
-            "counts leave. Complementary counts are chosen one after the other, not optimally; next "
-            "to tables that are published exactly, some suppressed counts may have no protection.",
+            "Suppression: for the error, suppressed counts share what the shown counts leave, in "
+            "proportion to the larger unit above. Complementary counts are chosen one after the "
+            "other, not optimally; next to tables that are published exactly, some suppressed counts "
+            "may have no protection.",
         )
 
     def protect(self, tables: ExactTables, rng: Generator) -> dict[TableKey, ProtectedTable]:
@@ -244,35 +246,56 @@ class _Suppression:
 def public_guess(
     tables: ExactTables, hidden: Mapping[TableKey, Flags], below: int
 ) -> dict[TableKey, FloatArray]:
-    """Return what a reader would take each count to be: suppressed ones as even shares.
+    """Return what a reader would take each count to be.
 
-    A suppressed count gets an even share of what a shown sum leaves for it and the other suppressed
-    counts of that sum: of the sum with the fewest of them. Without such a sum it is taken to be in the
-    middle of the small counts. It is at least what its own shown parts add up to, and at most what any
-    shown sum leaves.
+    A shown sum leaves something for the suppressed counts in it: of the sums of a count, the one with
+    the fewest of them is used. They share it in proportion to the same counts of the larger unit
+    above, or among places to their totals, as far as published or guessed; otherwise evenly. Without
+    such a sum, a count is taken to be in the middle of the small ones. A guess is at least what the
+    shown parts of the count add up to, and at most what any shown sum leaves.
     """
-    guess = {key: np.full(counts.shape, below / 2) for key, counts in tables.counts.items()}
-    least = {key: np.zeros(counts.shape) for key, counts in tables.counts.items()}
-    most = {key: np.full(counts.shape, np.inf) for key, counts in tables.counts.items()}
-    fewest = {key: np.full(counts.shape, np.inf) for key, counts in tables.counts.items()}
-    for item in sums(tables):
-        total, part = item.total, item.part
-        size = tables.counts[total].size
-        shown = np.where(hidden[part], 0, tables.counts[part])
-        added = np.bincount(item.of_part.ravel(), shown.ravel(), size)
-        number = np.bincount(item.of_part.ravel(), hidden[part].ravel(), size)
-        least[total] = np.maximum(least[total], added.reshape(least[total].shape))
-        left = tables.counts[total].ravel() - added
-        use = (~hidden[total].ravel() & (number > 0))[item.of_part]
-        most[part] = np.where(use, np.minimum(most[part], left[item.of_part]), most[part])
-        use &= number[item.of_part] < fewest[part]
-        share = (left / np.maximum(number, 1))[item.of_part]
-        guess[part] = np.where(use, share, guess[part])
-        fewest[part] = np.where(use, number[item.of_part], fewest[part])
-    return {
-        key: np.where(hidden[key], np.clip(guess[key], least[key], most[key]), counts)
-        for key, counts in tables.counts.items()
-    }
+    guess: dict[TableKey, FloatArray] = {}
+    # In ties, sums within a unit come first.
+    every = sorted(sums(tables), key=lambda item: item.total.level != item.part.level)
+    for part in sorted(tables.counts, key=lambda key: tables.plan.levels.index(key.level)):
+        counts, secret = tables.counts[part], hidden[part]
+        value, least = np.full(counts.shape, below / 2), np.zeros(counts.shape)
+        most, fewest = np.full(counts.shape, np.inf), np.full(counts.shape, np.inf)
+        for item in every:
+            if item.total == part:
+                inner = np.where(hidden[item.part], 0, tables.counts[item.part])
+                added = np.bincount(item.of_part.ravel(), inner.ravel(), counts.size)
+                least = np.maximum(least, added.reshape(counts.shape))
+            if item.part != part:
+                continue
+            of, size = item.of_part, tables.counts[item.total].size
+            weight = np.where(secret, _likely(tables, guess, item), 0.0)
+            shown = np.bincount(of.ravel(), np.where(secret, 0, counts).ravel(), size)
+            number = np.bincount(of.ravel(), secret.ravel(), size)
+            weights = np.bincount(of.ravel(), weight.ravel(), size)
+            left = tables.counts[item.total].ravel() - shown
+            use = secret & ~hidden[item.total].ravel()[of]
+            most = np.where(use, np.minimum(most, left[of]), most)
+            use &= number[of] < fewest
+            share = left[of] * weight / np.where(weights > 0, weights, 1.0)[of]
+            value, fewest = np.where(use, share, value), np.where(use, number[of], fewest)
+        guess[part] = np.where(secret, np.clip(value, least, most), counts)
+    return guess
+
+
+def _likely(
+    tables: ExactTables, guess: Mapping[TableKey, FloatArray], item: TableSum
+) -> FloatArray:
+    """Return how large the counts of a sum are likely to be, relative to each other."""
+    levels, part = tables.plan.levels, item.part
+    above = [key for key in guess if key.query == part.query and key.level != part.level]
+    total = TableKey(part.level, TOTAL)
+    if item.total.level != part.level and total in guess and total != part:
+        return np.broadcast_to(guess[total] + 0.5, tables.counts[part].shape)
+    if item.total.level != part.level or not above:
+        return np.ones(tables.counts[part].shape)
+    nearest = max(above, key=lambda key: levels.index(key.level))
+    return guess[nearest][tables.geography.ancestors(part.level, nearest.level)] + 0.5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
