@@ -1,0 +1,187 @@
+"""What tables say about a unit: lines, each the sum of some cells of the full histogram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from countveil.errors import InputError, PlanError
+from countveil.plan.plans import Plan
+from countveil.plan.table_layouts import TableLayout, table_named
+from countveil.plan.workload import TOTAL, Schema, without_blanks
+
+MOST_CELLS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The lines of some tables, without repetitions.
+
+    Attributes
+    ----------
+    tables : tuple of str
+        The names of the tables.
+    masks : tuple of int
+        The cells that each line adds up: bit k is set if cell k of the full histogram is in it.
+    cells : int
+        The number of cells of the full histogram.
+    possible : int
+        The cells that may hold people, as bits.
+
+    Examples
+    --------
+    >>> from countveil.plan.attributes import Attribute
+    >>> homes = Schema((Attribute("KIND", ("flat", "house")), Attribute("USE", ("own", "rent"))))
+    >>> lines = Lines.of_queries(homes, ["KIND", "USE"])
+    >>> lines.answers({0: 1, 3: 2})  # one owned flat, two rented houses
+    (1, 2, 1, 2)
+
+    """
+
+    tables: tuple[str, ...]
+    masks: tuple[int, ...]
+    cells: int
+    possible: int
+
+    def __post_init__(self) -> None:
+        everywhere = 0
+        for mask in self.masks:
+            everywhere |= mask
+        if self.possible & ~everywhere:
+            raise InputError(
+                f"tables {', '.join(self.tables) or 'none'}: they leave some cells uncounted, so any "
+                f"number of databases agrees with them; add {TOTAL}"
+            )
+
+    @staticmethod
+    def of_queries(
+        schema: Schema, queries: Iterable[str], *, possible: NDArray[np.bool_] | None = None
+    ) -> Lines:
+        """Return the lines of queries: one for each cell of each query.
+
+        Parameters
+        ----------
+        schema : Schema
+            The attributes of the full histogram.
+        queries : iterable of str
+            Names of attributes and recodes joined by `*`, or "TOTAL".
+        possible : array of bool, optional
+            The cells that may hold people; all by default.
+
+        Returns
+        -------
+        Lines
+            The lines of all queries.
+
+        """
+        return _lines(schema, [table_named(schema, name) for name in queries], possible)
+
+    @staticmethod
+    def of_plan(plan: Plan, level: str, tables: Sequence[str] = ()) -> Lines:
+        """Return the lines of the tables that a plan publishes, and the total of each unit.
+
+        Parameters
+        ----------
+        plan : Plan
+            The plan. If it lists no tables, the queries it measures at the level count as tables.
+        level : str
+            A level of the plan.
+        tables : sequence of str
+            Other tables by name, such as "P1", or queries.
+
+        Returns
+        -------
+        Lines
+            The lines of the tables and of the total.
+
+        """
+        schema = plan.schema
+        preset = plan.document["release"].get("preset")
+        try:
+            layouts = [table_named(schema, name, preset=preset) for name in tables]
+        except PlanError as error:
+            raise InputError(f"--table: {error}") from error
+        layouts = layouts or list(plan.tables)
+        if not layouts:
+            layouts = [table_named(schema, item.query.name) for item in plan.at(level)]
+        if not layouts:
+            raise InputError(
+                f"level {level!r} has neither tables nor measured queries; name a table with --table, "
+                f"or choose from {', '.join(plan.measured_levels)}"
+            )
+        names = [without_blanks(item.name) for item in layouts]
+        if TOTAL not in names:
+            layouts.append(table_named(schema, TOTAL))
+        return _lines(schema, layouts, plan.possible)
+
+    def answers(self, histogram: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the count of each line.
+
+        Parameters
+        ----------
+        histogram : mapping of int to int
+            The people in each cell of the full histogram; cells without people may be left out.
+
+        Returns
+        -------
+        tuple of int
+            One count per line.
+
+        """
+        counts = [0] * len(self.masks)
+        for cell, people in histogram.items():
+            for line in self._lines_of[cell]:
+                counts[line] += people
+        return tuple(counts)
+
+    @cached_property
+    def _lines_of(self) -> tuple[tuple[int, ...], ...]:
+        lines: list[list[int]] = [[] for _ in range(self.cells)]
+        for number, mask in enumerate(self.masks):
+            for cell in bits_of(mask):
+                lines[cell].append(number)
+        return tuple(map(tuple, lines))
+
+
+def bits_of(mask: int) -> list[int]:
+    """Return the positions of the bits that are set.
+
+    Examples
+    --------
+    >>> bits_of(0b1010)
+    [1, 3]
+
+    """
+    positions = []
+    while mask:
+        lowest = mask & -mask
+        positions.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return positions
+
+
+def _lines(
+    schema: Schema, layouts: Sequence[TableLayout], possible: NDArray[np.bool_] | None
+) -> Lines:
+    if schema.cells > MOST_CELLS:
+        raise InputError(
+            f"a unit has {schema.cells:,} cells; reconstruction is limited to {MOST_CELLS:,}: name a "
+            f"plan with fewer attributes"
+        )
+    masks: dict[int, None] = {}
+    for layout in layouts:
+        cell_of = layout.query.cell_of
+        for variable in layout.variables:
+            masks[_mask(np.isin(cell_of, variable.cells))] = None
+    masks.pop(0, None)
+    names = tuple(dict.fromkeys(layout.name for layout in layouts))
+    everyone = np.ones(schema.cells, bool) if possible is None else possible
+    return Lines(names, tuple(masks), schema.cells, _mask(everyone))
+
+
+def _mask(cells: NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
