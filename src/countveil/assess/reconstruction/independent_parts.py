@@ -73,7 +73,7 @@ def split(lines: Lines, answers: Sequence[int], known: Mapping[int, int] | None)
     rows = _without_empty_cells(lines, answers)
     while rows is not None:
         rows, empty = _differences(rows)
-        if not empty:
+        if rows is None or not empty:
             break
         rows = _merged((mask & ~empty, people) for mask, people in rows.items())
     return None if rows is None else _parts(rows, known)

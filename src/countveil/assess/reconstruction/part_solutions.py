@@ -224,9 +224,7 @@ def _order(part: Part) -> list[int]:
     return order
 
 
-def _packed(
-    part: Part, order: Sequence[int], high: Sequence[int]
-) -> tuple[list[list[_Line]], int]:
+def _packed(part: Part, order: Sequence[int], high: Sequence[int]) -> tuple[list[list[_Line]], int]:
     """Return the lines of each group in order, and the first state."""
     shifts, start, shift = [], 0, 0
     for people, _ in part.lines:

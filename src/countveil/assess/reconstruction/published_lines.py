@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from countveil.base.numerics import IntArray
 from countveil.errors import InputError, PlanError
 from countveil.plan.plans import Plan
 from countveil.plan.table_layouts import TableLayout, table_named
@@ -26,11 +27,15 @@ class Lines:
     tables : tuple of str
         The names of the tables.
     masks : tuple of int
-        The cells that each line adds up: bit k is set if cell k of the full histogram is in it.
+        The cells that each line adds up: bit k is set if cell k is in it.
+    attributes : tuple of str
+        What a record consists of: the attributes that the tables count.
     cells : int
-        The number of cells of the full histogram.
+        The number of cells: combinations of these attributes.
     possible : int
         The cells that may hold people, as bits.
+    cell_of : array of int, optional
+        The cell for each cell of a plan's full histogram, if that has more attributes.
 
     Examples
     --------
@@ -44,8 +49,10 @@ class Lines:
 
     tables: tuple[str, ...]
     masks: tuple[int, ...]
+    attributes: tuple[str, ...]
     cells: int
     possible: int
+    cell_of: IntArray | None = None
 
     def __post_init__(self) -> None:
         everywhere = 0
@@ -66,7 +73,7 @@ class Lines:
         Parameters
         ----------
         schema : Schema
-            The attributes of the full histogram.
+            The attributes of a record.
         queries : iterable of str
             Names of attributes and recodes joined by `*`, or "TOTAL".
         possible : array of bool, optional
@@ -84,6 +91,8 @@ class Lines:
     def of_plan(plan: Plan, level: str, tables: Sequence[str] = ()) -> Lines:
         """Return the lines of the tables that a plan publishes, and the total of each unit.
 
+        A record consists of the attributes that these tables count: no table can reveal others.
+
         Parameters
         ----------
         plan : Plan
@@ -99,24 +108,54 @@ class Lines:
             The lines of the tables and of the total.
 
         """
-        schema = plan.schema
-        preset = plan.document["release"].get("preset")
-        try:
-            layouts = [table_named(schema, name, preset=preset) for name in tables]
-        except PlanError as error:
-            raise InputError(f"--table: {error}") from error
-        layouts = layouts or list(plan.tables)
-        if not layouts:
-            layouts = [table_named(schema, item.query.name) for item in plan.at(level)]
-        if not layouts:
+        names = [without_blanks(name) for name in tables]
+        names = names or [item.name for item in plan.tables]
+        names = names or [item.query.name for item in plan.at(level)]
+        if not names:
             raise InputError(
-                f"level {level!r} has neither tables nor measured queries; name a table with --table, "
-                f"or choose from {', '.join(plan.measured_levels)}"
+                f"level {level!r} has neither tables nor measured queries; name a table, or choose "
+                f"from {', '.join(plan.measured_levels)}"
             )
-        names = [without_blanks(item.name) for item in layouts]
-        if TOTAL not in names:
-            layouts.append(table_named(schema, TOTAL))
-        return _lines(schema, layouts, plan.possible)
+        preset = plan.document["release"].get("preset")
+        names = list(dict.fromkeys([*names, TOTAL]))
+        try:
+            layouts = [table_named(plan.schema, name, preset=preset) for name in names]
+        except PlanError as error:
+            raise InputError(f"tables: {error}") from error
+        axes = {factor.axis for item in layouts for factor in item.query.factors}
+        if not axes:
+            raise InputError(
+                f"tables {', '.join(names)}: they count no attribute, so there is no record to "
+                f"reconstruct; name a table of attributes"
+            )
+        schema, cell_of = _with_attributes(plan.schema, axes)
+        possible = np.zeros(schema.cells, bool)
+        possible[cell_of[plan.possible]] = True
+        layouts = [table_named(schema, name, preset=preset) for name in names]
+        return replace(_lines(schema, layouts, possible), cell_of=cell_of)
+
+    def database(self, cells: Sequence[int], counts: Sequence[int]) -> dict[int, int]:
+        """Return the people of a unit by the attributes that the tables count.
+
+        Parameters
+        ----------
+        cells : sequence of int
+            Cells of the full histogram of the plan.
+        counts : sequence of int
+            The people in each of them.
+
+        Returns
+        -------
+        dict of int to int
+            The people in each cell of the tables' attributes.
+
+        """
+        if self.cell_of is None:
+            return dict(zip(cells, counts, strict=True))
+        people: dict[int, int] = {}
+        for cell, count in zip(self.cell_of[cells].tolist(), counts, strict=True):
+            people[cell] = people.get(cell, 0) + count
+        return people
 
     def answers(self, histogram: Mapping[int, int]) -> tuple[int, ...]:
         """Return the count of each line.
@@ -124,7 +163,7 @@ class Lines:
         Parameters
         ----------
         histogram : mapping of int to int
-            The people in each cell of the full histogram; cells without people may be left out.
+            The people in each cell; cells without people may be left out.
 
         Returns
         -------
@@ -145,6 +184,23 @@ class Lines:
             for cell in bits_of(mask):
                 lines[cell].append(number)
         return tuple(map(tuple, lines))
+
+
+def _with_attributes(schema: Schema, axes: Collection[int]) -> tuple[Schema, IntArray]:
+    """Return a schema with some of the attributes, and its cell for each cell of the full one."""
+    kept = tuple(item for axis, item in enumerate(schema.attributes) if axis in axes)
+    names = [item.name for item in kept]
+    recodes = tuple(item for item in schema.recodes if item.of in names)
+    return Schema(kept, recodes), schema.query("*".join(names)).cell_of
+
+
+def countable(plan: Plan, level: str) -> bool:
+    """Whether the tables of a plan count attributes, with few enough cells to be reconstructed."""
+    try:
+        Lines.of_plan(plan, level)
+    except InputError:
+        return False
+    return True
 
 
 def bits_of(mask: int) -> list[int]:
@@ -170,7 +226,7 @@ def _lines(
     if schema.cells > MOST_CELLS:
         raise InputError(
             f"a unit has {schema.cells:,} cells; reconstruction is limited to {MOST_CELLS:,}: name a "
-            f"plan with fewer attributes"
+            f"tables of fewer attributes"
         )
     masks: dict[int, None] = {}
     for layout in layouts:
@@ -180,7 +236,8 @@ def _lines(
     masks.pop(0, None)
     names = tuple(dict.fromkeys(layout.name for layout in layouts))
     everyone = np.ones(schema.cells, bool) if possible is None else possible
-    return Lines(names, tuple(masks), schema.cells, _mask(everyone))
+    attributes = tuple(item.name for item in schema.attributes)
+    return Lines(names, tuple(masks), attributes, schema.cells, _mask(everyone))
 
 
 def _mask(cells: NDArray[np.bool_]) -> int:

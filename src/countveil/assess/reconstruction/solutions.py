@@ -73,7 +73,8 @@ def solution_count(
     Returns
     -------
     Solutions
-        The count, the range of a cell, and what is certain. It is 0 if the counts contradict each other.
+        The count, the range of a cell, and what is certain. The count is 0 if the tables contradict
+        each other.
 
     Examples
     --------
@@ -122,7 +123,9 @@ def _check_counts(lines: Lines, answers: Sequence[int]) -> None:
             f"answers: {len(answers):,} counts came for {len(lines.masks):,} lines; give one per line"
         )
     if any(not 0 <= n <= _LARGEST for n in answers):
-        raise InputError(f"answers: a count is not allowed; give whole numbers from 0 to {_LARGEST:,}")
+        raise InputError(
+            f"answers: a count is not allowed; give whole numbers from 0 to {_LARGEST:,}"
+        )
 
 
 def _check_cells(lines: Lines, known: Mapping[int, int]) -> None:
