@@ -26,13 +26,14 @@ from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
-    from countveil.assess import empirical_loss, homogeneity, risk_maps
+    from countveil.assess import empirical_loss, homogeneity, reconstruction, risk_maps
     from countveil.assess.intruder import simulated_release
 
 # Loaded when first used: they need more than the intruder does.
 _LATER = {
     "empirical_loss": "countveil.assess.empirical_loss",
     "homogeneity": "countveil.assess.homogeneity",
+    "reconstruction": "countveil.assess.reconstruction",
     "risk_maps": "countveil.assess.risk_maps",
     "simulated_release": "countveil.assess.intruder.simulated_release",
 }
@@ -60,6 +61,7 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "reconstruction",
     "risk_maps",
     "simulated_release",
 ]

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from countveil.assess.empirical_loss.residual_groups import Tallies, of_release
 from countveil.assess.homogeneity.topdown_attack import ReleasedAttack, attack
-from countveil.assess.reconstruction.level_reconstruction import Reconstruction, reconstruction
+from countveil.assess.reconstruction.level_reconstruction import Reconstruction, reconstruct
 from countveil.assess.reconstruction.published_lines import countable
 from countveil.assess.risk_maps import RiskMap, internal_map
 from countveil.base.numerics import IntArray
@@ -101,7 +101,7 @@ def _reconstructed(plan: Plan, counts: Counts) -> Reconstruction | None:
     level = plan.estimated_levels[-1]
     if not countable(plan, level):
         return None
-    return reconstruction(
+    return reconstruct(
         plan,
         counts.levels[level],
         level=level,

@@ -59,7 +59,7 @@ def assess_reconstruction(
     Example: `countveil assess reconstruction out`, or
     `countveil assess reconstruction plan.toml --internal --table AGE --table RACE`
     """
-    from countveil.assess.reconstruction.level_reconstruction import reconstruction, record_risks
+    from countveil.assess.reconstruction.level_reconstruction import reconstruct, record_risks
     from countveil.report.sections.reconstruction_section import section_of
 
     if not internal:
@@ -71,7 +71,7 @@ def assess_reconstruction(
         raise InputError(f"unknown level {chosen!r}; choose from {', '.join(histograms)}")
     places_shown = min(units, histograms[chosen].units)
     with showing.progress_bar("counting databases", places_shown, quiet) as step:
-        found = reconstruction(
+        found = reconstruct(
             subject,
             histograms[chosen],
             level=chosen,

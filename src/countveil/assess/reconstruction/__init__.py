@@ -4,19 +4,19 @@ from countveil.assess.reconstruction.level_reconstruction import (
     Reconstruction,
     RecordRisk,
     SolutionClass,
-    reconstruction,
+    reconstruct,
     record_risks,
 )
-from countveil.assess.reconstruction.published_lines import Lines
+from countveil.assess.reconstruction.published_lines import PublishedLines
 from countveil.assess.reconstruction.solutions import Solutions, solution_count
 
 __all__ = [
-    "Lines",
+    "PublishedLines",
     "Reconstruction",
     "RecordRisk",
     "SolutionClass",
     "Solutions",
-    "reconstruction",
+    "reconstruct",
     "record_risks",
     "solution_count",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from countveil.assess.reconstruction.published_lines import Lines
+from countveil.assess.reconstruction.published_lines import PublishedLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,14 @@ class Split:
     parts: tuple[Part, ...]
 
 
-def split(lines: Lines, answers: Sequence[int], known: Mapping[int, int] | None) -> Split | None:
+def split(
+    lines: PublishedLines, answers: Sequence[int], known: Mapping[int, int] | None
+) -> Split | None:
     """Return the independent parts of the tables of a unit; None if no database agrees with them.
 
     Parameters
     ----------
-    lines : Lines
+    lines : PublishedLines
         What is published.
     answers : sequence of int
         The count of each line.
@@ -79,7 +81,7 @@ def split(lines: Lines, answers: Sequence[int], known: Mapping[int, int] | None)
     return None if rows is None else _parts(rows, known)
 
 
-def _without_empty_cells(lines: Lines, answers: Sequence[int]) -> dict[int, int] | None:
+def _without_empty_cells(lines: PublishedLines, answers: Sequence[int]) -> dict[int, int] | None:
     """Return the people of each set of cells, without the cells of lines that count no one."""
     empty = 0
     for mask, people in zip(lines.masks, answers, strict=True):

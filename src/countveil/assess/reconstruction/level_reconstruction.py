@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from countveil.assess.intruder import whole_release
-from countveil.assess.reconstruction.published_lines import Lines
+from countveil.assess.reconstruction.published_lines import PublishedLines
 from countveil.assess.reconstruction.solutions import LIMIT, Solutions, solution_count
 from countveil.base.histograms import Histograms
 from countveil.base.numerics import IntArray
@@ -120,7 +120,7 @@ class Reconstruction:
         return f"<{self.audience}: reconstruction of {self.units:,} units of level {self.level}>"
 
 
-def reconstruction(
+def reconstruct(
     plan: Plan,
     histograms: Histograms,
     *,
@@ -160,7 +160,7 @@ def reconstruction(
     Examples
     --------
     >>> estimates = release.estimates  # doctest: +SKIP
-    >>> found = reconstruction(
+    >>> found = reconstruct(
     ...     release.plan, estimates.levels["block"], level="block", audience="public"
     ... )  # doctest: +SKIP
     >>> found.one_units / found.units  # doctest: +SKIP
@@ -170,7 +170,7 @@ def reconstruction(
         raise InputError(f"units: {most_units} is not allowed; give at least 1")
     if limit < 1:
         raise InputError(f"limit: {limit} is not allowed; give at least 1")
-    lines = Lines.of_plan(plan, level, tables)
+    lines = PublishedLines.of_plan(plan, level, tables)
     occupied = np.flatnonzero(np.diff(histograms.offsets) > 0)
     chosen = _spaced(occupied, most_units)
     results: list[tuple[int, Solutions]] = []
@@ -247,7 +247,9 @@ def _spaced(units: IntArray, most: int) -> IntArray:
     return units[np.linspace(0, len(units) - 1, most).round().astype(np.int64)]
 
 
-def _databases(lines: Lines, histograms: Histograms, units: IntArray) -> Iterator[dict[int, int]]:
+def _databases(
+    lines: PublishedLines, histograms: Histograms, units: IntArray
+) -> Iterator[dict[int, int]]:
     """Yield the people in each cell of each unit."""
     for unit in units.tolist():
         first, last = int(histograms.offsets[unit]), int(histograms.offsets[unit + 1])

@@ -2,8 +2,9 @@
 
 Groups of cells are filled one after the other; what matters for those to come is only how many people
 each line still lacks. Databases with the same lacks are counted together, so that the count is exact
-without listing them. Parts with too many different lacks are bounded: from below by the databases near
-one that is known, in which no cell differs by more than a few people; from above by integer programs.
+without listing them. Parts with too many different lacks are bounded: the count from below, by those
+databases in which a few cells differ by a few people from one that agrees; distances from above, by
+integer programs, which also decide whether there is another database at all.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from countveil.assess.reconstruction.independent_parts import Part
 from countveil.base.numerics import FloatArray
 
 MOST_STEPS = 200_000  # of one part; about a quarter of a second
-_NODES = 200  # of an integer program: a limit that does not depend on how busy the machine is
+_NODES = 200  # of an integer program, a limit that does not depend on how busy the machine is
 _CACHED = 200_000
-_REACHES = (1, 2, 4, 8, 16)  # people by which a cell may differ from the known database
+_MORE = 20  # times the effort, if a count seems to be within the limit
+_REACHES = (2, 8)  # people by which a cell may differ from the known database
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,14 @@ def solutions_of(part: Part, limit: int, most_steps: int = MOST_STEPS) -> PartSo
     low, high = _bounds(part)
     walk = _Walk.of(part, low, high, most_steps)
     if walk is None:
-        return _bounded(part, low, high, limit, most_steps)
+        one = [n for n, _ in part.known] if part.known else _some_database(part, low, high)
+        if one is None:
+            return NONE
+        near = _count_near(part, one, low, high, limit, most_steps)
+        if near <= limit:
+            walk = _Walk.of(part, low, high, _MORE * most_steps)
+        if walk is None:
+            return _bounded(part, low, high, one, near)
     if not walk.count:
         return NONE
     ranges = walk.ranges()
@@ -120,12 +129,13 @@ def _distance(known: tuple[int, int], people: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """Where a state keeps what a line lacks, and how much later groups can add to it."""
+class _Lacks:
+    """Where a state keeps what a line lacks, and what later groups add to it at least and at most."""
 
     shift: int
     mask: int
-    later: int
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -136,7 +146,7 @@ class _Walk:
     low: Sequence[int]
     high: Sequence[int]
     order: Sequence[int]
-    lines: Sequence[Sequence[_Line]]
+    lines: Sequence[Sequence[_Lacks]]
     layers: Sequence[dict[int, int]]  # state: databases that lead to it
     farthest: int
 
@@ -149,7 +159,7 @@ class _Walk:
     def of(part: Part, low: Sequence[int], high: Sequence[int], most_steps: int) -> _Walk | None:
         """Fill the groups one after the other; return None if that takes too many steps."""
         order = _order(part)
-        lines, start = _packed(part, order, high)
+        lines, start = _packed(part, order, low, high)
         layer, distances = {start: 1}, {start: 0}
         layers, steps = [layer], 0
         for group, own in zip(order, lines, strict=True):
@@ -194,14 +204,14 @@ class _Walk:
         return ranges
 
 
-def _choices(state: int, low: int, high: int, lines: Sequence[_Line]) -> tuple[int, int]:
+def _choices(state: int, low: int, high: int, lines: Sequence[_Lacks]) -> tuple[int, int]:
     """Return the fewest and the most people that a group can hold in a state."""
     for line in lines:
         lacks = state >> line.shift & line.mask
-        if lacks < high:
-            high = lacks
-        if lacks - line.later > low:
-            low = lacks - line.later
+        if lacks - line.least < high:
+            high = lacks - line.least
+        if lacks - line.most > low:
+            low = lacks - line.most
     return low, high
 
 
@@ -224,55 +234,62 @@ def _order(part: Part) -> list[int]:
     return order
 
 
-def _packed(part: Part, order: Sequence[int], high: Sequence[int]) -> tuple[list[list[_Line]], int]:
+def _packed(
+    part: Part, order: Sequence[int], low: Sequence[int], high: Sequence[int]
+) -> tuple[list[list[_Lacks]], int]:
     """Return the lines of each group in order, and the first state."""
     shifts, start, shift = [], 0, 0
     for people, _ in part.lines:
         shifts.append(shift)
         start |= people << shift
         shift += people.bit_length()
-    later = [sum(high[g] for g in groups) for _, groups in part.lines]
-    lines: list[list[_Line]] = []
+    least = [sum(low[g] for g in groups) for _, groups in part.lines]
+    most = [sum(high[g] for g in groups) for _, groups in part.lines]
+    lines: list[list[_Lacks]] = []
     for group in order:
         own = []
         for number, (people, groups) in enumerate(part.lines):
             if group in groups:
-                later[number] -= high[group]
+                least[number] -= low[group]
+                most[number] -= high[group]
                 mask = (1 << people.bit_length()) - 1
-                own.append(_Line(shifts[number], mask, later[number]))
+                own.append(_Lacks(shifts[number], mask, least[number], most[number]))
         lines.append(own)
     return lines, start
 
 
 def _bounded(
-    part: Part, low: list[int], high: list[int], limit: int, most_steps: int
+    part: Part, low: list[int], high: list[int], one: list[int], near: int
 ) -> PartSolutions:
-    """Bound the number of databases of a part that is too large to count."""
-    one = [people for people, _ in part.known] if part.known else _some_database(part, low, high)
-    if one is None:
-        return NONE
-    count = _count_near(part, one, low, high, limit, most_steps)
-    if count == 1 and not _has_another(part, one, low, high):
+    """Bound the number of databases of a part that is too large to count, `near` of them known."""
+    if near == 1 and not _has_another(part, one, low, high):
         return PartSolutions(1, True, 0, _certain(part, one), 0.0 if part.known else None)
     widest = max(_width(*item) for item in zip(part.sizes, low, high, strict=True))
     differing = _farthest(part, low, high) / 2 if part.known else None
-    return PartSolutions(max(count, 2), False, widest, _certain(part, low), differing)
+    return PartSolutions(max(near, 2), False, widest, _certain(part, low), differing)
 
 
 def _count_near(
     part: Part, one: list[int], low: list[int], high: list[int], limit: int, most_steps: int
 ) -> int:
-    """Return how many databases differ little from one of them; stop above the limit."""
-    count = 1
+    """Return how many databases differ little, in some groups, from one of them.
+
+    More and more groups may differ, by more and more people, until the count exceeds the limit or the
+    effort is too large.
+    """
+    count, order = 1, _order(part)
     for reach in _REACHES:
-        near = [max(n - reach, least) for n, least in zip(one, low, strict=True)]
-        far = [min(n + reach, most) for n, most in zip(one, high, strict=True)]
-        walk = _Walk.of(part, near, far, most_steps)
-        if walk is None:
-            break
-        count = walk.count
-        if count > limit:
-            break
+        for free in (*range(4, len(order), 4), len(order)):
+            least, most = [*one], [*one]
+            for group in order[:free]:
+                least[group] = max(one[group] - reach, low[group])
+                most[group] = min(one[group] + reach, high[group])
+            walk = _Walk.of(part, least, most, most_steps)
+            if walk is None:
+                break
+            count = max(count, walk.count)
+            if count > limit:
+                return count
     return count
 
 

@@ -19,7 +19,7 @@ MOST_CELLS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class PublishedLines:
     """The lines of some tables, without repetitions.
 
     Attributes
@@ -41,7 +41,7 @@ class Lines:
     --------
     >>> from countveil.plan.attributes import Attribute
     >>> homes = Schema((Attribute("KIND", ("flat", "house")), Attribute("USE", ("own", "rent"))))
-    >>> lines = Lines.of_queries(homes, ["KIND", "USE"])
+    >>> lines = PublishedLines.of_queries(homes, ["KIND", "USE"])
     >>> lines.answers({0: 1, 3: 2})  # one owned flat, two rented houses
     (1, 2, 1, 2)
 
@@ -67,7 +67,7 @@ class Lines:
     @staticmethod
     def of_queries(
         schema: Schema, queries: Iterable[str], *, possible: NDArray[np.bool_] | None = None
-    ) -> Lines:
+    ) -> PublishedLines:
         """Return the lines of queries: one for each cell of each query.
 
         Parameters
@@ -81,14 +81,14 @@ class Lines:
 
         Returns
         -------
-        Lines
+        PublishedLines
             The lines of all queries.
 
         """
         return _lines(schema, [table_named(schema, name) for name in queries], possible)
 
     @staticmethod
-    def of_plan(plan: Plan, level: str, tables: Sequence[str] = ()) -> Lines:
+    def of_plan(plan: Plan, level: str, tables: Sequence[str] = ()) -> PublishedLines:
         """Return the lines of the tables that a plan publishes, and the total of each unit.
 
         A record consists of the attributes that these tables count: no table can reveal others.
@@ -104,7 +104,7 @@ class Lines:
 
         Returns
         -------
-        Lines
+        PublishedLines
             The lines of the tables and of the total.
 
         """
@@ -197,7 +197,7 @@ def _with_attributes(schema: Schema, axes: Collection[int]) -> tuple[Schema, Int
 def countable(plan: Plan, level: str) -> bool:
     """Whether the tables of a plan count attributes, with few enough cells to be reconstructed."""
     try:
-        Lines.of_plan(plan, level)
+        PublishedLines.of_plan(plan, level)
     except InputError:
         return False
     return True
@@ -222,10 +222,10 @@ def bits_of(mask: int) -> list[int]:
 
 def _lines(
     schema: Schema, layouts: Sequence[TableLayout], possible: NDArray[np.bool_] | None
-) -> Lines:
+) -> PublishedLines:
     if schema.cells > MOST_CELLS:
         raise InputError(
-            f"a unit has {schema.cells:,} cells; reconstruction is limited to {MOST_CELLS:,}: name a "
+            f"a unit has {schema.cells:,} cells; reconstruction is limited to {MOST_CELLS:,}: name "
             f"tables of fewer attributes"
         )
     masks: dict[int, None] = {}
@@ -237,7 +237,7 @@ def _lines(
     names = tuple(dict.fromkeys(layout.name for layout in layouts))
     everyone = np.ones(schema.cells, bool) if possible is None else possible
     attributes = tuple(item.name for item in schema.attributes)
-    return Lines(names, tuple(masks), attributes, schema.cells, _mask(everyone))
+    return PublishedLines(names, tuple(masks), attributes, schema.cells, _mask(everyone))
 
 
 def _mask(cells: NDArray[np.bool_]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from countveil.assess.reconstruction.independent_parts import split
 from countveil.assess.reconstruction.part_solutions import MOST_STEPS, solutions_of
-from countveil.assess.reconstruction.published_lines import Lines, bits_of
+from countveil.assess.reconstruction.published_lines import PublishedLines, bits_of
 from countveil.errors import InputError
 
 LIMIT = 1_000_000
@@ -44,7 +44,7 @@ class Solutions:
 
 
 def solution_count(
-    lines: Lines,
+    lines: PublishedLines,
     answers: Sequence[int] | None = None,
     *,
     known: Mapping[int, int] | None = None,
@@ -58,7 +58,7 @@ def solution_count(
 
     Parameters
     ----------
-    lines : Lines
+    lines : PublishedLines
         What is published about each unit.
     answers : sequence of int, optional
         The published count of each line. Give these, or `known`.
@@ -81,7 +81,7 @@ def solution_count(
     >>> from countveil.plan.attributes import Attribute
     >>> from countveil.plan.workload import Schema
     >>> people = Schema((Attribute("AGE", ("young", "old")), Attribute("SEX", ("f", "m"))))
-    >>> lines = Lines.of_queries(people, ["AGE", "SEX"])
+    >>> lines = PublishedLines.of_queries(people, ["AGE", "SEX"])
     >>> solution_count(lines, [2, 3, 1, 4]).count  # the one woman is young or old
     2
     >>> solution_count(lines, [0, 3, 1, 2]).count
@@ -117,7 +117,7 @@ def solution_count(
     return Solutions(count, exact, widest, certain, differing)
 
 
-def _check_counts(lines: Lines, answers: Sequence[int]) -> None:
+def _check_counts(lines: PublishedLines, answers: Sequence[int]) -> None:
     if len(answers) != len(lines.masks):
         raise InputError(
             f"answers: {len(answers):,} counts came for {len(lines.masks):,} lines; give one per line"
@@ -128,7 +128,7 @@ def _check_counts(lines: Lines, answers: Sequence[int]) -> None:
         )
 
 
-def _check_cells(lines: Lines, known: Mapping[int, int]) -> None:
+def _check_cells(lines: PublishedLines, known: Mapping[int, int]) -> None:
     for cell, people in known.items():
         if people and not (0 <= cell < lines.cells and lines.possible >> cell & 1):
             raise InputError(

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from countveil.assess.reconstruction.level_reconstruction import (
     Reconstruction,
     RecordRisk,
-    reconstruction,
+    reconstruct,
     record_risks,
 )
 from countveil.assess.reconstruction.published_lines import countable
@@ -29,7 +29,7 @@ def section(subject: Subject) -> Section | None:
     level = plan.estimated_levels[-1]
     if release is None or "estimates" not in release.manifest or not countable(plan, level):
         return None
-    found = reconstruction(
+    found = reconstruct(
         plan,
         release.estimates.levels[level],
         level=level,
