@@ -192,7 +192,7 @@ def reconstruct(
         _classes(results, limit),
         sum(not item.exact and item.count <= limit for _, item in results),
         sum(item.certain for _, item in results),
-        round(sum(item.differing or 0.0 for _, item in results)),
+        round(sum(min(item.differing or 0.0, people) for people, item in results)),
         max((item.widest for _, item in results), default=0),
         all(item.exact for _, item in results),
         limit,

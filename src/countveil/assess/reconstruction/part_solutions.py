@@ -22,8 +22,11 @@ from countveil.base.numerics import FloatArray
 MOST_STEPS = 200_000  # of one part; about a quarter of a second
 _NODES = 200  # of an integer program, a limit that does not depend on how busy the machine is
 _CACHED = 200_000
-_MORE = 20  # times the effort, if a count seems to be within the limit
-_REACHES = (2, 8)  # people by which a cell may differ from the known database
+_MOST_GROUPS = 60  # of an integer program for distances; more take too long
+_PIECES = 10  # the effort is divided by it for a count of a few groups
+_MORE = 5  # times the effort, if a count seems to be within the limit
+_REACH = 8  # people by which some groups may differ from a database that agrees
+_REACHES = (1, 2, 4, 8, 16)  # the same for all groups at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ class _Walk:
     @staticmethod
     def of(part: Part, low: Sequence[int], high: Sequence[int], most_steps: int) -> _Walk | None:
         """Fill the groups one after the other; return None if that takes too many steps."""
-        order = _order(part)
+        order = _order(part, low, high)
         lines, start = _packed(part, order, low, high)
         layer, distances = {start: 1}, {start: 0}
         layers, steps = [layer], 0
@@ -215,10 +218,13 @@ def _choices(state: int, low: int, high: int, lines: Sequence[_Lacks]) -> tuple[
     return low, high
 
 
-def _order(part: Part) -> list[int]:
-    """Return the groups in an order that completes lines early, so that states stay few."""
-    left = [set(groups) for _, groups in part.lines]
-    order: list[int] = []
+def _order(part: Part, low: Sequence[int], high: Sequence[int]) -> list[int]:
+    """Return the groups in an order that completes lines early, so that states stay few.
+
+    Groups with one possible count come first; they do not multiply states.
+    """
+    order = [group for group in range(len(part.sizes)) if low[group] >= high[group]]
+    left = [set(groups).difference(order) for _, groups in part.lines]
     touched: set[int] = set()
     while any(left):
         chosen = min(
@@ -272,25 +278,44 @@ def _bounded(
 def _count_near(
     part: Part, one: list[int], low: list[int], high: list[int], limit: int, most_steps: int
 ) -> int:
-    """Return how many databases differ little, in some groups, from one of them.
+    """Return how many databases at least agree, from those that differ from one in a few groups.
 
-    More and more groups may differ, by more and more people, until the count exceeds the limit or the
-    effort is too large.
+    Databases that differ in the groups of some lines only are counted, then those that differ in the
+    groups of other lines only. As changes in different groups can be combined, the counts multiply.
     """
-    count, order = 1, _order(part)
+    count, free = 1, set[int]()
+    left = set(range(len(one)))
+    for _, groups in sorted(part.lines, key=lambda line: (len(line[1]), -line[0])):
+        free |= left.intersection(groups)
+        walk = _walk_around(part, one, low, high, free, most_steps)
+        if walk is not None and walk.count > 1:
+            count *= walk.count
+            left -= free
+        if walk is None or walk.count > 1:
+            free = set()
+        if count > limit:
+            return count
     for reach in _REACHES:
-        for free in (*range(4, len(order), 4), len(order)):
-            least, most = [*one], [*one]
-            for group in order[:free]:
-                least[group] = max(one[group] - reach, low[group])
-                most[group] = min(one[group] + reach, high[group])
-            walk = _Walk.of(part, least, most, most_steps)
-            if walk is None:
-                break
-            count = max(count, walk.count)
-            if count > limit:
-                return count
+        near = [max(n - reach, least) for n, least in zip(one, low, strict=True)]
+        far = [min(n + reach, most) for n, most in zip(one, high, strict=True)]
+        walk = _Walk.of(part, near, far, _MORE * most_steps)
+        if walk is None:
+            break
+        count = max(count, walk.count)
+        if count > limit:
+            break
     return count
+
+
+def _walk_around(
+    part: Part, one: list[int], low: list[int], high: list[int], free: set[int], most_steps: int
+) -> _Walk | None:
+    """Fill the groups as in one database, or nearly so in the free ones; None if it takes too long."""
+    least, most = [*one], [*one]
+    for group in free:
+        least[group] = max(low[group], one[group] - _REACH)
+        most[group] = min(high[group], one[group] + _REACH)
+    return _Walk.of(part, least, most, most_steps // _PIECES)
 
 
 def _matrix(part: Part, more: int = 0) -> FloatArray:
@@ -349,6 +374,8 @@ def _farthest(part: Part, low: list[int], high: list[int]) -> float:
     one = np.eye(groups)
     above = np.hstack([-one, one, -2 * np.diag(reach)])  # d - n <= -c + 2 M s
     below = np.hstack([one, one, 2 * np.diag(reach)])  # d + n <= c + 2 M (1 - s)
+    if groups > _MOST_GROUPS:
+        return constant + float(reach.sum())
     result = milp(
         np.concatenate([np.zeros(groups), -np.ones(groups), np.zeros(groups)]),
         integrality=np.concatenate([np.ones(groups), np.zeros(groups), np.ones(groups)]),
