@@ -127,7 +127,7 @@ def _more(plan: Plan, found: Reconstruction) -> list[str]:
         )
     sentences.append(
         f"A record is {words.listed(found.attributes)}, without a name. The tables of larger places "
-        f"are sums of these and add nothing; whatever else an intruder knows leaves fewer databases."
+        f"are sums of these and add nothing; anything else an intruder knows leaves fewer databases."
     )
     if found.units < found.occupied:
         sentences.append(
