@@ -21,7 +21,6 @@ PARTS = ("starter", "demo", "blocks")
 _CASES = {
     "as P2 and P4": ("RACE", "AGE*RACE"),
     "race and age apart": ("RACE", "AGE"),
-    "race": ("RACE",),
 }
 
 

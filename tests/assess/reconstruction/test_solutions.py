@@ -106,6 +106,24 @@ def test_permutation_matrices_and_magic_squares():
         assert solution_count(two_way(3, 3), [r] * 6).count == expected
 
 
+def test_blocks_of_eight_races_and_two_ages_by_convolution():
+    """With ages and races apart, the children of each race are a number up to its people."""
+    rng = np.random.default_rng(44)
+    lines = two_way(2, 8)
+    for people in (1, 2, 9, 23, 40, 170):
+        for _ in range(6):
+            known = rng.multinomial(people, rng.dirichlet(np.full(16, 0.3)))
+            children, adults = known[:8], known[8:]
+            ways = [1]
+            for n in (children + adults).tolist():
+                ways = np.convolve(ways, np.ones(n + 1, np.int64))
+            found = solution_count(lines, known=as_database(known))
+            assert found.count == ways[children.sum()]
+            # A child of one race and an adult of another could change places.
+            swap = any(children[j] and adults[k] for j in range(8) for k in range(8) if j != k)
+            assert (found.count == 1) == (not swap)
+
+
 @pytest.mark.parametrize(("people", "cells"), [(1, 2), (5, 3), (40, 6), (1000, 4)])
 def test_a_total_alone_leaves_every_composition(people, cells):
     lines = PublishedLines.of_queries(schema(A=cells), ["TOTAL"])
