@@ -6,7 +6,7 @@ Each case runs in a process of its own, so that its memory is measured alone.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def _blocks(options: argparse.Namespace, folder: Path) -> None:
     _show(title, path, _CASES)
 
 
-def _show(title: str, path: Path, cases: dict[str, tuple[str, ...]]) -> None:
+def _show(title: str, path: Path, cases: Mapping[str, tuple[str, ...]]) -> None:
     rows, classes = [], []
     for name, tables in cases.items():
         ran = in_child(partial(_reconstructed, path, tables))

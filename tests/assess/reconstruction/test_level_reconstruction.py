@@ -12,6 +12,7 @@ from countveil.assess.reconstruction import (
     SolutionClass,
     reconstruct,
     record_risks,
+    solution_count,
 )
 from countveil.errors import InputError
 
@@ -88,8 +89,6 @@ def test_the_official_tables_leave_only_the_group_quarters_open():
     labels = {cell: every.labels_of(cell) for cell in (0, 63, 252, 5 * 252 + 126)}
     assert labels[0] == ("household", "under 18", "not Hispanic", "white")
     assert labels[63][2] == "Hispanic"
-    from countveil.assess.reconstruction import solution_count
-
     assert solution_count(lines, known={0: 3, 63: 1, 126: 8}).count == 1
     # Two students and a nurse's household of adults: any two of the five may be the students.
     adult, student, other = 126, 5 * 252 + 126, 126 + 1

@@ -183,6 +183,26 @@ def test_a_large_unit_is_bounded_and_never_called_unique():
     assert 0 < found.differing <= 4_000
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_databases_near_one_are_never_more_than_all(at_once, monkeypatch):
+    """The lower bound for large parts, on parts that can be counted, with cells not told apart."""
+    if not at_once:  # a few groups at a time only
+        monkeypatch.setattr(part_solutions, "_REACHES", ())
+    rng = np.random.default_rng(8)
+    bounds, totals = [], []
+    while len(bounds) < 80:
+        lines, known = block(rng)
+        parts = split(lines, lines.answers(as_database(known)), as_database(known)).parts
+        for part in parts:
+            low, high = part_solutions._bounds(part)
+            one = [people for people, _ in part.known]
+            limit = 10**9
+            bounds.append(part_solutions._count_near(part, one, low, high, limit, 200_000))
+            totals.append(part_solutions.solutions_of(part, limit).count)
+    assert all(1 <= bound <= total for bound, total in zip(bounds, totals, strict=True))
+    assert (bounds == totals) == at_once  # no one differs by more than 16 people
+
+
 def test_a_large_unit_with_one_database_is_called_unique(monkeypatch):
     """Equal margins force the corner; the integer program proves it where counting gives up."""
     lines = two_way(2, 3)

@@ -283,15 +283,15 @@ def _count_near(
     Databases that differ in the groups of some lines only are counted, then those that differ in the
     groups of other lines only. As changes in different groups can be combined, the counts multiply.
     """
-    count, free = 1, set[int]()
-    left = set(range(len(one)))
+    count = same = math.prod(_ways(part, group, people) for group, people in enumerate(one))
+    free, left = set[int](), set(range(len(one)))
     for _, groups in sorted(part.lines, key=lambda line: (len(line[1]), -line[0])):
         free |= left.intersection(groups)
         walk = _walk_around(part, one, low, high, free, most_steps)
-        if walk is not None and walk.count > 1:
-            count *= walk.count
+        if walk is not None and walk.count > same:
+            count = count * walk.count // same  # exact: the free groups are new each time
             left -= free
-        if walk is None or walk.count > 1:
+        if walk is None or walk.count > same:
             free = set()
         if count > limit:
             return count
@@ -305,6 +305,11 @@ def _count_near(
         if count > limit:
             break
     return count
+
+
+def _ways(part: Part, group: int, people: int) -> int:
+    """Return in how many ways people can be distributed over the cells of a group."""
+    return math.comb(people + part.sizes[group] - 1, part.sizes[group] - 1)
 
 
 def _walk_around(
@@ -355,7 +360,11 @@ def _best(part: Part, costs: FloatArray, low: list[int], high: list[int]) -> lis
         bounds=Bounds(low, high),
         constraints=LinearConstraint(_matrix(part), people, people),
     )
-    return None if result.x is None else [round(value) for value in result.x]
+    if result.x is None:
+        return None
+    database = [round(value) for value in result.x]
+    assert all(sum(database[g] for g in groups) == n for n, groups in part.lines)
+    return database
 
 
 def _farthest(part: Part, low: list[int], high: list[int]) -> float:
