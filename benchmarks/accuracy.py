@@ -222,10 +222,21 @@ _RACES = ("white", "black", "hisp", "aian", "asian", "nhpi", "other", "two")
 
 def _blocks(options: argparse.Namespace, folder: Path) -> None:
     """Blocks of a state, real ones if a file is named."""
-    if options.blocks is None:
+    title, path = blocks_plan(options.blocks, folder)
+    plan = require_counts(Plan.load(path), "a benchmark")
+    queries = (TOTAL, "RACE", "AGE*RACE")
+    errors, seconds = compare(
+        plan, folder, seeds=options.seeds, queries=queries, variants=tuple(VARIANTS)
+    )
+    _show(f"{title}, rho = 1", errors, seconds, plan, queries)
+
+
+def blocks_plan(path: Path | None, folder: Path) -> tuple[str, Path]:
+    """Write a plan and the counts of a state's blocks; return their name and the plan's path."""
+    if path is None:
         title, rows = "Synthetic blocks", _simulated_blocks()
     else:
-        title, rows = options.blocks.stem, _read_blocks(options.blocks)
+        title, rows = path.stem, _read_blocks(path)
     codes = sorted(rows)
     places = [f"{c[:2]},{c[:5]},{c[:11]},{c[:12]},{c}" for c in codes]
     (folder / "places.csv").write_text(
@@ -236,12 +247,8 @@ def _blocks(options: argparse.Namespace, folder: Path) -> None:
     ]
     (folder / "counts.csv").write_text("block,AGE,RACE,n\n" + "\n".join(lines) + "\n")
     text = _BLOCK_PLAN.replace("RACES", ", ".join(f'"{race}"' for race in _RACES))
-    plan = require_counts(Plan.parse(text, folder=folder), "a benchmark")
-    queries = (TOTAL, "RACE", "AGE*RACE")
-    errors, seconds = compare(
-        plan, folder, seeds=options.seeds, queries=queries, variants=tuple(VARIANTS)
-    )
-    _show(f"{title}, rho = 1", errors, seconds, plan, queries)
+    (folder / "plan.toml").write_text(text)
+    return title, folder / "plan.toml"
 
 
 Block = dict[tuple[str, str], int]

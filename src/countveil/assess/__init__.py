@@ -26,7 +26,7 @@ from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
-    from countveil.assess import empirical_loss, homogeneity, risk_maps
+    from countveil.assess import empirical_loss, homogeneity, reconstruction, risk_maps
     from countveil.assess.intruder import released_unit, simulated_release
 
 # Loaded when first used: they need more than the intruder does.
@@ -34,6 +34,7 @@ _LATER = {
     "empirical_loss": "countveil.assess.empirical_loss",
     "homogeneity": "countveil.assess.homogeneity",
     "released_unit": "countveil.assess.intruder.released_unit",
+    "reconstruction": "countveil.assess.reconstruction",
     "risk_maps": "countveil.assess.risk_maps",
     "simulated_release": "countveil.assess.intruder.simulated_release",
 }
@@ -62,6 +63,7 @@ __all__ = [
     "marginal_risk",
     "posterior",
     "released_unit",
+    "reconstruction",
     "risk_maps",
     "simulated_release",
 ]

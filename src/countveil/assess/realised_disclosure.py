@@ -8,14 +8,18 @@ from typing import ClassVar, Literal
 
 from countveil.assess.empirical_loss.residual_groups import Tallies, of_release
 from countveil.assess.homogeneity.topdown_attack import ReleasedAttack, attack
+from countveil.assess.reconstruction.level_reconstruction import Reconstruction, reconstruct
+from countveil.assess.reconstruction.published_lines import countable
 from countveil.assess.risk_maps import RiskMap, internal_map
 from countveil.base.numerics import IntArray
 from countveil.engines.counts import Counts, exact_answers
 from countveil.estimate.plan_error import as_counted
 from countveil.estimate.release_error import Accuracy, accuracy
+from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
 from countveil.publish.release_folder import Release
 
+_MOST_RECONSTRUCTED = 1_000  # units: a few seconds
 _MOST_PLACES = 2_500  # more points make a chart unreadable
 
 Progress = Callable[[int, int], None]  # called with the units mapped so far and all units
@@ -37,6 +41,7 @@ class Realised:
     `everyone` has the risk of every person counted and `residuals` the differences from the exact
     counts. A release with estimates also has `accuracy`, `totals` and `attacks`: for each attribute,
     what a homogeneity attack reveals to someone who knows a person's place and all other attributes.
+    `reconstruction` is what its tables would have given away if they were exact.
     """
 
     everyone: RiskMap
@@ -44,6 +49,7 @@ class Realised:
     accuracy: Accuracy | None
     attacks: dict[str, ReleasedAttack]
     totals: Totals | None
+    reconstruction: Reconstruction | None = None
     audience: ClassVar[Literal["internal"]] = "internal"
 
     def __repr__(self) -> str:
@@ -87,6 +93,20 @@ def realised(
         accuracy(estimates, counts),
         _attacks(release, counts),
         _totals(release, counts),
+        _reconstructed(plan, counts),
+    )
+
+
+def _reconstructed(plan: Plan, counts: Counts) -> Reconstruction | None:
+    level = plan.estimated_levels[-1]
+    if not countable(plan, level):
+        return None
+    return reconstruct(
+        plan,
+        counts.levels[level],
+        level=level,
+        audience="internal",
+        most_units=_MOST_RECONSTRUCTED,
     )
 
 

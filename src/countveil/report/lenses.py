@@ -57,6 +57,12 @@ LENSES: list[Lens] = [
         "plan",
         "homogeneity_section:section",
     ),
+    Lens(
+        "reconstruction",
+        "What exact tables would give away.",
+        "release",
+        "reconstruction_section:section",
+    ),
     Lens("public", "What public totals reveal.", "plan", "public_section:section"),
     Lens(
         "realised-error",
@@ -76,6 +82,12 @@ LENSES: list[Lens] = [
         "The homogeneity attack on the release.",
         "records",
         "realised_sections:attack",
+    ),
+    Lens(
+        "realised-reconstruction",
+        "What exact tables of the records would have given away.",
+        "records",
+        "reconstruction_section:realised",
     ),
 ]
 

@@ -1,0 +1,206 @@
+"""What exact tables would give away: places that could be reconstructed person by person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from countveil.assess.reconstruction.level_reconstruction import (
+    Reconstruction,
+    RecordRisk,
+    reconstruct,
+    record_risks,
+)
+from countveil.assess.reconstruction.published_lines import countable
+from countveil.base import words
+from countveil.plan.plans import Plan
+from countveil.report.section_data import Cell, Section, SectionTable, Subject
+
+MOST_REPORTED = 1_000  # units that a report examines: a few seconds
+TITLE = "What exact tables would give away"
+
+
+def section(subject: Subject) -> Section | None:
+    """Describe what the tables of a release would give away if its estimates were exact counts.
+
+    Return None for a release without estimates, or whose tables count no attribute.
+    """
+    release, plan = subject.release, subject.plan
+    level = plan.estimated_levels[-1]
+    if release is None or "estimates" not in release.manifest or not countable(plan, level):
+        return None
+    found = reconstruct(
+        plan,
+        release.estimates.levels[level],
+        level=level,
+        audience="public",
+        most_units=MOST_REPORTED,
+    )
+    return section_of(plan, found, record_risks(plan, geography=release.geography))
+
+
+def realised(subject: Subject) -> Section | None:
+    """Describe what the exact tables of the records would have given away; internal."""
+    if subject.realised is None or subject.realised.reconstruction is None:
+        return None
+    places = None if subject.release is None else subject.release.geography
+    risks = record_risks(subject.plan, geography=places)
+    return section_of(subject.plan, subject.realised.reconstruction, risks)
+
+
+def section_of(plan: Plan, found: Reconstruction, risks: Sequence[RecordRisk]) -> Section:
+    """Return the section of a reconstruction and of what an intruder learns from the release."""
+    internal = found.audience == "internal"
+    source = "the exact counts" if internal else "the published estimates, taken as if exact"
+    tables = words.listed(found.tables)
+    intro = (
+        f"An intruder who sees exact tables looks for all databases that agree with them. This uses "
+        f"{source}, and these tables of each place: {tables}."
+    )
+    return Section(
+        "realised-reconstruction" if internal else "reconstruction",
+        f"{TITLE}, from the records" if internal else TITLE,
+        (
+            f"{_exactly(plan, found)} {_from_release(plan, risks)}",
+            intro,
+            *_more(plan, found),
+        ),
+        (_shares(plan, found), _classes(plan, found), _release_table(plan, risks)),
+        figures={
+            "reconstruction": {**asdict(found), "shown": source},
+            "release": [asdict(item) for item in risks],
+            "knows": plan.judged_level,
+        },
+        audience=found.audience,
+    )
+
+
+def _who(plan: Plan) -> str:
+    return "people" if plan.rows_per_person == 1 else "rows"
+
+
+def _exactly(plan: Plan, found: Reconstruction) -> str:
+    if not found.units:
+        return "No place has anyone to reconstruct."
+    one_by_one = "person by person" if plan.rows_per_person == 1 else "row by row"
+    if not found.one_units:
+        return (
+            f"Published exactly, no place at level {found.level} could be reconstructed {one_by_one}: "
+            f"several databases agree with the tables of each."
+        )
+    places = words.brief_percent(found.one_units / found.units)
+    people = words.brief_percent(found.one_people / found.people)
+    return (
+        f"Published exactly, {places} of the occupied places at level {found.level}, with {people} of "
+        f"the {_who(plan)}, could be reconstructed {one_by_one}: only one database agrees with their "
+        f"tables."
+    )
+
+
+def _from_release(plan: Plan, risks: Sequence[RecordRisk]) -> str:
+    worst = risks[0]
+    who = f"someone who knows everyone else in {words.article(plan.judged_level)}"
+    if worst.settled:
+        return f"In this release, counts published exactly give the answer to {who}."
+    return (
+        f"From this release, no record can be inferred with a probability of more than "
+        f"{_percent_up(worst.posterior)} on average by {who}, hesitates between two records and "
+        f"gives the true one {words.prior_percent(worst.prior)} beforehand."
+    )
+
+
+def _percent_up(share: float) -> str:
+    return f"{words.rounded_up(100 * share)} %"
+
+
+def _more(plan: Plan, found: Reconstruction) -> list[str]:
+    """Say what is certain where several databases agree, and what the figures rest on."""
+    sentences = []
+    if found.units:
+        least, most = ("", "up to ") if found.exact else ("at least ", "at most ")
+        true = "the exact counts" if found.audience == "internal" else "the estimates"
+        certain = words.brief_percent(found.certain / found.people)
+        differing = words.brief_percent(found.differing / found.people)
+        sentences.append(
+            f"In all databases that agree, {least}{certain} of the {_who(plan)} have the same record; "
+            f"in the farthest, {most}{differing} have another one than in {true}."
+        )
+    sentences.append(
+        f"A record is {words.listed(found.attributes)}, without a name. The tables of larger places "
+        f"are sums of these and add nothing; anything else an intruder knows leaves fewer databases."
+    )
+    if found.units < found.occupied:
+        sentences.append(
+            f"Of the {found.occupied:,} occupied places, {found.units:,} evenly spaced ones were "
+            f"examined."
+        )
+    if found.unsure:
+        sentences.append(
+            f"In {found.unsure:,} of the places, the number of databases is a lower bound above one."
+        )
+    if plan.method == "top-down":
+        sentences.append(
+            "The release also has an estimate of every cell: published exactly, those would be the "
+            "records themselves."
+        )
+    return sentences
+
+
+def _shares(plan: Plan, found: Reconstruction) -> SectionTable:
+    everyone, places = max(found.people, 1), max(found.units, 1)
+    certain, differing = ("", "") if found.exact else ("at least: ", "at most: ")
+    rows: tuple[tuple[Cell, ...], ...] = (
+        ("Occupied places", found.occupied, "", "", ""),
+        ("Places examined", found.units, found.people, 1.0, 1.0),
+        (
+            "Only one database agrees",
+            *(found.one_units, found.one_people),
+            *(found.one_units / places, found.one_people / everyone),
+        ),
+        (
+            f"{certain}Same record in all databases that agree",
+            *("", found.certain, "", found.certain / everyone),
+        ),
+        (
+            f"{differing}Another record in the farthest (solution variability, arXiv 2312.11283)",
+            *("", found.differing, "", found.differing / everyone),
+        ),
+        (f"{differing}Largest range of one cell", "", found.widest, "", ""),
+        ("Number of databases is a lower bound", found.unsure, "", "", ""),
+    )
+    who = _who(plan).capitalize()
+    return SectionTable(
+        f"What exact tables would give away at level {found.level}",
+        ("Figure", "Places", who, "Share of places", f"Share of {_who(plan)}"),
+        rows,
+    )
+
+
+def _classes(plan: Plan, found: Reconstruction) -> SectionTable:
+    rows = []
+    for item in found.classes:
+        if item.most is None:
+            name = f"more than {found.limit:,}"
+        else:
+            name = (
+                f"{item.least:,} to {item.most:,}" if item.most > item.least else f"{item.least:,}"
+            )
+        share = item.units / max(found.units, 1)
+        rows.append((name, item.units, item.people, share))
+    return SectionTable(
+        f"Databases that agree with the exact tables of a place at level {found.level}",
+        ("Databases", "Places", _who(plan).capitalize(), "Share of places"),
+        tuple(rows),
+    )
+
+
+def _release_table(plan: Plan, risks: Sequence[RecordRisk]) -> SectionTable:
+    return SectionTable(
+        f"From this release: someone who knows everyone else in {words.article(plan.judged_level)} and "
+        f"hesitates between two records",
+        ("Prior of the true one", "Probability afterwards, on average", "At most", "Upper bound"),
+        tuple(
+            (item.prior, item.posterior, _percent_up(item.posterior), item.upper_bound)
+            for item in risks
+        ),
+    )
