@@ -27,15 +27,15 @@ from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
     from countveil.assess import empirical_loss, homogeneity, risk_maps
-    from countveil.assess.intruder import simulated_release
+    from countveil.assess.published.tables_risk import published_risk
 
 # Loaded when first used: they need more than the intruder does.
 _LATER = {
     "empirical_loss": "countveil.assess.empirical_loss",
     "homogeneity": "countveil.assess.homogeneity",
     "risk_maps": "countveil.assess.risk_maps",
-    "simulated_release": "countveil.assess.intruder.simulated_release",
 }
+_LATER_FUNCTIONS = {"published_risk": "countveil.assess.published.tables_risk"}
 
 __all__ = [
     "Exactly",
@@ -60,12 +60,14 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "published_risk",
     "risk_maps",
-    "simulated_release",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return import_module(_LATER[name])
+    if name in _LATER_FUNCTIONS:
+        return getattr(import_module(_LATER_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'countveil.assess' has no attribute {name!r}")

@@ -3,7 +3,7 @@
 If draws V in [0, B] have mean m or more and rate < 1/B, the product of 1 + rate (m - V) is on average 1
 or less, so that it reaches 1/a with probability a at most (Markov's inequality). The bound is the
 smallest m at which it does (Waudby-Smith and Ramdas, Estimating means of bounded random variables by
-betting, 2024). Rare large values cost it about B log(1/a)/n.
+betting, 2024). Values that were possible but not drawn cost it about B log(1/a)/n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 
 from countveil.base.numerics import FloatArray
 
-_RATES = np.geomspace(1e-4, 0.99, 60)
+_RATES = np.geomspace(1e-4, 0.99, 40)
 
 
 class RateChoice(NamedTuple):
@@ -26,54 +26,55 @@ class RateChoice(NamedTuple):
     bound: float
 
 
-def mean_at_most(draws: FloatArray, *, largest: float, rate: float, confidence: float) -> float:
+def mean_at_most(draws: FloatArray, rates: FloatArray | float, *, confidence: float) -> float:
     """Return a number that the mean of the draws' law exceeds with probability 1 - confidence at most.
+
+    Draws may come from several laws, in turn or chosen from earlier draws: the bound is then on the
+    least mean of any. If as many come from each of two laws, and the rates are the same for both, it is
+    on the mean of the two.
 
     Parameters
     ----------
     draws : array
-        Independent draws between 0 and `largest`; their means may differ, and the bound is then on the
-        least of them.
-    largest : float
-        The largest value that a draw could have.
-    rate : float
-        How much each draw counts, above 0 and below 1/largest. It must not depend on the draws.
+        Independent draws, none negative.
+    rates : array or float
+        How much each draw counts: above 0, and below one over the largest value that it could have had.
+        It may depend on earlier draws, not on this one.
     confidence : float
         The confidence of the bound, below 1.
 
     Returns
     -------
     float
-        The bound, `largest` at most.
+        The bound.
 
     Examples
     --------
     >>> draws = np.random.default_rng(1).random(1_000)
-    >>> 0.5 < mean_at_most(draws, largest=1.0, rate=0.3, confidence=0.975) < 0.55
+    >>> 0.5 < mean_at_most(draws, 0.3, confidence=0.975) < 0.55
     True
     """
-    return min(largest, _bound(draws, rate, -math.log1p(-confidence), 1.0))
+    each = np.broadcast_to(np.asarray(rates, float), draws.shape)
+    return _bound(draws, each, -math.log1p(-confidence))
 
 
-def best_rate(
-    pilot: FloatArray, *, largest: float, size: int, confidence: float
-) -> RateChoice:
+def best_rate(pilot: FloatArray, *, largest: float, size: int, confidence: float) -> RateChoice:
     """Return the rate that gives the lowest bound for `size` draws like those of a pilot."""
-    goal, scale = -math.log1p(-confidence), size / len(pilot)
+    goal = -math.log1p(-confidence) * len(pilot) / size
     rates = _RATES / largest
-    bounds = [_bound(pilot, float(rate), goal, scale) for rate in rates]
+    bounds = [_bound(pilot, np.full(len(pilot), rate), goal) for rate in rates]
     best = int(np.argmin(bounds))
-    return RateChoice(float(rates[best]), min(largest, bounds[best]))
+    return RateChoice(float(rates[best]), bounds[best])
 
 
-def _bound(draws: FloatArray, rate: float, goal: float, scale: float) -> float:
-    """Return the m at which scale times the sum of log(1 + rate (m - V)) reaches the goal."""
+def _bound(draws: FloatArray, rates: FloatArray, goal: float) -> float:
+    """Return the m at which the sum of log(1 + rate (m - V)) reaches the goal."""
 
     def excess(m: float) -> float:
-        return scale * float(np.log1p(rate * (m - draws)).sum()) - goal
+        return float(np.log1p(rates * (m - draws)).sum()) - goal
 
-    high = float(draws.max(initial=0.0))
+    high = float(draws.max(initial=0.0)) + 1 / float(rates.max())
     while excess(high) < 0:
-        high = 2 * high + 1 / rate
+        high *= 2
     # At m = 0 all terms are 0 or less, and 1 - rate V is above 0.
     return float(brentq(excess, 0.0, high, xtol=1e-12 * high, rtol=1e-10))

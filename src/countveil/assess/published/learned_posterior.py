@@ -68,7 +68,9 @@ class LearnedPosterior:
         """
         half = np.arange(len(posterior)) % 2 == 0
         least, choice = np.inf, (published.shape[1], _STRENGTHS[-1])
-        for columns in sorted({published.shape[1] if narrow is None else narrow, published.shape[1]}):
+        for columns in sorted(
+            {published.shape[1] if narrow is None else narrow, published.shape[1]}
+        ):
             for strength in _STRENGTHS:
                 tried = cls._grouped(
                     published[half], posterior[half], weights[half], columns, strength

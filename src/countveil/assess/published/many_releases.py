@@ -1,8 +1,8 @@
 """Many releases of one plan at once, by TopDown itself, in memory as far as it allows.
 
 The trees of all releases stand side by side, as one crosswalk with a top of its own for each, so that
-one descent post-processes them all with the code that makes real releases. Equal measurements have equal
-estimates unless rounding is random, so each different release is estimated once.
+one descent post-processes them all with the code that makes real releases. Equal measurements have
+equal estimates unless rounding is random, so each different release is estimated once.
 """
 
 from __future__ import annotations
@@ -66,25 +66,33 @@ class SimulatedReleases:
         return len(next(iter(self.values.values())))
 
     @classmethod
-    def draw(
-        cls, plan: Plan, geography: Geography, histograms: IntArray, *, rng: BitSource
-    ) -> SimulatedReleases:
-        """Measure histograms of the lowest units, releases × units × cells, each with noise of its own."""
+    def exactly(cls, plan: Plan, geography: Geography, histograms: IntArray) -> SimulatedReleases:
+        """Answer the queries of the lowest units' histograms, releases × units × cells, exactly."""
         values, exact = {}, {}
         lowest = plan.levels[-1]
         for level in plan.levels:
             sums = _sums(histograms, geography.ancestors(lowest, level), geography.units(level))
-            parts = []
-            for item in plan.at(level):
-                answers = answers_of(item.query, sums)
-                noise = item.mechanism.sample(answers.size, rng=rng)
-                parts.append(answers + noise.reshape(answers.shape))
+            parts = [answers_of(item.query, sums) for item in plan.at(level)]
             if parts:
                 values[level] = np.concatenate(parts, axis=2)
             for fact in plan.invariants:
                 if fact.level == level:
                     exact[level, fact.query.name] = answers_of(fact.query, sums)
         return cls(plan, geography, values, exact)
+
+    @classmethod
+    def draw(
+        cls, plan: Plan, geography: Geography, histograms: IntArray, *, rng: BitSource
+    ) -> SimulatedReleases:
+        """Measure the lowest units' histograms, releases × units × cells, with independent noise."""
+        answers = cls.exactly(plan, geography, histograms)
+        for level, values in answers.values.items():
+            offset = 0
+            for item in plan.at(level):
+                part = values[:, :, offset : offset + item.query.cells]
+                part += item.mechanism.sample(part.size, rng=rng).reshape(part.shape)
+                offset += item.query.cells
+        return answers
 
     def part(self, which: IntArray | slice) -> SimulatedReleases:
         """Return some of the releases."""
@@ -128,7 +136,8 @@ class SimulatedReleases:
         if any(passes.rounding == "unbiased" for passes in self.plan.passes.values()):
             return np.arange(self.releases), np.arange(self.releases)
         flat = [
-            item.reshape(self.releases, -1) for item in (*self.values.values(), *self.exact.values())
+            item.reshape(self.releases, -1)
+            for item in (*self.values.values(), *self.exact.values())
         ]
         rows = np.ascontiguousarray(np.concatenate(flat, axis=1))
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
@@ -141,12 +150,12 @@ def answers_of(query: Query, histograms: IntArray) -> IntArray:
     place = query.cell_of
     counted = np.flatnonzero(place >= 0)
     exact = np.zeros((*histograms.shape[:-1], query.cells), np.int64)
-    np.add.at(exact, (..., place[counted]), histograms[..., counted])
+    np.add.at(exact.T, place[counted], histograms[..., counted].T)
     return exact
 
 
 def one_family(plan: Plan, units: int) -> Geography:
-    """Return places for a plan without a crosswalk: all lowest units in one unit of each level above."""
+    """Return places for a plan without a crosswalk: all lowest units have the same parents."""
     numbers = [1] * (len(plan.levels) - 1) + [units]
     codes = tuple(pa.array([str(number) for number in range(size)]) for size in numbers)
     parents = tuple(np.zeros(size, np.int64) for size in numbers)
@@ -197,7 +206,8 @@ def _side_by_side(geography: Geography, copies: int) -> Geography:
     """Return a crosswalk with several copies of a tree."""
     if copies == 1:
         return geography
-    codes, parents, above = [], [], 1
+    codes, above = [], 1
+    parents: list[IntArray] = []
     for own, up in zip(geography.codes, geography.parents, strict=True):
         names = own.to_pylist()
         codes.append(pa.array([f"{copy} {name}" for copy in range(copies) for name in names]))

@@ -1,22 +1,23 @@
 """The risk of the tables that are published, between two ends, for one and the same intruder.
 
-They know everyone else in their target's unit. About people in other units they know everything, or what
-a prior says. Let t be their posterior if they saw the measurements, and s if they see the published
+They know everyone else in their target's unit. About people in other units they know everything, or
+what a prior says. Let t be their posterior if they saw the measurements, and s if they see the published
 tables. Tables are made from measurements, so s is the mean of t over all measurements that end in the
 same tables. With M the law of measurements as they expect it, and p their prior,
 
     R of measurements = E_M t² / p²,    R of tables = E_M s² / p² = (E_M t² - E_M (t - s)²) / p².
 
-The upper end is the first. For the lower end, releases are simulated with the real post-processing: half
-of them teach which posterior f to draw from the tables, and the others show how large E_M (t - f)² is at
-most. It is smallest for f = s, so that any f gives a lower end.
+The upper end is the first. For the lower end, releases are simulated with the real post-processing:
+some teach which posterior f to draw from the tables, and others show how large E_M (t - f)² is at most.
+It is smallest for f = s, so that any f gives a lower end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 
 CONFIDENCE = 0.975
+_PARTS = 6
 _CAPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -156,7 +158,7 @@ def published_risk(
         return PublishedRisk(most, most, confidence, prior, siblings, 0, audience)
     refuse_other_methods(plan)
     unsure = siblings == "prior" and other is None and can_be_summed(two)
-    drawn = two.simulate(draws // 2, rng=rng, seen=log_ratio if unsure else None, progress=progress)
+    drawn = two.simulate(draws, rng=rng, seen=log_ratio if unsure else None, progress=progress)
     each = confidence if drawn.seen is None else 1 - (1 - confidence) / 2
     upper = most
     if drawn.seen is not None:
@@ -167,18 +169,24 @@ def published_risk(
     )
 
 
-def _lost_at_most(
-    two: TwoDatabases, drawn: Simulation, who: Intruder, confidence: float
-) -> float:
+class _Tested(NamedTuple):
+    """Losses of draws that played no part in choosing what was tested, and how much each counts."""
+
+    losses: FloatArray
+    rates: FloatArray
+
+
+def _lost_at_most(two: TwoDatabases, drawn: Simulation, who: Intruder, confidence: float) -> float:
     """Return an upper bound on E_M (t - s)²/p²: what someone loses who sees only the tables.
 
-    The first half of the draws teaches a posterior, and at which value to cut it off so that rare
-    tables do not widen the bound; the second half tests it.
+    Each part of the draws tests a posterior that was learned from the parts before, cut off where rare
+    tables would widen the bound. Every posterior loses at least as much as s, so all tests together
+    bound what s loses.
     """
     posterior = sigmoid(who.log_odds + drawn.loss)
-    weights = _weights(posterior, who.prior)
+    weights = weights_of(posterior, who.prior)
     draws = posterior.shape[1]
-    quarter, half = draws // 4, draws // 2
+    cuts = [draws * number // _PARTS for number in range(_PARTS + 1)]
 
     def learned(stop: int) -> LearnedPosterior:
         return LearnedPosterior.of(
@@ -188,45 +196,50 @@ def _lost_at_most(
             narrow=two.whole_cells,
         )
 
-    def losses(model: LearnedPosterior, cap: float, start: int, stop: int) -> FloatArray:
-        shown = drawn.published[:, start:stop].reshape(2 * (stop - start), -1)
-        guess = np.minimum(model(shown), cap).reshape(2, -1)
-        miss = (posterior[:, start:stop] - guess) ** 2
-        return np.asarray((weights[:, start:stop] * miss).mean(axis=0) / who.prior**2)
+    def guesses(model: LearnedPosterior, start: int, stop: int) -> FloatArray:
+        return model(drawn.published[:, start:stop].reshape(2 * (stop - start), -1))
 
-    pilot = learned(quarter)
-    best, chosen = np.inf, (1.0, 0.0)
-    for cap in _CAPS:
-        largest = _largest_loss(cap, who.prior)
-        rate, bound = best_rate(
-            losses(pilot, cap, quarter, half),
-            largest=largest,
-            size=draws - half,
-            confidence=confidence,
-        )
-        if bound < best:
-            best, chosen = bound, (cap, rate)
-    cap, rate = chosen
+    def losses(guess: FloatArray, cap: float, start: int, stop: int) -> FloatArray:
+        miss = posterior[:, start:stop].ravel() - np.minimum(guess, cap)
+        return np.asarray(weights[:, start:stop].ravel() * miss**2 / who.prior**2)
+
+    tested: list[_Tested] = []
+    start, stop = cuts[0], cuts[1]
+    guess = guesses(learned(start + (stop - start) // 2), (start + stop) // 2, stop)
+    start = (start + stop) // 2
+    for begin, end in pairwise(cuts[1:]):
+        choices = {
+            cap: best_rate(
+                losses(guess, cap, start, stop),
+                largest=_largest_loss(cap, who.prior),
+                size=2 * (draws - cuts[1]),
+                confidence=confidence,
+            )
+            for cap in _CAPS
+        }
+        cap = min(choices, key=lambda item: choices[item].bound)
+        start, stop = begin, end
+        guess = guesses(learned(begin), begin, end)
+        found = losses(guess, cap, begin, end)
+        tested.append(_Tested(found, np.full(len(found), choices[cap].rate)))
     return mean_at_most(
-        losses(learned(half), cap, half, draws),
-        largest=_largest_loss(cap, who.prior),
-        rate=rate,
+        np.concatenate([item.losses for item in tested]),
+        np.concatenate([item.rates for item in tested]),
         confidence=confidence,
     )
 
 
 def _mean_risk_at_most(loss: FloatArray, who: Intruder, confidence: float) -> float:
-    """Return an upper bound on E_M t²/p², from draws of the loss: half of them choose the rate."""
+    """Return an upper bound on E_M t²/p², from draws of the loss; some of them choose the rate."""
     posterior = sigmoid(who.log_odds + loss)
-    gains = (_weights(posterior, who.prior) * posterior**2).mean(axis=0) / who.prior**2
-    half, largest = len(gains) // 2, 2 / who.prior
-    rate, _ = best_rate(
-        gains[:half], largest=largest, size=len(gains) - half, confidence=confidence
-    )
-    return mean_at_most(gains[half:], largest=largest, rate=rate, confidence=confidence)
+    gains = weights_of(posterior, who.prior) * posterior**2 / who.prior**2
+    few = gains.shape[1] // _PARTS
+    pilot, rest = gains[:, :few].ravel(), gains[:, few:].ravel()
+    rate, _ = best_rate(pilot, largest=2 / who.prior, size=len(rest), confidence=confidence)
+    return mean_at_most(rest, rate, confidence=confidence)
 
 
-def _weights(posterior: FloatArray, prior: float) -> FloatArray:
+def weights_of(posterior: FloatArray, prior: float) -> FloatArray:
     """Return M/N at draws from N, half of which have the target: 2/(t/p + (1 - t)/(1 - p))."""
     return np.asarray(2 / (posterior / prior + (1 - posterior) / (1 - prior)))
 

@@ -1,4 +1,4 @@
-"""Two databases that differ in one person, released many times: what is published, what was measured."""
+"""Two databases that differ in one person, released many times: what is measured and published."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from countveil.plan.workload import Query
 Siblings = Literal["known", "prior"]
 
 _NUMBERS = 4_000_000  # counts and values of releases that are simulated together
-_LEAST_DRAWS = 200
+_LEAST_DRAWS = 400
 
 
 class Simulation(NamedTuple):
@@ -115,7 +115,9 @@ class TwoDatabases:
                 f"{table[unit, cell]:g} and needs {plan.rows_per_person}, the rows of a person; add "
                 f"the target to counts"
             )
-        impossible = [item for item in (cell, other) if item is not None and not plan.possible[item]]
+        impossible = [
+            item for item in (cell, other) if item is not None and not plan.possible[item]
+        ]
         if impossible or other == cell:
             raise InputError(
                 f"cell, other: {cell}, {other} are not allowed; choose two different cells that can "
@@ -156,12 +158,11 @@ class TwoDatabases:
         each = [Place(level, self.path[level], full, cell) for level in published for cell in cells]
         for level in published:
             queries = [item.query for item in plan.at(level)] + [item.query for item in plan.tables]
+            queries += [item.query for item in plan.invariants if item.level == level]
             for query in dict.fromkeys(queries):
                 if query.cells < full.cells:
                     inside = dict.fromkeys(int(query.cells_at(cell)) for cell in cells)
-                    sums += [
-                        Place(level, self.path[level], query, at) for at in inside if at >= 0
-                    ]
+                    sums += [Place(level, self.path[level], query, at) for at in inside if at >= 0]
         return each + sums
 
     @property
@@ -178,9 +179,10 @@ class TwoDatabases:
         seen: Callable[[TwoDatabases, IntArray, SimulatedReleases], FloatArray] | None = None,
         progress: Callable[[int, int], None] = lambda done, all_: None,
     ) -> Simulation:
-        """Release each database `draws` times, with independent noise; whole trees, by TopDown."""
+        """Release each database `draws`/2 times with noise of its own: whole trees, by TopDown."""
         if isinstance(draws, bool) or not isinstance(draws, int) or draws < _LEAST_DRAWS:
             raise InputError(f"draws: {draws!r} is not allowed; use at least {_LEAST_DRAWS}")
+        draws //= 2
         published = np.empty((2, draws, len(self.places)), np.int64)
         loss = np.empty((2, draws))
         said = None if seen is None else np.empty((2, draws))
@@ -195,7 +197,7 @@ class TwoDatabases:
             there = self._people(2 * (stop - start), source)
             first = np.arange(len(there)) < stop - start
             releases = SimulatedReleases.draw(
-                self.plan, self.geography, self._truth(there, first), rng=rng
+                self.plan, self.geography, self.released(there, first), rng=rng
             )
             shape = (2, stop - start)
             loss[:, start:stop] = self._loss(there, releases, first).reshape(shape)
@@ -215,7 +217,7 @@ class TwoDatabases:
         people[:, self.unit] = self.counts[self.unit]
         return people
 
-    def _truth(self, there: IntArray, first: Array) -> IntArray:
+    def released(self, there: IntArray, first: Array) -> IntArray:
         """Return the histograms that are released: the first database where `first`, else the other."""
         truth, rows = there.copy(), self.plan.rows_per_person
         truth[~first, self.unit, self.target.cell] -= rows
@@ -240,7 +242,7 @@ class TwoDatabases:
         return loss
 
     def units_of_path(self) -> list[tuple[str, IntArray, int]]:
-        """Return each level from the top, the lowest units in the target's unit there, and that unit."""
+        """Return, level by level, the lowest units in the target's unit there, and its number."""
         lowest = self.plan.levels[-1]
         return [
             (level, np.flatnonzero(self.geography.ancestors(lowest, level) == unit), unit)
