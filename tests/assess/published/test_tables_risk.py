@@ -177,6 +177,17 @@ def test_unknown_siblings_are_summed_like_the_exact_intruder(tmp_path):
 # The simulation is the real post-processing.
 
 
+def test_units_under_other_tops_are_left_out(tiny):
+    plan = Plan.load(tiny)
+    counts = np.arange(30).reshape(5, 6)
+    two = TwoDatabases.of(plan, counts=counts, unit=3, cell=2)
+    assert two.counts.tolist() == counts[2:].tolist()
+    assert two.unit == 1
+    assert [codes.to_pylist() for codes in two.geography.codes] == [["R2"], ["A3", "A4", "A5"]]
+    assert two.geography.parents[1].tolist() == [0, 0, 0]
+    assert two.path == {"region": 0, "area": 1}
+
+
 def test_releases_side_by_side_are_what_top_down_makes(tiny):
     more = '[postprocess]\nmethod = "top-down"\n'
     more += '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n'
@@ -190,7 +201,7 @@ def test_releases_side_by_side_are_what_top_down_makes(tiny):
         for level in plan.measured_levels
     }
     lowest, full = plan.levels[-1], plan.schema.every_cell
-    values[lowest][1] += 3  # another release, between two equal ones
+    values[lowest][1, 0, -1] += 9  # another release, between two equal ones
     exact = {
         (item.level, item.query.name): np.repeat(
             measured.invariant(item.level, item.query.name)[None], 3, 0

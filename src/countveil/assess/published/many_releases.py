@@ -123,7 +123,7 @@ class SimulatedReleases:
         different, again = self._different()
         todo = self.part(different)
         size = sum(values[0].size for values in self.values.values())
-        step = 1 if _tied(self.plan) else max(1, _VALUES // max(size, 1))
+        step = 1 if tied(self.plan) else max(1, _VALUES // max(size, 1))
         counts = np.empty((todo.releases, len(places)), np.int64)
         for start in range(0, todo.releases, step):
             stop = min(start + step, todo.releases)
@@ -177,7 +177,7 @@ def _sums(histograms: IntArray, ancestors: IntArray, units: int) -> IntArray:
     return np.add.reduceat(histograms, starts, axis=1)
 
 
-def _tied(plan: Plan) -> bool:
+def tied(plan: Plan) -> bool:
     """Whether public facts name units, or tie units at the top, so that each release stands alone."""
     return bool(plan.constraints) or any(
         item.level not in plan.measured_levels for item in plan.invariants

@@ -1,9 +1,9 @@
 """The risk of the tables that are published, between two ends, for one and the same intruder.
 
 They know everyone else in their target's unit. About people in other units they know everything, or
-what a prior says. Let t be their posterior if they saw the measurements, and s if they see the published
-tables. Tables are made from measurements, so s is the mean of t over all measurements that end in the
-same tables. With M the law of measurements as they expect it, and p their prior,
+what a prior says. Let t be their posterior if they saw the measurements, and s if they see the
+published tables. Tables are made from measurements, so s is the mean of t over all measurements that
+end in the same tables. With M the law of measurements as they expect it, and p their prior,
 
     R of measurements = E_M t² / p²,    R of tables = E_M s² / p² = (E_M t² - E_M (t - s)²) / p².
 

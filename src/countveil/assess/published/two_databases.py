@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -18,6 +18,7 @@ from countveil.assess.published.many_releases import (
     SimulatedReleases,
     answers_of,
     one_family,
+    tied,
 )
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
@@ -123,7 +124,28 @@ class TwoDatabases:
                 f"cell, other: {cell}, {other} are not allowed; choose two different cells that can "
                 f"have people, or leave out `other`"
             )
-        return cls(plan, places, table, unit, Target(cell, other), siblings)
+        two = cls(plan, places, table, unit, Target(cell, other), siblings)
+        return two if tied(plan) else two._in_own_tree()
+
+    def _in_own_tree(self) -> TwoDatabases:
+        """Leave out the units under other tops: nothing there depends on the target."""
+        geography, (_, members, top) = self.geography, self.units_of_path()[0]
+        if len(members) == len(self.counts):
+            return self
+        codes, above = [], 0
+        parents: list[IntArray] = []
+        for level, own, up in zip(
+            geography.levels, geography.codes, geography.parents, strict=True
+        ):
+            inside = np.flatnonzero(geography.ancestors(level, geography.levels[0]) == top)
+            first, last = int(inside[0]), int(inside[-1]) + 1
+            codes.append(own.slice(first, last - first))
+            parents.append(up[first:last] - above if parents else up[:1] * 0)
+            above = first
+        tree = Geography(geography.levels, tuple(codes), tuple(parents))
+        return replace(
+            self, geography=tree, counts=self.counts[members], unit=self.unit - int(members[0])
+        )
 
     @property
     def settled(self) -> bool:
