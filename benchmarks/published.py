@@ -107,10 +107,10 @@ class Enumerated:
 
 def enumerated(two: TwoDatabases, prior: float) -> Enumerated:
     """Send all noise through TopDown and sum: R = Σ P(tables | there)²/P(tables)."""
-    plan, releases = two.plan, _all_releases(two)
+    plan, releases = two.plan, all_releases(two)
     published = releases.published(two.places, rng=Seeded(1))
     _, group = np.unique(published, axis=0, return_inverse=True)
-    there, away = (_probability(two, releases, first) for first in (True, False))
+    there, away = (probability_of(two, releases, first) for first in (True, False))
     p, q = (np.bincount(group.ravel(), item) for item in (there, away))
     if two.settled:  # the tables of one database are impossible from the other
         assert not (p * q).any() or plan.invariants
@@ -130,7 +130,7 @@ def _exact(two: TwoDatabases, first: bool) -> SimulatedReleases:
     return SimulatedReleases.exactly(two.plan, two.geography, _truth(two, first))
 
 
-def _all_releases(two: TwoDatabases) -> SimulatedReleases:
+def all_releases(two: TwoDatabases) -> SimulatedReleases:
     """Return every release that is not too unlikely under both databases."""
     one, other = _exact(two, True), _exact(two, False)
     parts = []
@@ -175,7 +175,7 @@ def _unflattened(like: SimulatedReleases, rows: IntArray) -> SimulatedReleases:
     return SimulatedReleases(like.plan, like.geography, values, exact)
 
 
-def _probability(two: TwoDatabases, releases: SimulatedReleases, first: bool) -> FloatArray:
+def probability_of(two: TwoDatabases, releases: SimulatedReleases, first: bool) -> FloatArray:
     """Return the probability of each release, from one of the databases."""
     own = _exact(two, first)
     log_p = np.zeros(releases.releases)

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from tests.conftest import TINY_PLAN, run
 
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.report.report_page import public_report
-from tests.conftest import TINY_PLAN, run
 
 FAST = ("--draws", 400, "--quiet")
 

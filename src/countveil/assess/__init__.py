@@ -27,6 +27,7 @@ from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
     from countveil.assess import empirical_loss, homogeneity, risk_maps
+    from countveil.assess.published.tables_loss import published_loss
     from countveil.assess.published.tables_risk import published_risk
 
 # Loaded when first used: they need more than the intruder does.
@@ -35,7 +36,10 @@ _LATER = {
     "homogeneity": "countveil.assess.homogeneity",
     "risk_maps": "countveil.assess.risk_maps",
 }
-_LATER_FUNCTIONS = {"published_risk": "countveil.assess.published.tables_risk"}
+_LATER_FUNCTIONS = {
+    "published_loss": "countveil.assess.published.tables_loss",
+    "published_risk": "countveil.assess.published.tables_risk",
+}
 
 __all__ = [
     "Exactly",
@@ -60,6 +64,7 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "published_loss",
     "published_risk",
     "risk_maps",
 ]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.published import PLANS, enumerated
+from benchmarks.published import PLANS, all_releases, enumerated, probability_of
+from scipy.stats import poisson
 from tests.conftest import TINY_PLAN
 
 from countveil import Plan, Seeded, assess, measure, open_engine
@@ -151,6 +152,33 @@ def test_less_knowledge_lowers_both_ends(tmp_path):
     )
     assert 1 < unsure.lower < known.lower
     assert unsure.lower < unsure.upper < known.upper
+
+
+def test_enumerated_siblings_and_noise_give_a_risk_inside(tmp_path):
+    """One cell, two units, and every likely number of people in the other unit."""
+    plan = replace(TWO_UNITS, rho="4", categories='"x"').plan(tmp_path)
+    mean, prior, tables = 0.7, 0.1, {}
+    for people in range(9):
+        two = TwoDatabases.of(plan, counts=np.array([[1], [people]]), unit=0, cell=0)
+        releases = all_releases(two)
+        published = releases.published(two.places, rng=Seeded(1))
+        law = [poisson.pmf(people, mean) * probability_of(two, releases, x) for x in (True, False)]
+        for row, *weights in zip(map(tuple, published.tolist()), *law, strict=True):
+            tables[row] = tables.get(row, 0) + np.array(weights)
+    p, q = np.array(list(tables.values())).T
+    exact = (p * p / (prior * p + (1 - prior) * q)).sum()
+    assert p.sum() == pytest.approx(1, abs=1e-5)
+    found = assess.published_risk(
+        plan,
+        counts=np.array([[1], [mean]]),
+        unit=0,
+        cell=0,
+        prior=prior,
+        siblings="prior",
+        draws=10_000,
+        rng=Seeded(1),
+    )
+    assert 0.9 * exact < found.lower < exact < found.upper
 
 
 def test_unknown_siblings_are_summed_like_the_exact_intruder(tmp_path):

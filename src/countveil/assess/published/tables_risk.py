@@ -163,7 +163,7 @@ def published_risk(
     upper = most
     if drawn.seen is not None:
         upper = min(most, _mean_risk_at_most(drawn.seen, who, each))
-    lower = most - _lost_at_most(two, drawn, who, each)
+    lower = _risk_at_least(two, drawn, who, each, None if drawn.seen is not None else most)
     return PublishedRisk(
         min(max(lower, 1.0), upper), upper, confidence, prior, siblings, draws, audience
     )
@@ -176,14 +176,18 @@ class _Tested(NamedTuple):
     rates: FloatArray
 
 
-def _lost_at_most(two: TwoDatabases, drawn: Simulation, who: Intruder, confidence: float) -> float:
-    """Return an upper bound on E_M (t - s)²/p²: what someone loses who sees only the tables.
+def _risk_at_least(
+    two: TwoDatabases, drawn: Simulation, who: Intruder, confidence: float, measured: float | None
+) -> float:
+    """Return a lower bound on E_M s²/p², the risk of the tables.
 
-    Each part of the draws tests a posterior that was learned from the parts before, cut off where rare
-    tables would widen the bound. Every posterior loses at least as much as s, so all tests together
-    bound what s loses.
+    It is the risk of the measurements, if that is known, less a bound on E_M (t - f)²/p². Otherwise it
+    is a bound on E_M (2 t f - f²)/p², which is the same but for E_M t². Each part of the draws tests a
+    posterior f that was learned from the parts before, cut off where rare tables would widen the bound.
+    No f does better than s, so all tests together bound what s would do.
     """
-    posterior = sigmoid(who.log_odds + drawn.loss)
+    most = 2 / who.prior if measured is None else measured
+    posterior = sigmoid(who.log_odds + (drawn.loss if drawn.seen is None else drawn.seen))
     weights = weights_of(posterior, who.prior)
     draws = posterior.shape[1]
     cuts = [draws * number // _PARTS for number in range(_PARTS + 1)]
@@ -200,8 +204,11 @@ def _lost_at_most(two: TwoDatabases, drawn: Simulation, who: Intruder, confidenc
         return model(drawn.published[:, start:stop].reshape(2 * (stop - start), -1))
 
     def losses(guess: FloatArray, cap: float, start: int, stop: int) -> FloatArray:
-        miss = posterior[:, start:stop].ravel() - np.minimum(guess, cap)
-        return np.asarray(weights[:, start:stop].ravel() * miss**2 / who.prior**2)
+        f, t = np.minimum(guess, cap), posterior[:, start:stop].ravel()
+        times = weights[:, start:stop].ravel() / who.prior**2
+        if measured is None:
+            return np.asarray(np.maximum(most - times * (2 * t * f - f**2), 0.0))
+        return np.asarray(times * (t - f) ** 2)
 
     tested: list[_Tested] = []
     start, stop = cuts[0], cuts[1]
@@ -211,7 +218,7 @@ def _lost_at_most(two: TwoDatabases, drawn: Simulation, who: Intruder, confidenc
         choices = {
             cap: best_rate(
                 losses(guess, cap, start, stop),
-                largest=_largest_loss(cap, who.prior),
+                largest=_largest_loss(cap, who.prior) + (most if measured is None else 0.0),
                 size=2 * (draws - cuts[1]),
                 confidence=confidence,
             )
@@ -222,7 +229,7 @@ def _lost_at_most(two: TwoDatabases, drawn: Simulation, who: Intruder, confidenc
         guess = guesses(learned(begin), begin, end)
         found = losses(guess, cap, begin, end)
         tested.append(_Tested(found, np.full(len(found), choices[cap].rate)))
-    return mean_at_most(
+    return most - mean_at_most(
         np.concatenate([item.losses for item in tested]),
         np.concatenate([item.rates for item in tested]),
         confidence=confidence,
