@@ -3,5 +3,5 @@
 `two_databases` releases two databases that differ in one person many times, with the real
 post-processing (`many_releases`). `tables_risk` is how much a Bayesian intruder learns from the tables:
 what they conclude is learned (`learned_posterior`) and tested on other releases (`bounded_mean`).
-`unknown_siblings` sums over people whom they do not know. `tables_loss` is the epsilon that tables show.
+`unknown_siblings` sums over people whom they do not know. `tables_loss` is the epsilon of tables.
 """
