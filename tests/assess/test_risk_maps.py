@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 from tests.conftest import TINY_PEOPLE, TINY_PLAN
-from tests.postprocess.conftest import PLAN as SMALL
 
-from countveil import DiscreteGaussian, Release, Seeded, open_engine, pipeline
-from countveil.assess import Intruder, marginal_risk
+from countveil import Release, Seeded, open_engine, pipeline
+from countveil.assess import Intruder
 from countveil.assess.intruder import attacks
 from countveil.assess.intruder.decision import sigmoid
-from countveil.assess.intruder.simulated_release import _cross_fitted, top_down_risk
 from countveil.assess.risk_maps import internal_map, public_map
 from countveil.errors import InputError
 from countveil.measure import door
@@ -123,105 +121,6 @@ def test_counts_of_another_plan_are_refused(released, tiny):
     other = open_engine("local").tabulate(Plan.load(tiny))
     with pytest.raises(InputError, match="the counts were tabulated for another plan"):
         internal_map(release.measurements, other, prior=0.1)
-
-
-def target_among(plan, density):
-    """Five units under one parent, the target in cell 5 of the first, with all his rows."""
-    counts = np.random.default_rng(1).poisson(density, (5, plan.schema.cells))
-    counts[0, 5] += plan.rows_per_person
-    return {"counts": counts, "cell": 5, "prior": 0.2, "draws": 600}
-
-
-def small_plan(rho, rows):
-    text = SMALL.replace("one_row_per_person = true", f'person_id = "id"\nmax_rows = {rows}')
-    return Plan.parse(text.replace('rho = "1"', f'rho = "{rho}"'))
-
-
-@pytest.mark.parametrize(("density", "rows"), [(0.0, 1), (4.0, 3)])
-def test_the_risk_of_the_real_output_is_below_that_of_the_measurements(density, rows):
-    plan = small_plan(8, rows)
-    given = target_among(plan, density)
-    found, other = (top_down_risk(plan, **given, rng=Seeded(seed)) for seed in (2, 3))
-    value, error = found.released.value, found.released.standard_error
-    assert abs(value - other.released.value) < 4 * np.hypot(error, other.released.standard_error)
-    # He sees two levels, and knows the other units: no more than all their queries tell.
-    rhos = [attacks.effective_rho(plan, attack="presence", level=x).value for x in plan.levels[-2:]]
-    law = DiscreteGaussian.from_rho(str(sum(rhos)))
-    most = marginal_risk(law, intruder=Intruder(prior=0.2)).value
-    assert 1.4 < value < most - 4 * error
-    alone = attacks.marginal_risk(plan, attack="presence", prior=0.2, level="block").value
-    assert found.measured.value == pytest.approx(alone, rel=1e-12)
-    ends = value - 1.96 * error, value + 1.96 * error
-    assert found.interval == pytest.approx(ends, rel=1e-4)
-    shares = [(x - 1) / (alone - 1) for x in (value, *ends)]
-    assert found.retained == pytest.approx(shares, rel=1e-3)
-    again = top_down_risk(plan, **given, rng=Seeded(2))
-    assert again.interval == found.interval
-
-
-def test_the_interval_reaches_down_to_what_the_measurements_tell():
-    plan = small_plan("0.1", 1)
-    given = {**target_among(plan, 4.0), "draws": 2_000}
-    found = top_down_risk(plan, **given, rng=Seeded(2))
-    rhos = [attacks.effective_rho(plan, attack="presence", level=x).value for x in plan.levels[-2:]]
-    law = DiscreteGaussian.from_rho(str(sum(rhos)))
-    assert found.interval[0] < marginal_risk(law, intruder=Intruder(prior=0.2)).value
-
-
-@pytest.mark.parametrize(("density", "rows"), [(0.0, 1), (4.0, 3)])
-def test_without_noise_the_output_gives_him_away(density, rows):
-    """All draws show one outcome with the target, and another without."""
-    plan = small_plan(10_000, rows)
-    found = top_down_risk(plan, **target_among(plan, density), rng=Seeded(2))
-    assert found.released.value == pytest.approx(1 / 0.2, rel=1e-12)
-    assert found.released.standard_error < 1e-12
-
-
-def test_what_he_learns_from_draws_comes_to_the_exact_posterior():
-    laws = np.array([[0.5, 0.3, 0.15, 0.05], [0.2, 0.3, 0.1, 0.4]])
-    drawn = [np.random.default_rng(4).choice(4, 40_000, p=law) for law in laws]
-    value, error = _cross_fitted(np.stack([np.array(drawn)] * 2, axis=2), Intruder(prior=0.2))
-    exact = laws[0] @ (0.2 * laws[0] / (0.2 * laws[0] + 0.8 * laws[1]))
-    assert value == pytest.approx(exact, abs=4 * error)
-    assert error < 1e-3
-
-
-def test_where_nothing_is_told_nothing_is_learned():
-    """Two equal laws: the average over many data sets is his prior, and the error is right."""
-    who = Intruder(prior=0.2)
-    found = []
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        drawn = np.stack([rng.integers(0, 12, (2, 400))] * 2, axis=2)
-        found.append(_cross_fitted(drawn, who))
-    values, errors = np.array(found).T
-    assert values.mean() == pytest.approx(0.2, abs=4 * values.std() / np.sqrt(60))
-    assert 0.5 < errors.mean() / values.std() < 2
-
-
-def test_an_average_of_few_draws_stays_a_probability():
-    """Removing the bias of rare outcomes extrapolates, here to less than nothing."""
-    for seed in (5, 25, 39):
-        drawn = np.random.default_rng(seed).random((2, 100)) < [[0.99], [0.01]]
-        seen = np.stack([drawn.astype(int)] * 2, axis=2)
-        assert 0 <= _cross_fitted(seen, Intruder(prior=0.01))[0] <= 1
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"counts": np.zeros((2, 3), int)}, "counts: they must be units × 24 cells"),
-        ({"counts": np.zeros((2, 24), int)}, "the target counted in `cell` of the first"),
-        ({"draws": 5}, "draws: 5 is not allowed; use at least 100"),
-        ({"level": "state"}, "level: state has no measured level above it"),
-        ({"prior": 1.5, "draws": 100}, "prior: 1.5 is not allowed"),
-    ],
-)
-def test_bad_simulations_are_named(change, message):
-    counts = np.ones((2, 24), int)
-    given = {"counts": counts, "cell": 0, "prior": 0.2, "draws": 100, "rng": Seeded(1)}
-    with pytest.raises(InputError, match=message):
-        top_down_risk(Plan.parse(SMALL), **{**given, **change})
 
 
 def test_intruders_of_several_rows_are_judged_by_their_own():

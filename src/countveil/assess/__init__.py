@@ -27,16 +27,23 @@ from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
     from countveil.assess import empirical_loss, homogeneity, reconstruction, risk_maps
-    from countveil.assess.intruder import released_unit, simulated_release
+    from countveil.assess.intruder.released_unit import unit_posterior
+    from countveil.assess.intruder.whole_release import whole_release_risk
+    from countveil.assess.published.tables_loss import published_loss
+    from countveil.assess.published.tables_risk import published_risk
 
 # Loaded when first used: they need more than the intruder does.
 _LATER = {
     "empirical_loss": "countveil.assess.empirical_loss",
     "homogeneity": "countveil.assess.homogeneity",
-    "released_unit": "countveil.assess.intruder.released_unit",
     "reconstruction": "countveil.assess.reconstruction",
     "risk_maps": "countveil.assess.risk_maps",
-    "simulated_release": "countveil.assess.intruder.simulated_release",
+}
+_LATER_FUNCTIONS = {
+    "published_loss": "countveil.assess.published.tables_loss",
+    "published_risk": "countveil.assess.published.tables_risk",
+    "unit_posterior": "countveil.assess.intruder.released_unit",
+    "whole_release_risk": "countveil.assess.intruder.whole_release",
 }
 
 __all__ = [
@@ -62,14 +69,18 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
-    "released_unit",
+    "published_loss",
+    "published_risk",
     "reconstruction",
     "risk_maps",
-    "simulated_release",
+    "unit_posterior",
+    "whole_release_risk",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return import_module(_LATER[name])
+    if name in _LATER_FUNCTIONS:
+        return getattr(import_module(_LATER_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'countveil.assess' has no attribute {name!r}")

@@ -48,6 +48,12 @@ LENSES: list[Lens] = [
         "plan",
         "intruder_section:section",
     ),
+    Lens(
+        "published",
+        "What the published tables reveal about one person.",
+        "release",
+        "published_section:section",
+    ),
     Lens("error", "How far off a count is expected to be.", "plan", "error_section:section"),
     Lens("margin", "The margin of error of each count.", "release", "margin_section:section"),
     Lens("loss", "The privacy loss of single counts.", "plan", "loss_section:section"),

@@ -293,7 +293,7 @@ def _in_worst_units(
     outside, moves = _moves(plan, places, targets)
     for depth, chosen in outside.standing_for(plan.levels.index(level)):
         highest = plan.levels[depth]
-        laws = _path_laws(plan, highest, targets)
+        laws = path_laws(plan, highest, targets)
         if exact and any(determined(plan, highest, target) for target in targets):
             yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
             continue
@@ -318,7 +318,7 @@ def _knowing_everyone(
     plan: Plan, level: str, targets: tuple[Target, ...], siblings: int
 ) -> list[Evidence]:
     """Return what reaches someone who knows everyone everywhere: all levels of the target's path."""
-    laws = dict.fromkeys(_path_laws(plan, plan.levels[0], targets))
+    laws = dict.fromkeys(path_laws(plan, plan.levels[0], targets))
     known = plan.levels.index(level) > 0
     return [
         Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
@@ -335,7 +335,7 @@ def _exact_above(plan: Plan, level: str, targets: Sequence[Target]) -> str | Non
 
 
 @lru_cache(maxsize=512)
-def _path_laws(
+def path_laws(
     plan: Plan, level: str, targets: tuple[Target, ...]
 ) -> tuple[tuple[NoisyCells, ...], ...]:
     """Return, for each target, the noise of the counts of a level and below that separate."""

@@ -1,0 +1,272 @@
+"""The risk of published tables: printed truths, all noise enumerated, and what it may not do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.published import PLANS, all_releases, enumerated, probability_of
+from scipy.stats import poisson
+from tests.conftest import TINY_PLAN
+
+from countveil import Plan, Seeded, assess, measure, open_engine
+from countveil.assess import Intruder, attacks, hierarchy
+from countveil.assess.intruder.hierarchy_level import Level, SiblingsPoisson
+from countveil.assess.published.many_releases import Place, SimulatedReleases
+from countveil.assess.published.two_databases import TwoDatabases
+from countveil.assess.published.unknown_siblings import log_ratio
+from countveil.errors import InputError
+from countveil.postprocess.topdown import top_down
+
+TRUTHS = {
+    item["id"]: item
+    for item in json.loads(
+        (Path(__file__).parents[2] / "golden" / "published_risk.json").read_text()
+    )
+}
+TINY = {item.name: item for item in PLANS}
+TWO_UNITS = TINY["two units"]
+
+
+@pytest.mark.parametrize(
+    ("name", "draws"),
+    [
+        ("published.rho2.c1.p.3", 20_000),
+        ("published.rho2.c1.p.02", 20_000),
+        ("published.rho.4.c1.p.02", 6_000),
+    ],
+)
+def test_the_truth_is_inside(name, draws, tmp_path):
+    """Enumerated for information = "level": each level is estimated from its own measurements."""
+    truth = TRUTHS[name]
+    tiny = replace(TWO_UNITS, rho=truth["rho"], postprocess='information = "level"')
+    found = assess.published_risk(
+        tiny.plan(tmp_path),
+        counts=np.array(truth["counts"]),
+        unit=0,
+        cell=truth["cell"],
+        prior=truth["prior"],
+        siblings="known",
+        draws=draws,
+        rng=Seeded(1),
+    )
+    assert found.upper == pytest.approx(truth["measurements_R_all_known"], abs=0.005)
+    assert 0.85 * truth["exact_R"] < found.lower < truth["exact_R"] + truth["tol"] < found.upper
+    assert found.retained == (found.lower - 1) / (found.upper - 1) < 1
+
+
+@pytest.mark.parametrize(
+    "name", ["one unit, cut off at 0", "one unit, a pair", "one unit, total and cells"]
+)
+def test_all_noise_through_the_solver_gives_a_risk_inside(name, tmp_path):
+    tiny = TINY[name]
+    plan, counts = tiny.plan(tmp_path), np.array(tiny.counts)
+    exact = enumerated(TwoDatabases.of(plan, counts=counts, unit=0, cell=0), tiny.prior)
+    found = assess.published_risk(
+        plan, counts=counts, unit=0, cell=0, prior=tiny.prior, draws=4_000, rng=Seeded(2)
+    )
+    assert exact.left_out < 1e-6
+    assert 0.95 * exact.risk < found.lower < exact.risk < found.upper
+
+
+def test_the_lower_end_is_one_where_tables_are_all_alike(tmp_path):
+    """A cell of many people with little noise elsewhere: nothing about one person is left."""
+    plan = replace(TINY["one unit, a pair"], rho="1/100000").plan(tmp_path)
+    found = assess.published_risk(
+        plan, counts=np.array([[5, 0]]), unit=0, cell=0, prior=0.2, draws=1_000, rng=Seeded(1)
+    )
+    assert found.lower == pytest.approx(1.0, abs=1e-4)
+    assert found.lower <= found.upper == pytest.approx(1.0, abs=1e-4)
+    assert 0 <= found.retained <= 1
+
+
+def test_what_is_published_exactly_reveals_the_target(tmp_path):
+    tiny = TINY["state total published"]
+    found = assess.published_risk(
+        tiny.plan(tmp_path),
+        counts=np.array(tiny.counts),
+        unit=0,
+        cell=0,
+        prior=0.1,
+        draws=1_000,
+        rng=Seeded(1),
+    )
+    assert found.upper == 10
+    assert 9 < found.lower <= 10
+
+
+def test_a_plan_without_postprocessing_publishes_its_measurements(tmp_path):
+    plan = replace(TWO_UNITS.plan(tmp_path), method="none")
+    given = {"counts": np.array([[1, 0], [0, 2]]), "unit": 0, "cell": 0, "prior": 0.3}
+    found = assess.published_risk(plan, **given, rng=Seeded(1))
+    assert found.lower == found.upper
+    assert found.retained == 1
+    with pytest.raises(InputError, match="method 'none' publishes no tables"):
+        assess.published_risk(plan, **given, siblings="prior", rng=Seeded(1))
+
+
+def test_another_cell_is_the_attack_on_an_attribute(tmp_path):
+    plan = TINY["one unit, a pair"].plan(tmp_path)
+    found = assess.published_risk(
+        plan,
+        counts=np.array([[1, 1]]),
+        unit=0,
+        cell=0,
+        other=1,
+        prior=0.3,
+        draws=1_000,
+        rng=Seeded(1),
+    )
+    measured = attacks.marginal_risk(
+        plan, attack="unknown attribute", attribute="A", prior=0.3, level="block"
+    )
+    assert found.upper == pytest.approx(measured.value, rel=1e-12)
+    assert 1.1 < found.lower < found.upper
+
+
+# Other units: known, or drawn from a prior.
+
+
+def test_means_that_are_certain_are_knowledge(tmp_path):
+    """Siblings whose mean is 0 are known to be empty, so both intruders are the same."""
+    plan = TWO_UNITS.plan(tmp_path)
+    given = {"counts": np.array([[1, 0], [0, 0]]), "unit": 0, "cell": 0, "prior": 0.3}
+    ends = {}
+    for siblings in ("known", "prior"):
+        found = assess.published_risk(plan, **given, siblings=siblings, draws=2_000, rng=Seeded(1))
+        ends[siblings] = found
+    assert ends["prior"].upper == pytest.approx(ends["known"].upper, rel=0.05)
+    assert ends["prior"].upper <= ends["known"].upper
+    assert ends["prior"].lower <= ends["known"].lower
+
+
+def test_less_knowledge_lowers_both_ends(tmp_path):
+    plan = TWO_UNITS.plan(tmp_path)
+    given = {"counts": np.array([[1, 0], [2.5, 1.5]]), "unit": 0, "cell": 0, "prior": 0.1}
+    unsure = assess.published_risk(plan, **given, siblings="prior", draws=4_000, rng=Seeded(1))
+    known = assess.published_risk(
+        plan, **{**given, "counts": np.array([[1, 0], [2, 2]])}, draws=4_000, rng=Seeded(1)
+    )
+    assert 1 < unsure.lower < known.lower
+    assert unsure.lower < unsure.upper < known.upper
+
+
+def test_enumerated_siblings_and_noise_give_a_risk_inside(tmp_path):
+    """One cell, two units, and every likely number of people in the other unit."""
+    plan = replace(TWO_UNITS, rho="4", categories='"x"').plan(tmp_path)
+    mean, prior, tables = 0.7, 0.1, {}
+    for people in range(9):
+        two = TwoDatabases.of(plan, counts=np.array([[1], [people]]), unit=0, cell=0)
+        releases = all_releases(two)
+        published = releases.published(two.places, rng=Seeded(1))
+        law = [poisson.pmf(people, mean) * probability_of(two, releases, x) for x in (True, False)]
+        for row, *weights in zip(map(tuple, published.tolist()), *law, strict=True):
+            tables[row] = tables.get(row, 0) + np.array(weights)
+    p, q = np.array(list(tables.values())).T
+    exact = (p * p / (prior * p + (1 - prior) * q)).sum()
+    assert p.sum() == pytest.approx(1, abs=1e-5)
+    found = assess.published_risk(
+        plan,
+        counts=np.array([[1], [mean]]),
+        unit=0,
+        cell=0,
+        prior=prior,
+        siblings="prior",
+        draws=10_000,
+        rng=Seeded(1),
+    )
+    assert 0.9 * exact < found.lower < exact < found.upper
+
+
+def test_unknown_siblings_are_summed_like_the_exact_intruder(tmp_path):
+    plan = replace(TWO_UNITS, rho="1").plan(tmp_path)
+    two = TwoDatabases.of(
+        plan, counts=np.array([[2, 0], [1.3, 0.4]]), unit=0, cell=0, siblings="prior"
+    )
+    people = np.array([[[2, 0], [1, 0]], [[2, 0], [0, 2]], [[2, 0], [4, 1]]])
+    releases = SimulatedReleases.draw(plan, two.geography, people, rng=Seeded(3))
+    noise = {level: plan.at(level)[0].mechanism for level in plan.levels}
+    levels = [Level(noise["block"], 1, prior=SiblingsPoisson(1.3)), Level(noise["state"])]
+    for number, odds in enumerate(log_ratio(two, people, releases)):
+        block = releases.values["block"][number, :, 0]
+        state = int(releases.values["state"][number, 0, 0])
+        exact = hierarchy.posterior(
+            levels,
+            observed=[int(block[0]), state],
+            sibling_sums=[int(block[1])],
+            intruder=Intruder(prior=0.5, known=1),
+        )
+        assert 1 / (1 + np.exp(-odds)) == pytest.approx(exact.value, rel=1e-9)
+
+
+# The simulation is the real post-processing.
+
+
+def test_units_under_other_tops_are_left_out(tiny):
+    plan = Plan.load(tiny)
+    counts = np.arange(30).reshape(5, 6)
+    two = TwoDatabases.of(plan, counts=counts, unit=3, cell=2)
+    assert two.counts.tolist() == counts[2:].tolist()
+    assert two.unit == 1
+    assert [codes.to_pylist() for codes in two.geography.codes] == [["R2"], ["A3", "A4", "A5"]]
+    assert two.geography.parents[1].tolist() == [0, 0, 0]
+    assert two.path == {"region": 0, "area": 1}
+
+
+def test_releases_side_by_side_are_what_top_down_makes(tiny):
+    more = '[postprocess]\nmethod = "top-down"\n'
+    more += '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n'
+    tiny.write_text(TINY_PLAN + more)
+    plan = Plan.load(tiny)
+    counts = open_engine("local").tabulate(plan)
+    measured = measure.take(counts, plan, rng=Seeded(4), ledger=None, to=tiny.parent / "out")
+    estimates, geography = top_down(measured, plan), plan.geography()
+    values = {
+        level: np.repeat(measured.units(level, 0, geography.units(level))[None].astype(int), 3, 0)
+        for level in plan.measured_levels
+    }
+    lowest, full = plan.levels[-1], plan.schema.every_cell
+    values[lowest][1, 0, -1] += 9  # another release, between two equal ones
+    exact = {
+        (item.level, item.query.name): np.repeat(
+            measured.invariant(item.level, item.query.name)[None], 3, 0
+        )
+        for item in plan.invariants
+    }
+    releases = SimulatedReleases(plan, geography, values, exact)
+    places = [
+        Place(level, unit, full, cell)
+        for level in plan.levels
+        for unit in range(geography.units(level))
+        for cell in range(full.cells)
+    ]
+    published = releases.published(places, rng=Seeded(1))
+    made = [estimates.counts(item.level, full)[item.unit, item.cell] for item in places]
+    assert published[0].tolist() == published[2].tolist() == made
+    assert published[1].tolist() != made
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"counts": np.ones((2, 3), int)}, r"counts: shape \(2, 3\) is not allowed"),
+        ({"counts": -np.ones((2, 2), int)}, "with no negative count"),
+        ({"counts": np.ones((3, 2), int)}, "3 rows, but the crosswalk has 2 units of block"),
+        ({"counts": np.ones((2, 2)) / 2}, "people whom the intruder knows must be whole numbers"),
+        ({"counts": np.zeros((2, 2), int)}, "the target is not counted: cell 0 of unit 0 has 0"),
+        ({"unit": 2}, "unit: 2 is not allowed; choose from 0 to 1"),
+        ({"cell": -1}, "cell: -1 is not allowed"),
+        ({"other": 0}, "choose two different cells"),
+        ({"siblings": "unknown"}, "siblings: 'unknown' is not allowed"),
+        ({"draws": 5}, "draws: 5 is not allowed; use at least 400"),
+        ({"prior": 1.5}, "prior: 1.5 is not allowed"),
+        ({"confidence": 1.0}, "confidence: 1.0 is not allowed"),
+    ],
+)
+def test_bad_input_is_named(change, message, tmp_path):
+    given = {"counts": np.ones((2, 2), int), "unit": 0, "cell": 0, "prior": 0.2, "rng": Seeded(1)}
+    with pytest.raises(InputError, match=message):
+        assess.published_risk(TWO_UNITS.plan(tmp_path), **{**given, **change})
