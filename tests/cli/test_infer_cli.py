@@ -153,3 +153,13 @@ def test_a_missing_denominator_is_named(folder):
 def test_json_errors_are_json(folder):
     ran = run("infer", folder / "out", "--model", "magic", "--json")
     assert json.loads(ran.err)["exit"] == 2
+
+
+@pytest.mark.parametrize("values", [(0, 0, 0), (1e308, 1e308, 50)])
+def test_denominators_that_no_rate_can_have_are_refused(folder, values):
+    lines = [f"{code},{value}\n" for code, value in zip("BAC", values, strict=True)]
+    (folder / "population.csv").write_text("county,exposure\n" + "".join(lines))
+    ran = run("infer", folder / "out", "--exposure", folder / "population.csv", "--quiet")
+    assert ran.status == 2
+    assert "population.csv: " in ran.err
+    assert "more than 0" in ran.err

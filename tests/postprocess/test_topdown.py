@@ -212,6 +212,18 @@ def test_work_of_another_plan_is_cleared_away(measured, tmp_path):
     assert list(dict.fromkeys(step[1] for step in seen)) == ["state", "county", "tract", "block"]
 
 
+@pytest.mark.parametrize("end", ["units", "entries"])
+def test_a_journal_that_lists_more_than_a_file_can_hold_is_not_believed(measured, tmp_path, end):
+    measurements, plan = measured()
+    work = tmp_path / "work"
+    whole = postprocess.top_down(measurements, plan, work=work)
+    journal = work / "county.journal"
+    step = json.loads(journal.read_text().splitlines()[0])
+    journal.write_text(json.dumps({**step, end: 2**70}) + "\n")
+    again = postprocess.top_down(measurements, plan, work=work)
+    assert again.table("block", "TOTAL") == whole.table("block", "TOTAL")
+
+
 @pytest.mark.parametrize("kind", ["lengths", "cells", "counts", "journal", "identity.json"])
 @pytest.mark.parametrize("damage", ["flipped", "shortened", "longer", "gone"])
 def test_damaged_work_is_made_again(measured, tmp_path, kind, damage):

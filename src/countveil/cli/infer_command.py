@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from countveil.congenial.inference.posterior_result import Posterior
     from countveil.publish.release_folder import TableRelease
 
+_MOST_EXPOSURE = 1e15  # more than there are people, however often each is counted
 _MODELS = ("gamma-poisson", "beta-binomial", "shares", "small-areas", "death-rates")
 
 
@@ -116,7 +117,13 @@ def _read_exposure(path: Path, release: TableRelease) -> FloatArray:
 
     codes = release.table["geocode"].to_pylist()
     level = release.manifest["table"]["level"]
-    return np.asarray(read_numbers(path, level, "exposure", codes), np.float64)
+    exposure = np.asarray(read_numbers(path, level, "exposure", codes), np.float64)
+    if not 0 < exposure.max(initial=0.0) <= _MOST_EXPOSURE:
+        raise InputError(
+            f"{path}: the largest exposure is {exposure.max(initial=0.0):g}; it must be more than 0 "
+            f"and at most {_MOST_EXPOSURE:g}"
+        )
+    return exposure
 
 
 def _model(

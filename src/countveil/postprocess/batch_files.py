@@ -166,9 +166,10 @@ class BatchFolder:
             begin, end = (units, step.units) if kind == "lengths" else (entries, step.entries)
             path = self._path(level, kind)
             if path.exists():
+                size = path.stat().st_size  # a damaged journal may list more than any file has
                 with path.open("rb") as file:
-                    file.seek(width * begin)
-                    yield file.read(width * max(0, end - begin))
+                    file.seek(min(width * begin, size))
+                    yield file.read(min(width * max(0, end - begin), size))
 
     def _cut(self, level: str, kind: str, size: int) -> None:
         path = self._path(level, kind)

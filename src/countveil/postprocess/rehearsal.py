@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
@@ -113,7 +114,8 @@ def rehearse(
         for people in [sizes[number % len(sizes)]]
     ]
     job = Rehearsal(plan, None if subtrees is None else subtrees.terms)
-    with hired(workers) as team:
+    # Families are small: more threads for one of them cost more than they gain.
+    with threadpool_limits(1), hired(workers) as team:
         for number, message in enumerate(team.map(job, tasks, large=_is_large(plan))):
             if message:
                 raise InputError(

@@ -21,7 +21,7 @@ from countveil.tree.row_store import StoredRows
 from countveil.tree.subspaces import LevelGatherer, QueryDecomposition
 from countveil.tree.tree_shape import Tree
 
-_VALUES = 4_000_000  # measured values in memory at a time, unless one family has more
+_VALUES = 1_000_000  # measured values in memory at a time, unless one family has more
 
 UnitRange = tuple[int, int]  # units start … stop - 1
 Values = list[FloatArray]  # by subspace: units × size × copies

@@ -21,6 +21,7 @@ from countveil.postprocess.rounding.kept_sums import keep_sums
 _NONE = "no rounding of h, each entry up or down, meets all its sums and bounds; widen a bound"
 _CLOSE = 1e-3  # how far sums of h may be off; solutions are far closer
 _WHOLE = 1e-7  # entries this close to an integer are that integer
+_REMEMBERED = 1_000  # rows up to which the cheapest column of each pair is kept
 _LARGEST_PROGRAM, _MOST_NODES = 5_000, 200  # entries and steps of a program for kept sums
 
 
@@ -481,7 +482,7 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
     to a row with too few along a shortest path over rows; reduced costs stay non-negative (Dijkstra
     with potentials), so the result has least cost too. Returns False if some row cannot be reached.
     """
-    children, cells = part.shape
+    children = len(part)
     excess = np.empty(children, np.int64)
     for c in range(children):
         excess[c] = up[c].sum() - targets[c]
@@ -491,6 +492,10 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
     giver = np.empty(children, np.int64)
     column = np.empty(children, np.int64)
     visited = np.empty(children, np.bool_)
+    # The cheapest column in which one row can hand a round-up to another, until either changes.
+    slots = children if children <= _REMEMBERED else 1
+    fresh = np.zeros((slots, children), np.bool_)
+    handing = np.empty((slots, children), np.int32)
     while True:
         distance[:] = np.inf
         giver[:] = -1
@@ -512,16 +517,16 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
             if excess[row] < 0:
                 target = row
                 break
-            for c in range(children):  # hand a round-up to a row that rounds down there
+            slot = row if slots == children else 0
+            for c in range(children):
                 if visited[c]:
                     continue
-                least, best = np.inf, -1
-                for j in range(cells):
-                    if up[row, j] and not up[c, j] and part[c, j] > 0.0:
-                        along = cost[c, j] - cost[row, j]
-                        if along < least:
-                            least, best = along, j
+                if not fresh[slot, c] or slots < children:
+                    handing[slot, c] = _cheapest_column(cost, part, up, row, c)
+                    fresh[slot, c] = True
+                best = handing[slot, c]
                 if best >= 0:
+                    least = cost[c, best] - cost[row, best]
                     reach = nearest + max(least + potential[row] - potential[c], 0.0)
                     if reach < distance[c]:
                         distance[c], giver[c], column[c] = reach, row, best
@@ -531,8 +536,27 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
             potential[c] += min(distance[c], distance[target])
         row = target
         excess[row] += 1
-        while giver[row] >= 0:
-            up[row, column[row]] = True
-            up[giver[row], column[row]] = False
+        while row >= 0:
+            if slots == children:
+                fresh[row, :] = False
+                fresh[:, row] = False
+            last = row
             row = giver[row]
-        excess[row] -= 1
+            if row >= 0:
+                up[last, column[last]] = True
+                up[row, column[last]] = False
+        excess[last] -= 1
+
+
+@njit(cache=True, nogil=True)
+def _cheapest_column(
+    cost: FloatArray, part: FloatArray, up: NDArray[np.bool_], giver: int, taker: int
+) -> int:
+    """Return the column in which a round-up is handed over at least cost, -1 if there is none."""
+    least, best = np.inf, -1
+    for j in range(part.shape[1]):
+        if up[giver, j] and not up[taker, j] and part[taker, j] > 0.0:
+            along = cost[taker, j] - cost[giver, j]
+            if along < least:
+                least, best = along, j
+    return best

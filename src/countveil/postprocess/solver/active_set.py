@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.union_find import root_of
 from countveil.postprocess.solver.family_problem import Gram, diagonals, multiply
+from countveil.postprocess.solver.positive_matrices import factor_of, inverse_of, solve_factored
 
 _TOLERANCE = 1e-11  # of the largest cell: entries this close to 0 stay where they are
 _PATIENCE = 6  # block steps without progress before single ones
 _REFINEMENTS = 6  # of a solution that will be returned
 _ROUNDING = 1e-14  # of the terms of a gradient: the error that their sum may have
-_SMALL = 32  # free sets up to this size are inverted in plain loops; beyond, LAPACK is faster
+_TILE = 64  # rows of a product at a time, so that it stays in the processor's cache
 
 
 @njit(cache=True, nogil=True)
@@ -335,7 +336,7 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
         Σ_c P_c λ + Σ_c P_cRᵀ z_c = parent − Σ_c P_c b_c
         R P_c λ + (Ω + R P_cRᵀ) z_c = t_c − R P_c b_c
     where Ω is one over the weights of the rows, 0 for a fixed total. If rows are few, λ is eliminated
-    first, block by block; if children are many, z_c is, child by child. The rest is inverted.
+    first, block by block; if children are many, z_c is, child by child. The rest is factored.
     """
     children, cells = free.shape
     blocks, rows = len(gram.offsets), row_count(gram, fixed)
@@ -349,10 +350,11 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
         widest = max(widest, first[(c + 1) * blocks] - first[c * blocks])
     at[children * blocks] = used
     P = np.empty(used)
-    place = np.empty(cells, np.int64)  # the position of a cell within its block
+    nth = np.empty(cells, np.int64)  # the position of a cell in the order of blocks
+    place = np.empty(cells, np.int64)  # its position within its block
     for k in range(blocks):
         for i in range(gram.starts[k], gram.starts[k + 1]):
-            place[gram.order[i]] = i - gram.starts[k]
+            nth[gram.order[i]], place[gram.order[i]] = i, i - gram.starts[k]
     rows_first = summed and not (rows == 0 or (blocks > 1 and children * rows <= cells))
     inner = np.zeros((children, rows, rows))
     S = np.zeros((cells, cells) if rows_first else (0, 0))
@@ -373,7 +375,7 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
                 for j in range(size):
                     P[at[n] + i * size + j] = M[i, j]
                     if rows_first:
-                        S[F[i], F[j]] += M[i, j]
+                        S[nth[F[i]], nth[F[j]]] += M[i, j]
                     elif summed:
                         middle[gram.offsets[k] + place[F[i]] * full + place[F[j]]] += M[i, j]
             if rows > 0:
@@ -397,18 +399,26 @@ def prepare(gram: Gram, free: NDArray[np.bool_], summed: bool, fixed: bool) -> A
         if rows_first or not summed:
             inner[c] = inverse_of(inner[c].copy())
         if rows_first:
-            mine = Y[: len(F)]
-            eliminated = np.dot(np.dot(mine, inner[c]), mine.T)
-            for i in range(len(F)):
-                for j in range(len(F)):
-                    S[F[i], F[j]] -= eliminated[i, j]
+            _eliminate(S, nth, F, Y[: len(F)], inner[c])
     if rows_first:
         if fixed:
-            _tie(S, free, 0)
-        S = inverse_of(S)
+            _tie(S, free, 0, gram.order)
+        S = factor_of(S)
     elif summed:
         S = _rows_left(gram, free, fixed, listed, first, P, at, place, middle, inner)
     return listed, first, P, at, rows_first, middle, inner, S
+
+
+@njit(cache=True, nogil=True)
+def _eliminate(S: FloatArray, nth: IntArray, F: IntArray, Y: FloatArray, inner: FloatArray) -> None:
+    """Subtract Y inner Yᵀ, over the free cells F of a child, from the lower half of S."""
+    pushed, across = np.dot(Y, inner), np.ascontiguousarray(Y.T)
+    for first in range(0, len(F), _TILE):
+        last = min(first + _TILE, len(F))
+        tile = np.dot(pushed[first:last], np.ascontiguousarray(across[:, :last]))
+        for i in range(first, last):
+            for j in range(i + 1):
+                S[nth[F[i]], nth[F[j]]] -= tile[i - first, j]
 
 
 @njit(cache=True, nogil=True)
@@ -424,7 +434,7 @@ def _rows_left(
     middle: FloatArray,
     inner: FloatArray,
 ) -> Any:
-    """Invert Σ_c P_c in each block, in place, eliminate λ from the rows, and invert the rest."""
+    """Invert Σ_c P_c in each block, in place, eliminate λ from the rows, and factor the rest."""
     children, rows = len(free), row_count(gram, fixed)
     blocks = len(gram.offsets)
     T = np.zeros((children * rows, children * rows))
@@ -449,15 +459,16 @@ def _rows_left(
     if rows == 0:
         return T
     if fixed:
-        _tie(T, free, rows)
-    return inverse_of(T)
+        _tie(T, free, rows, gram.order)
+    return factor_of(T)
 
 
 @njit(cache=True, nogil=True)
-def _tie(M: FloatArray, free: NDArray[np.bool_], rows: int) -> None:
+def _tie(M: FloatArray, free: NDArray[np.bool_], rows: int, order: IntArray) -> None:
     """Make M regular: with fixed totals it is singular, once per component of the free graph.
 
-    M is over cells if `rows` is 0, otherwise over the rows of each child, the last being its total.
+    M is over the cells in this order if `rows` is 0, otherwise over the rows of each child, the last
+    being its total.
     """
     children, cells = free.shape
     above = np.empty(children + cells, np.int64)
@@ -465,19 +476,19 @@ def _tie(M: FloatArray, free: NDArray[np.bool_], rows: int) -> None:
     size = np.zeros(children + cells)
     weight = 0.0
     nodes = children if rows > 0 else cells
+    component = np.empty(nodes, np.int64)
     for n in range(nodes):
-        size[above[n if rows > 0 else children + n]] += 1.0
+        component[n] = above[n if rows > 0 else children + order[n]]
+        size[component[n]] += 1.0
         index = n * rows + rows - 1 if rows > 0 else n
         weight += M[index, index] / nodes
     weight = weight if weight > 0.0 else 1.0
     for n in range(nodes):
         for m in range(nodes):
-            one = above[n if rows > 0 else children + n]
-            other = above[m if rows > 0 else children + m]
-            if one == other:
+            if component[n] == component[m]:
                 i = n * rows + rows - 1 if rows > 0 else n
                 j = m * rows + rows - 1 if rows > 0 else m
-                M[i, j] += weight / size[one]
+                M[i, j] += weight / size[component[n]]
 
 
 # Least squares over the free entries, solved with what was prepared.
@@ -552,7 +563,7 @@ def solve_free(
                 z[c] = np.dot(inner[c], left[c])
             for answer in _respond(gram, factor, nothing, lam, z, fixed):
                 over -= answer
-            lam = np.dot(S, over)
+            lam[gram.order] = solve_factored(S, over[gram.order])
             z[:] = 0.0
             left -= row_sums(gram, _respond(gram, factor, nothing, lam, z, fixed), rows, fixed)
         else:
@@ -560,7 +571,7 @@ def solve_free(
             if rows > 0:
                 answers = _respond(gram, factor, nothing, lam, z, fixed)
                 left -= row_sums(gram, answers, rows, fixed)
-                z = np.dot(S, left.copy().reshape(children * rows)).reshape(children, rows)
+                z = solve_factored(S, left.copy().reshape(children * rows)).reshape(children, rows)
                 lam[:] = 0.0
                 for answer in _respond(gram, factor, nothing, lam, z, fixed):
                     over -= answer
@@ -623,57 +634,3 @@ def row_sums(gram: Gram, h: FloatArray, rows: int, fixed: bool) -> FloatArray:
             if h[c, j] != 0.0:
                 _sum_up(gram, j, h[c, j], fixed, sums[c])
     return sums
-
-
-# Inverses of symmetric positive definite matrices.
-
-
-@njit(cache=True, nogil=True)
-def _invert(M: FloatArray, size: int) -> bool:
-    """Invert a small symmetric matrix in place by Cholesky; return False if it is not positive."""
-    for i in range(size):
-        for j in range(i + 1):
-            total = M[i, j]
-            for k in range(j):
-                total -= M[i, k] * M[j, k]
-            if i == j:
-                if not total > 0.0:
-                    return False
-                M[i, i] = np.sqrt(total)
-            else:
-                M[i, j] = total / M[j, j]
-    for j in range(size):  # the inverse of the factor, below the diagonal
-        M[j, j] = 1.0 / M[j, j]
-        for i in range(j + 1, size):
-            total = 0.0
-            for k in range(j, i):
-                total -= M[i, k] * M[k, j]
-            M[i, j] = total / M[i, i]
-    for i in range(size):
-        for j in range(i + 1):
-            total = 0.0
-            for k in range(i, size):
-                total += M[k, i] * M[k, j]
-            M[i, j] = total
-    for i in range(size):
-        for j in range(i + 1, size):
-            M[i, j] = M[j, i]
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _solve(M: FloatArray, sides: FloatArray) -> Any:
-    """Solve by LAPACK; the only call in this module, since each takes seconds to compile."""
-    return np.linalg.solve(M, sides)
-
-
-@njit(cache=True, nogil=True)
-def inverse_of(M: FloatArray) -> Any:
-    """Return the inverse of a symmetric positive matrix, overwriting M."""
-    size = len(M)
-    if size <= _SMALL:
-        kept = M.copy()
-        if _invert(M, size):
-            return M
-        M = kept
-    return np.ascontiguousarray(_solve(M, np.eye(size)))
