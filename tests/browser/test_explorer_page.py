@@ -46,7 +46,10 @@ def told(**changes):
     return answer_text.sentence(answer(changed(plan, settings), settings), settings)
 
 
-def drawn(page, names=offered_charts.offered(opening(Plan.parse(PLAN)))):
+OFFERED = offered_charts.offered(opening(Plan.parse(PLAN)))
+
+
+def drawn(page, names=OFFERED):
     """Wait until every chart that the page opens with is drawn."""
     for name in names:
         expect(page.locator(f"#chart-{name}[aria-busy=false] svg")).to_be_attached()
@@ -162,8 +165,6 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         page.locator("#reset").click()
         expect(invalid).to_have_count(0)
         assert page.locator("#verdict").get_attribute("role") == "status"
-        assert len(seen.complaints) == 1  # a browser notes that a call was refused
-        seen.complaints.clear()
 
 
 def test_it_works_by_keyboard_alone(visit, address, folder):
