@@ -50,7 +50,7 @@ def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     for row in sheet.risks:
         after, right = hand_plan.of_whole_release(row.prior)
         shown = f"{after:.4g}{after / row.prior:.4g} {words.brief_percent(right)}"
-        assert f"{row.prior} {hand_plan.WORST} 1up to 1 {shown}" in text
+        assert f"{row.prior} AGE 1up to 1 {shown}" in text
     totals = "".join(
         f"{item.level} {hand_plan.spread(item.level, 'TOTAL'):.4g}{item.standard_error:.4g} "
         for item in expected_error(hand.plan, ("TOTAL",), geography=hand.geography)

@@ -63,6 +63,11 @@ class BeforeAndAfter:
     attack: str
     upper_bound: bool
 
+    @property
+    def about(self) -> str:
+        """What they find out, in a word: an attribute, presence or the whole record."""
+        return self.attack.rpartition(": ")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionSheet:
