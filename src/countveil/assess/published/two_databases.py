@@ -155,7 +155,7 @@ class TwoDatabases:
     @cached_property
     def measured_loss(self) -> LossLaw:
         """The law of what the measurements on the target's path say, on the integer lattice."""
-        noises = each_noise(path_laws(self.plan, self.plan.levels[0], self.target))
+        noises = each_noise(path_laws(self.plan, self.plan.levels[0], (self.target,))[0])
         if not noises:
             return LossLaw(np.zeros(1), np.ones(1))
         return joint_loss(noises, self.plan.rows_per_person)
