@@ -427,7 +427,7 @@ def test_bad_arguments_are_named(change, message):
         (lambda: Pmf([1], of="child"), "of: 'child' is not allowed"),
         (
             lambda: hierarchy.correct_decision(two(), truth=[3, 4], intruder=WHO),
-            "truth: the lowest count is 3; with 0 known it is 0 or 1",
+            "truth: the lowest count is 3; what they know allows 0, 1",
         ),
         (
             lambda: hierarchy.correct_decision(two(), truth=[1, 0], intruder=WHO),

@@ -42,10 +42,9 @@ from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.noise.law import Law
 from countveil.noise.summed_noise import Addition, SummedNoise
+from countveil.plan.attributes import choices
 
 Method = Literal["exact", "paper-sampler"]
-
-_DRAWS = 2_000
 
 
 def posterior(
@@ -176,6 +175,7 @@ def correct_decision(
     *,
     truth: Sequence[int],
     intruder: Intruder,
+    present: bool | None = None,
     siblings: Addition = "convolution",
     ties: Ties = "split",
     losses: Losses = EVEN,
@@ -195,7 +195,10 @@ def correct_decision(
     truth : sequence of int
         The true count of each level; the target is there if the first is `known` + `rows`.
     intruder : Intruder
-        What they believe and know before the release; they must know everyone else.
+        What they believe and know before the release.
+    present : bool, optional
+        Whether the target is counted; needed if they are unsure about others, so that the true count
+        does not say it.
     siblings : {"convolution", "gaussian"}
         How the noise of a sum is computed.
     ties : {"split", "yes", "no"}
@@ -207,28 +210,30 @@ def correct_decision(
     draws : int, optional
         Simulate the levels above with this many draws, also where they could be summed.
     rng : BitSource, optional
-        The randomness of the simulation; needed for three levels or more.
+        The randomness of the simulation, needed where it is not summed.
 
     Returns
     -------
     Risk
-        "correct decision", a probability. One and two levels are summed exactly, with an error bound
-        where the sum is thinned; more levels are simulated, with a standard error.
+        "correct decision", a probability. One and two levels are summed exactly for someone who knows
+        everyone else, with an error bound where the sum is thinned. Other cases are exact if the noise
+        above the lowest level can take few values, again with a bound; the rest is simulated, with a
+        standard error.
     """
-    present = _presence(levels, truth, intruder)
+    present = _presence(levels, truth, intruder, present)
     _refuse_unknown_method(method)
     share_of_ties(ties)
     if method == "paper-sampler":
         _refuse_for_sampler(levels, intruder, None)
         return paper_sampler.correct_decision(*_pair(levels), truth, intruder, draws=draws)
-    if len(levels) == 1:
+    if len(levels) == 1 and intruder.certain:
         return decision_from_one_level(
             levels[0].noise, intruder=intruder, ties=ties, present=present, losses=losses
         )
     if len(levels) == 2 and draws is None and intruder.certain:
         return two_levels.correct_decision(*_pair(levels), truth, intruder, siblings, ties, losses)
-    added = _simulated(levels, truth, intruder, siblings, draws, rng)
-    return many_levels.correct_decision(levels, truth, intruder, ties, added - losses.bias)
+    above = _above(levels, truth, intruder, siblings, draws, rng)
+    return many_levels.correct_decision(levels, truth, present, intruder, ties, losses.bias, above)
 
 
 def marginal_risk(
@@ -236,46 +241,47 @@ def marginal_risk(
     *,
     truth: Sequence[int],
     intruder: Intruder,
+    present: bool | None = None,
     siblings: Addition = "convolution",
     draws: int | None = None,
     rng: BitSource | None = None,
 ) -> Risk:
     """Return the intruder's expected posterior over their prior, given the true counts.
 
-    They know and see the same as in `correct_decision`, and their target is there.
+    They know and see the same as in `correct_decision`, and their target is there. With public bounds
+    on the count, the prior is the one that these leave.
 
     Parameters
     ----------
-    levels, truth, intruder, siblings, draws, rng
+    levels, truth, intruder, present, siblings, draws, rng
         As for `correct_decision`.
 
     Returns
     -------
     Risk
-        "marginal risk". One and two levels are summed exactly, with an error bound where the sum is
-        thinned; more levels are simulated, with a standard error.
+        "marginal risk", exact or simulated as `correct_decision` is.
     """
-    if not _presence(levels, truth, intruder):
+    if not _presence(levels, truth, intruder, present):
         raise InputError(
             "truth: the target is not counted, and this risk is for one who is; add them to the "
             "first count"
         )
-    if len(levels) == 1:
+    if len(levels) == 1 and intruder.certain:
         return risk_from_one_level(levels[0].noise, intruder=intruder)
     if len(levels) == 2 and draws is None and intruder.certain:
         after = two_levels.expected_posterior(*_pair(levels), truth, intruder, siblings)
     else:
-        added = _simulated(levels, truth, intruder, siblings, draws, rng)
-        after = many_levels.expected_posterior(levels, truth, intruder, added)
-    value = float(after.value)
+        above = _above(levels, truth, intruder, siblings, draws, rng)
+        after = many_levels.expected_posterior(levels, truth, True, intruder, above)
+    value, prior = float(after.value), intruder.informed_prior
 
     def over_prior(error: float | None) -> float | None:
-        return None if error is None else error / intruder.prior
+        return None if error is None else error / prior
 
     return replace(
         after,
         measure="marginal risk",
-        value=value / intruder.prior,
+        value=value / prior,
         posterior=value,
         error_bound=over_prior(after.error_bound),
         standard_error=over_prior(after.standard_error),
@@ -327,27 +333,20 @@ def _noises(levels: Sequence[Level]) -> tuple[Law, ...]:
     return tuple(level.noise for level in levels)
 
 
-def _simulated(
+def _above(
     levels: Sequence[Level],
     truth: Sequence[int],
     intruder: Intruder,
     siblings: Addition,
     draws: int | None,
     rng: BitSource | None,
-) -> FloatArray:
-    """Draw what the levels above add to the log-odds."""
-    if rng is None:
-        raise InputError(
-            f"rng: {len(levels)} levels are simulated; pass rng=Seeded(1), and draws if {_DRAWS:,} "
-            f"are too few"
-        )
+) -> many_levels.Above:
+    """Return what the levels above may add to what the intruder believes."""
 
     def steps_of(above: Sequence[int], sums: Sequence[int]) -> Sequence[LevelStep]:
         return _steps(levels, _HierarchyRelease((0, *above), tuple(sums), None), siblings)[0]
 
-    return many_levels.log_odds_above(
-        levels, truth, intruder, steps_of, _DRAWS if draws is None else draws, rng
-    )
+    return many_levels.released_above(levels, truth, intruder, steps_of, draws, rng)
 
 
 def _steps(
@@ -429,7 +428,9 @@ def _whole(counts: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(count) for count in counts)
 
 
-def _presence(levels: Sequence[Level], truth: Sequence[int], intruder: Intruder) -> bool:
+def _presence(
+    levels: Sequence[Level], truth: Sequence[int], intruder: Intruder, present: bool | None
+) -> bool:
     """Return whether the truth includes the target; refuse an impossible one."""
     if len(truth) != len(levels):
         raise InputError(f"truth: got {len(truth)} counts for {len(levels)} levels; give one each")
@@ -440,18 +441,26 @@ def _presence(levels: Sequence[Level], truth: Sequence[int], intruder: Intruder)
     for level, (below, above) in zip(levels, pairwise(truth), strict=False):
         if level.siblings == 0 and below != above:
             raise InputError("truth: a unit without siblings has the count of its parent")
-    there = [int(x) for x in intruder.counts(there=True)]
-    away = [int(x) for x in intruder.counts(there=False)]
-    if not intruder.certain:
+    possible = {
+        there: intruder.counts(there=there)[np.isfinite(intruder.log_weights(there=there))]
+        for there in (True, False)
+    }
+    fits = [there for there, counts in possible.items() if truth[0] in counts]
+    if present is not None and present in fits:
+        return present
+    if present is not None or not fits:
+        every = sorted({int(count) for counts in possible.values() for count in counts})
+        wanted = "" if present is None else f", present={present}"
         raise InputError(
-            "others: decisions with several levels are for an intruder who knows everyone else, "
-            "without public bounds on the count; leave out others, at_least and at_most"
+            f"truth: the lowest count is {truth[0]}{wanted}; what they know allows "
+            f"{choices(map(str, every))}"
         )
-    if truth[0] not in there + away:
+    if len(fits) > 1:
         raise InputError(
-            f"truth: the lowest count is {truth[0]}; with {away[0]} known it is {away[0]} or {there[0]}"
+            f"present: missing; a count of {truth[0]} is possible with the target and without; say "
+            f"which, present=True or present=False"
         )
-    return truth[0] in there
+    return fits[0]
 
 
 def _refuse_for_sampler(

@@ -1,34 +1,99 @@
-"""Three levels or more: what is above is simulated, the lowest count is summed (Rao-Blackwell)."""
+"""Several levels: what is above is drawn or listed, the lowest count is summed (Rao-Blackwell).
+
+Where the noise above can take few values, all of them are listed and the result is exact; otherwise it
+is simulated. Someone who is unsure about others compares two mixtures of counts, as at one level.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from countveil.assess.intruder.count_chain import LevelStep, message
-from countveil.assess.intruder.decision import Ties, refuse_impossible, share_of_ties, sign_of_sum
+from countveil.assess.intruder.decision import (
+    Ties,
+    refuse_impossible,
+    share_of_ties,
+    sigmoid,
+    sign_of_sum,
+)
 from countveil.assess.intruder.hierarchy_level import Level
 from countveil.assess.intruder.lowest_count import first_yes, mean_posterior, probability_from
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk, mean_of_draws
-from countveil.base.bounded_averages import as_probability
+from countveil.base.bounded_averages import as_probability, expectation
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
+from countveil.noise.law import Law, Mechanism
+from countveil.noise.summed_noise import SummedNoise, half_width
 
+DRAWS = 2_000
 _ROUNDING = 1e-9  # messages are certified to less, and draws are few
+_MOST_LISTED = 4_000  # releases above the lowest count that are listed rather than drawn
+_MOST_VALUES = 10_000
+_RARE = 1e-12  # values of a count with less probability are left out, and their sum is stated
+
+Noises = tuple[Law, ...]
+StepsOf = Callable[[Sequence[int], Sequence[int]], Sequence[LevelStep]]
 
 
-def log_odds_above(
+class Above(NamedTuple):
+    """What may be released above the lowest count, and what each of it adds.
+
+    `log_values` are the messages at the counts the intruder considers possible, with their target and
+    then without: releases × counts. `weights` are probabilities that sum to 1 - `left_out` if all
+    releases are listed, and None if they are drawn.
+    """
+
+    log_values: FloatArray
+    weights: FloatArray | None
+    left_out: float = 0.0
+
+    @property
+    def added(self) -> FloatArray:
+        """What is added to the log-odds of someone who knows everyone else."""
+        with np.errstate(invalid="ignore"):  # neither is possible: refused
+            added = np.asarray(self.log_values[:, 0] - self.log_values[:, 1])
+        refuse_impossible(added)
+        return added
+
+    def average(self, measure: str, values: FloatArray, intruder: Intruder, noise: Noises) -> Risk:
+        """Return the average of a value of each release: exact with a bound, or simulated."""
+        if self.weights is None:
+            return mean_of_draws(measure, values, intruder=intruder, noise=noise)
+        value = as_probability(float(self.weights @ values) / float(self.weights.sum()))
+        bound = 2 * self.left_out
+        return Risk(measure, value, error_bound=bound, intruder=intruder, noise=noise)
+
+
+def released_above(
     levels: Sequence[Level],
     truth: Sequence[int],
     intruder: Intruder,
-    steps_of: Callable[[Sequence[int], Sequence[int]], Sequence[LevelStep]],
-    draws: int,
-    rng: BitSource,
-) -> FloatArray:
-    """Draw what is released above the lowest count, and return what each draw adds to the log-odds."""
+    steps_of: StepsOf,
+    draws: int | None,
+    rng: BitSource | None,
+) -> Above:
+    """List what may be released above the lowest count if that is short; otherwise draw it."""
+    points = np.concatenate([intruder.counts(there=True), intruder.counts(there=False)])
+    if draws is None:
+        listed = _listed(levels, truth)
+        if listed is not None:
+            keys, weights = listed
+            left_out = max(0.0, 1.0 - math.fsum(weights))
+            return Above(_messages(keys, len(levels), steps_of, points), weights, left_out)
+    draws = DRAWS if draws is None else draws
+    if rng is None:
+        raise InputError(
+            f"rng: {len(levels)} levels are simulated; pass rng=Seeded(1), and draws if {DRAWS:,} "
+            f"are too few"
+        )
     if draws < 2:
         raise InputError(f"draws: {draws} is not allowed; a standard error needs at least 2")
     sums, observed = [], []
@@ -37,47 +102,134 @@ def log_odds_above(
             observed.append(truth[number] + level.noise.sample(draws, rng=rng))
         if number < len(levels) - 1:
             sums.append(truth[number + 1] - truth[number] + _summed(level, draws, rng))
-    points = np.concatenate([intruder.counts(there=True), intruder.counts(there=False)])
-    computed: dict[tuple[int, ...], float] = {}
-    added = np.empty(draws)
-    for draw, key in enumerate(zip(*map(_ints, observed), *map(_ints, sums), strict=True)):
+    keys = list(zip(*map(_ints, observed), *map(_ints, sums), strict=True))
+    return Above(_messages(keys, len(levels), steps_of, points), None)
+
+
+def _listed(levels: Sequence[Level], truth: Sequence[int]) -> _Listed | None:
+    """Return every release above the lowest count and its probability; None if they are too many."""
+    parts: list[tuple[int, Mechanism | SummedNoise | None]] = [
+        (truth[number], level.noise) for number, level in enumerate(levels) if number
+    ]
+    for number, level in enumerate(levels[:-1]):
+        noise = SummedNoise(level.noise, level.siblings) if level.siblings else None
+        parts.append((truth[number + 1] - truth[number], noise))
+    values, chances = [], []
+    size = 1
+    for middle, law in parts:
+        if law is None:
+            values.append([middle])
+            chances.append(np.ones(1))
+            continue
+        width = half_width(law)
+        if (2 * width + 1) > _MOST_VALUES:
+            return None
+        e = np.arange(-width, width + 1, dtype=float)
+        chance = np.exp(law.log_pmf(e))
+        kept = np.flatnonzero(chance > _RARE)
+        size *= len(kept)
+        if size > _MOST_LISTED:
+            return None
+        values.append([middle + int(e[k]) for k in kept])
+        chances.append(chance[kept])
+    keys = list(product(*values))
+    weights = np.ones(1)
+    for chance in chances:
+        weights = np.outer(weights, chance).ravel()
+    return _Listed(keys, weights)
+
+
+class _Listed(NamedTuple):
+    keys: list[tuple[int, ...]]
+    weights: FloatArray
+
+
+def _messages(
+    keys: Sequence[tuple[int, ...]], levels: int, steps_of: StepsOf, points: FloatArray
+) -> FloatArray:
+    """Return the messages of releases, counts of levels above first, then sums of siblings."""
+    computed: dict[tuple[int, ...], FloatArray] = {}
+    result = np.empty((len(keys), len(points)))
+    for number, key in enumerate(keys):
         if key not in computed:
-            above, below = key[: len(observed)], key[len(observed) :]
-            log_values = message(steps_of(above, below), points).log_values
-            with np.errstate(invalid="ignore"):  # neither is possible: refused
-                computed[key] = float(log_values[0] - log_values[1])
-            refuse_impossible(computed[key])
-        added[draw] = computed[key]
-    return added
+            steps = steps_of(key[: levels - 1], key[levels - 1 :])
+            computed[key] = message(steps, points).log_values if steps else np.zeros(len(points))
+        result[number] = computed[key]
+    return result
 
 
 def correct_decision(
     levels: Sequence[Level],
     truth: Sequence[int],
+    present: bool,
     intruder: Intruder,
     ties: Ties,
-    added: FloatArray,
+    bias: float,
+    above: Above,
 ) -> Risk:
-    """Return how often the intruder guesses correctly, given draws of what is added to the log-odds."""
-    present = truth[0] != intruder.known
-    yes = _says_yes(
-        levels[0], intruder.log_odds + added, intruder.rows, present, share_of_ties(ties)
-    )
+    """Return how often the intruder guesses correctly, over what is released above."""
+    tied = share_of_ties(ties)
+    if intruder.certain:
+        odds = intruder.log_odds + above.added - bias
+        yes = _says_yes(levels[0], odds, intruder.rows, present, tied)
+    else:
+
+        def says(log_odds: FloatArray) -> FloatArray:
+            sign = sign_of_sum(log_odds, -bias, rounding=_ROUNDING, least=1.0)
+            return np.where(sign == 0, tied, sign > 0)
+
+        yes = _averaged(levels[0], truth[0], intruder, above, says)
     right = as_probability(yes if present else 1 - yes)
-    noise = tuple(level.noise for level in levels)
-    return mean_of_draws("correct decision", right, intruder=intruder, noise=noise)
+    return above.average("correct decision", right, intruder, _noises(levels))
 
 
 def expected_posterior(
-    levels: Sequence[Level], truth: Sequence[int], intruder: Intruder, added: FloatArray
+    levels: Sequence[Level],
+    truth: Sequence[int],
+    present: bool,
+    intruder: Intruder,
+    above: Above,
 ) -> Risk:
-    """Return the intruder's posterior on average, given draws of what is added to the log-odds."""
-    points, weights = levels[0].noise.privacy_loss(intruder.rows)
-    # Noise is symmetric: for a target who is away the loss is reversed.
-    losses = points if truth[0] != intruder.known else -points
-    each = mean_posterior(intruder.log_odds + added, losses, weights)
-    noise = tuple(level.noise for level in levels)
-    return mean_of_draws("posterior", each, intruder=intruder, noise=noise)
+    """Return the intruder's posterior on average, over what is released above."""
+    if intruder.certain:
+        points, weights = levels[0].noise.privacy_loss(intruder.rows)
+        # Noise is symmetric: for a target who is away the loss is reversed.
+        losses = points if present else -points
+        each = mean_posterior(intruder.log_odds + above.added, losses, weights)
+    else:
+        each = _averaged(levels[0], truth[0], intruder, above, sigmoid)
+    return above.average("posterior", each, intruder, _noises(levels))
+
+
+def _averaged(
+    low: Level,
+    count: int,
+    intruder: Intruder,
+    above: Above,
+    function: Callable[[FloatArray], FloatArray],
+) -> FloatArray:
+    """Return a function of the log-odds, averaged over the noise of the lowest count, by release."""
+    width = half_width(low.noise)
+    e = np.arange(-width, width + 1, dtype=float)
+    chance = np.exp(low.noise.log_pmf(e))
+    own = []
+    for there in (True, False):
+        fit = low.noise.log_pmf(count + e[:, None] - intruder.counts(there=there))
+        own.append(fit + intruder.log_weights(there=there))
+    further = len(intruder.others)
+    result = np.empty(len(above.log_values))
+    for number, log_values in enumerate(above.log_values):
+        with np.errstate(invalid="ignore"):  # neither is possible: refused
+            odds = logsumexp(own[0] + log_values[:further], axis=1) - logsumexp(
+                own[1] + log_values[further:], axis=1
+            )
+        refuse_impossible(odds)
+        result[number] = expectation(chance, function(intruder.log_odds + odds))
+    return result
+
+
+def _noises(levels: Sequence[Level]) -> tuple[Mechanism, ...]:
+    return tuple(level.noise for level in levels)
 
 
 def _says_yes(

@@ -7,13 +7,14 @@ noise is all they learn. One who is unsure about others compares two mixtures (s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
-from countveil.assess.intruder.combined_loss import joint_loss
+from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.intruder.decision import (
     EVEN,
     Losses,
@@ -28,13 +29,14 @@ from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import as_probability, expectation
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
-from countveil.noise.law import Law
+from countveil.noise.law import Law, Mechanism
 
 _FARTHEST = 2.0**62
 _LOSS_ROUNDING = 8 * np.finfo(float).eps
 
 _TAIL = 42.0  # of the slower of a Gaussian and an exponential tail: less than 1e-17 lies beyond
 _MIXTURE_ROUNDING = 1e-13
+_TIE = 1e-12  # of a summed loss
 _FINEST = 40  # points per standard deviation, where a sum is thinned
 
 
@@ -199,7 +201,7 @@ def expected_exceedances(noise: Law, *, above: float, intruder: Intruder, target
 
 
 def correct_decision(
-    noise: Law,
+    noise: Law | Sequence[Law],
     *,
     intruder: Intruder,
     ties: Ties = "split",
@@ -214,8 +216,9 @@ def correct_decision(
 
     Parameters
     ----------
-    noise : Law
-        The noise of the count.
+    noise : Law or sequence of Law
+        The noise of the count, or of each of several counts that all contain the target (S1.3). Several
+        need an intruder who knows everyone else.
     intruder : Intruder
         What they believe and know before the release.
     ties : {"split", "yes", "no"}
@@ -237,19 +240,17 @@ def correct_decision(
     >>> round(right.value, 4)
     0.7311
     """
-    if isinstance(noise, Sequence):
-        raise InputError(
-            "noise: got several laws, but this function is for one count; use "
-            "attacks.correct_decision for all queries of a plan"
-        )
     tied = share_of_ties(ties)
-    if intruder.certain:
-        says_yes = _says_yes(noise, intruder, losses, present, tied)
+    laws = (noise,) if isinstance(noise, Law) else tuple(noise)
+    if len(laws) != 1 and intruder.certain:
+        says_yes = _says_yes_to_several(laws, intruder, losses, present, tied)
+    elif intruder.certain:
+        says_yes = _says_yes(laws[0], intruder, losses, present, tied)
     else:
         limit = losses.bias - intruder.log_odds
-        says_yes = _probability_above(noise, intruder, limit, there=present, tied=tied)
+        says_yes = _probability_above(_only(laws), intruder, limit, there=present, tied=tied)
     value = as_probability(says_yes if present else 1 - says_yes)
-    return Risk("correct decision", value, intruder=intruder, noise=(noise,))
+    return Risk("correct decision", value, intruder=intruder, noise=laws)
 
 
 # An intruder who knows everyone else: e = released - known - rows is the noise if the target is
@@ -297,6 +298,23 @@ def _says_yes(noise: Law, intruder: Intruder, losses: Losses, present: bool, tie
     yes = _probability_from(noise, _first(lambda e: verdict(e) > 0, whole=whole), shift)
     yes_or_tie = _probability_from(noise, _first(lambda e: verdict(e) >= 0, whole=whole), shift)
     return tied * yes_or_tie + (1 - tied) * yes
+
+
+def _says_yes_to_several(
+    laws: tuple[Law, ...], intruder: Intruder, losses: Losses, present: bool, tied: float
+) -> float:
+    """Return how often they say "there", from the summed loss; without counts, from their prior."""
+    mechanisms = [law for law in laws if isinstance(law, Mechanism)]
+    if len(mechanisms) == len(laws):  # with every jump, on which ties depend
+        kinds = tuple(NoisyCells(law, number) for law, number in Counter(mechanisms).items())
+        points, weights = lattice_loss(kinds, intruder.rows)
+    else:
+        points, weights = joint_loss(laws, intruder.rows)
+    # Noise is symmetric: for a target who is away the loss is reversed.
+    sign = sign_of_sum(
+        intruder.log_odds - losses.bias, points if present else -points, rounding=_TIE, least=1.0
+    )
+    return expectation(weights, np.where(sign == 0, tied, sign > 0))
 
 
 def _sign(log_odds: float, noise: Law, e: float, rows: int) -> float:
