@@ -133,12 +133,12 @@ def presence(level):
 
 
 def posterior(points, chances, prior):
-    """Return what he believes on average while his target is counted."""
+    """Return what they believe on average while their target is counted."""
     return float(chances @ (1 / (1 + (1 - prior) / prior * np.exp(-points))))
 
 
 def right(points, chances, prior):
-    """Return how often he says so while his target is counted, ties split."""
+    """Return how often they say so while their target is counted, ties split."""
     odds = math.log(prior / (1 - prior)) + points
     return float(chances @ np.where(np.abs(odds) < 1e-7, 0.5, odds > 0))
 

@@ -112,6 +112,10 @@ class PlanBasis:
             return None
         return self._geography
 
+    def keep_places(self, places: Geography) -> None:
+        """Use places that were read from the crosswalk already, so that it is not read again."""
+        self.__dict__.setdefault("_geography", places)
+
     @cached_property
     def _geography(self) -> Geography:
         if self.crosswalk is None:

@@ -41,10 +41,11 @@ _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same release gives the s
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseFolder:
-    """What both kinds of release share: the folder, its manifest and its places."""
+    """What both kinds of release share: the folder, its manifest, its plan and its places."""
 
     folder: Path
     manifest: dict[str, Any]
+    plan: Plan | OneTablePlan
 
     @property
     def publishable(self) -> bool:
@@ -67,6 +68,7 @@ class ReleaseFolder:
                     f"{self.folder}: the crosswalk has {places.units(level):,} units of {level}, "
                     f"but the manifest states {number:,}; restore the release"
                 )
+        self.plan.keep_places(places)
         return places
 
 

@@ -36,6 +36,8 @@ def section(subject: Subject) -> Section | None:
     units = sum(geography.units(level) for level in plan.levels)
     if units > _MOST_UNITS or plan.schema.cells > _MOST_CELLS or plan.constraints:
         return None
+    if plan.levels[-1] not in release.estimates.levels:
+        return None
     counts = estimated_counts(release)
     person = rarest(counts, plan)
     if person is None:
