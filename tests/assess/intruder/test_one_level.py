@@ -203,7 +203,8 @@ def test_what_makes_no_sense_is_refused(build, message):
         build()
 
 
-def test_several_laws_are_a_matter_of_a_plan():
+def test_several_laws_need_someone_who_knows_everyone_else():
     laws = [DiscreteGaussian.from_rho("1/2")] * 2
-    with pytest.raises(InputError, match=r"got several laws.*attacks\.correct_decision"):
-        assess.correct_decision(laws, intruder=Intruder(prior=0.1))
+    who = Intruder.knowing_all_but(2, prior=0.1)
+    with pytest.raises(InputError, match="got 2 laws, but an intruder who is unsure about others"):
+        assess.correct_decision(laws, intruder=who)
