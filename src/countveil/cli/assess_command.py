@@ -105,18 +105,18 @@ def _command_of(lens: Lens) -> Any:
         as_json: AsJson = False,
         quiet: Quiet = False,
     ) -> None:
-        subject = subject_of(
+        show_lens(
+            lens,
             target,
-            needs=lens.needs,
             priors=prior,
             level=level,
             internal=internal,
             plan=plan,
             engine=engine,
             show_values=show_values,
+            as_json=as_json,
             quiet=quiet,
         )
-        show_section(lens.section(subject), lens.name, as_json=as_json)
 
     run.__doc__ = (
         f"{lens.help}\n\n    {_READS[lens.needs]} Writes nothing.\n\n    Example: `countveil "
@@ -125,6 +125,34 @@ def _command_of(lens: Lens) -> Any:
     holder = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     holder.command(name=lens.name)(ending_well(run))
     return typer.main.get_command(holder)
+
+
+def show_lens(
+    lens: Lens,
+    target: Path,
+    *,
+    priors: Sequence[float] | None,
+    level: str | None,
+    internal: bool,
+    plan: Path | None,
+    engine: str,
+    show_values: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what a lens finds."""
+    subject = subject_of(
+        target,
+        needs=lens.needs,
+        priors=priors,
+        level=level,
+        internal=internal,
+        plan=plan,
+        engine=engine,
+        show_values=show_values,
+        quiet=quiet,
+    )
+    show_section(lens.section(subject), lens.name, as_json=as_json)
 
 
 def subject_of(

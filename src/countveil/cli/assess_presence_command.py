@@ -13,8 +13,8 @@ from countveil.cli.assess_command import (
     PlanOfRecords,
     Target,
     assess_app,
+    show_lens,
     show_section,
-    subject_of,
 )
 from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
@@ -80,18 +80,18 @@ def assess_presence(
         from countveil.report.lenses import LENSES
 
         lens = next(item for item in LENSES if item.name == "presence")
-        subject = subject_of(
+        show_lens(
+            lens,
             target,
-            needs=lens.needs,
             priors=prior,
             level=level,
             internal=internal,
             plan=plan,
             engine=engine,
             show_values=show_values,
+            as_json=as_json,
             quiet=quiet,
         )
-        show_section(lens.section(subject), lens.name, as_json=as_json)
         return
     if internal or plan is not None:
         raise InputError(

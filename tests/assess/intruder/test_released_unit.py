@@ -215,3 +215,34 @@ def test_the_command_answers_and_refuses(released, tmp_path):
         ran = run(*given)
         assert ran.status == 2, given
         assert message in ran.err
+
+
+def test_a_target_has_as_many_rows_as_a_person_may_have(released, tmp_path):
+    """And not one, which would state too small a risk."""
+    changes = [("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3')]
+    people = tmp_path / "people.csv"
+    with pytest.raises(InputError):
+        released(*changes)  # there are no ids yet
+    lines = people.read_text().splitlines()
+    people.write_text(
+        "\n".join(f"{line},{'id' if not n else f'p{n}'}" for n, line in enumerate(lines))
+    )
+    release = pipeline.release(
+        Plan.load(tmp_path / "plan.toml"), to=tmp_path / "several", rng=Seeded(5)
+    )
+    asked = ("assess", "presence", release.folder, "--unit", "A1", "--table", "SEX", "--cell", "f")
+    ran = run(*asked, "--known", "1", "--prior", "0.1", "--json")
+    assert ran.status == 0, ran.err
+    document = json.loads(ran.out)
+    found, one = (
+        unit_posterior(
+            release,
+            unit="A1",
+            table="SEX",
+            cell=0,
+            intruder=Intruder(prior=0.1, known=1, rows=rows),
+        ).posterior.value
+        for rows in (3, 1)
+    )
+    assert document["posteriors"][0]["posterior"] == found != one
+    assert any("as many rows as a person may have" in line for line in document["sentences"])

@@ -7,7 +7,7 @@ plan publishes exactly stays exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,6 +66,16 @@ def at_random(counts: IntArray, base: int, rng: Generator) -> IntArray:
     return np.asarray(counts - counts % base + base * up)
 
 
+def _rounded(
+    tables: ExactTables, rounding: Callable[[IntArray], IntArray]
+) -> dict[TableKey, ProtectedTable]:
+    """Return all tables rounded, except those that are published exactly."""
+    return {
+        key: ProtectedTable((counts if tables.exact(key) else rounding(counts)).astype(float))
+        for key, counts in tables.counts.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class ConventionalRounding:
     """Every count rounded to the nearest multiple of `base`."""
@@ -84,12 +94,7 @@ class ConventionalRounding:
 
     def protect(self, tables: ExactTables, rng: Generator) -> dict[TableKey, ProtectedTable]:
         """Return the rounded tables."""
-        return {
-            key: ProtectedTable(
-                (counts if tables.exact(key) else nearest(counts, self.base)).astype(float)
-            )
-            for key, counts in tables.counts.items()
-        }
+        return _rounded(tables, lambda counts: nearest(counts, self.base))
 
     def disclosure(
         self,
@@ -131,12 +136,7 @@ class RandomRounding:
 
     def protect(self, tables: ExactTables, rng: Generator) -> dict[TableKey, ProtectedTable]:
         """Return the rounded tables."""
-        return {
-            key: ProtectedTable(
-                (counts if tables.exact(key) else at_random(counts, self.base, rng)).astype(float)
-            )
-            for key, counts in tables.counts.items()
-        }
+        return _rounded(tables, lambda counts: at_random(counts, self.base, rng))
 
     def disclosure(
         self,

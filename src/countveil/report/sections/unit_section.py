@@ -38,7 +38,7 @@ def unit_section(
             unit=unit,
             table=table,
             cell=number,
-            intruder=Intruder(prior=prior, known=known),
+            intruder=Intruder(prior=prior, known=known, rows=release.plan.rows_per_person),
             level=place.level,
         )
         for prior in priors
@@ -47,7 +47,7 @@ def unit_section(
     return Section(
         "presence",
         f"What the release says about one person in {place.level} {unit}",
-        tuple(_sentences(first)),
+        tuple(_sentences(first) + _assumed(release)),
         (_posteriors(answers), _counts(first)),
         figures={
             "unit": unit,
@@ -102,6 +102,16 @@ def _sentences(answer: UnitPosterior) -> list[str]:
             f"{', '.join(answer.left_out)}: add nothing, because {answer.table} is not measured at a "
             f"level in between."
         )
+    return lines
+
+
+def _assumed(release: Release) -> list[str]:
+    """Say what the figure takes for granted about the target, and what it does not use."""
+    lines = []
+    if release.plan.rows_per_person > 1:
+        lines.append("The target is assumed to have as many rows as a person may have, all here.")
+    if release.plan.constraints:
+        lines.append("Public bounds from the plan's files are not used; with them, more is known.")
     return lines
 
 
