@@ -34,7 +34,10 @@ def test_records_under_some_noise(table):
     assert document["audience"] == "internal"
     for row, epsilon in zip(document["risks"], (1, 5), strict=True):
         noise = Laplace(epsilon=epsilon)
-        assert row["local"] == homogeneity.local_risk(counted, mechanism=noise).value
+        # Both laws are summed in one matrix product here: processors differ in its last bit.
+        assert row["local"] == pytest.approx(
+            homogeneity.local_risk(counted, mechanism=noise).value, rel=1e-14
+        )
         assert row["marginal_weighted"] == pytest.approx(
             homogeneity.marginal_risk(counted, mechanism=noise, weighted=True).value
         )
