@@ -193,11 +193,11 @@ def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]
     wanted = rng.choice([{"begun", "measuring"}, {"estimating"}])
     killed = False
     while process.poll() is None and not killed:
-        pool = [child for child in children_of(process.pid) if _spawned(child)]
+        pool = [child for child in children_of(process.pid) if _in_pool(child)]
         if pool and trial.state() in wanted:
             time.sleep(rng.uniform(0, 2.5) if "estimating" in wanted else rng.uniform(0, 0.3))
             state = trial.state()
-            pool = [child for child in children_of(process.pid) if _spawned(child)]
+            pool = [child for child in children_of(process.pid) if _in_pool(child)]
             for worker in rng.sample(pool, min(1, len(pool))):
                 os.kill(worker, signal.SIGKILL)
                 killed = True
@@ -217,9 +217,10 @@ def kill_a_worker(plan: Path, name: str, rng: random.Random, tally: Counter[str]
         trial.remove()
 
 
-def _spawned(process: int) -> bool:
+def _in_pool(process: int) -> bool:
+    """Whether a process is a worker, or the server that forks them."""
     try:
-        return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"multiprocessing.forkserver" in Path(f"/proc/{process}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from pathlib import Path
 
 import pytest
-from tests.conftest import HANG
+from tests.conftest import HANG, wait_until
 
 from countveil.engines.workers import Processes, children_of
 from countveil.errors import InputError
@@ -57,6 +60,30 @@ def test_an_error_in_a_task_is_raised_here():
 def test_a_worker_that_dies_is_told():
     with pytest.raises(BrokenExecutor), Processes(2) as workers:
         list(workers.map(Doubling(), [1, -2, 3, 4], large=True))
+
+
+def test_a_lost_server_of_workers_is_replaced():
+    expected = [2, 4, 6, 8]
+    for _ in range(2):
+        with Processes(2) as workers:
+            results = workers.map(Doubling(), [1, 2, 3, 4], large=True)
+            assert [value for value, _ in results] == expected
+        server = next(pid for pid in children_of() if b"forkserver" in command_of(pid))
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda pid=server: not command_of(pid), "the end of the server")
+
+
+def test_a_server_lost_while_a_worker_starts_counts_as_a_lost_worker(monkeypatch):
+    def gone(_: object) -> None:
+        raise EOFError
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", gone)
+    with pytest.raises(BrokenExecutor, match="server"), Processes(2) as workers:
+        list(workers.map(Doubling(), [1, 2], large=True))
+
+
+def command_of(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 SCRIPT = """

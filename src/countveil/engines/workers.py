@@ -11,7 +11,9 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -128,10 +130,9 @@ class Processes:
         if job is not self._job:
             self._end()
             self._job = job
-            # Processes are spawned: a fork would copy locks that threads of Arrow and DuckDB hold.
             self._executor = ProcessPoolExecutor(
                 self.number,
-                multiprocessing.get_context("spawn"),
+                _context(),
                 initializer=_begin,
                 initargs=(job,),
             )
@@ -169,7 +170,25 @@ class Processes:
     def _submit(self, task: Any) -> Future[Any]:
         assert self._executor is not None
         with _without_main(), _one_thread_each():  # any of the first calls may start a process
-            return self._executor.submit(_run, task)
+            try:
+                return self._executor.submit(_run, task)
+            except (EOFError, ConnectionError) as error:
+                raise BrokenProcessPool("the server that starts workers was lost") from error
+
+
+def _context() -> BaseContext:
+    """Return how processes start: as forks of a server that has loaded what we have, and no records.
+
+    A fork of this process would copy locks that threads of Arrow and DuckDB hold. The server has no
+    such threads, and its forks start at once; a new interpreter takes a second to load everything.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    package = __name__.partition(".")[0]
+    ours = [name for name in sys.modules if name.partition(".")[0] == package]
+    context.set_forkserver_preload(sorted(name for name in ours if "__main__" not in name))
+    return context
 
 
 def _begin(job: Job) -> None:
