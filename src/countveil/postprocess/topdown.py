@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from countveil.base import storage
@@ -246,7 +247,12 @@ class Task:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DescentJob:
-    """What all tasks of a descent share; it is sent to each worker once."""
+    """What all tasks of a descent share; it is sent to each worker once.
+
+    With `needed`, which says for each level which units are, families with no such unit are left empty.
+    The units above one that is needed must be needed, too, and public facts may hold at the top alone:
+    others can move a parent to its children.
+    """
 
     measurements: Measured
     plan: Plan
@@ -254,9 +260,16 @@ class DescentJob:
     rng: BitSource | None
     terms: CellTerms | None = None
     lowest: UpwardPass | None = None
+    needed: Mapping[str, NDArray[np.bool_]] | None = None
 
     def run(self, task: Task) -> Batch:
         """Solve the families of a task."""
+        needed = np.ones(task.stop - task.start, bool)
+        if self.needed is not None:
+            needed = self.needed[task.level][task.start : task.stop]
+        if not needed.any():
+            none = np.zeros(0, np.int32)
+            return Batch(np.zeros(len(needed), np.int64), none, none, combine(task.level, []))
         about = self._information(task)
         above = None if task.above is None else BatchFolder(self.work).read(task.above)
         possible = np.flatnonzero(self.plan.possible)
@@ -266,6 +279,8 @@ class DescentJob:
         cells, counts, certificates = [], [], []
         ends = np.append(np.flatnonzero(np.diff(task.parents)) + 1, len(task.parents))
         for first, last in pairwise([0, *ends.tolist()]):
+            if not needed[first:last].any():
+                continue
             name = task.geocodes[first].as_py()
             cells_here, parent = possible, None
             if above is not None and task.parent_codes is not None:

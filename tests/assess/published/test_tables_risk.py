@@ -249,6 +249,66 @@ def test_releases_side_by_side_are_what_top_down_makes(tiny):
     assert published[1].tolist() != made
 
 
+THREE_LEVELS = (
+    TINY_PLAN.replace('["region", "area"]', '["region", "area", "block"]')
+    .replace('region = "1/2"', 'region = "1/4"')
+    .replace('area = "1/2"', 'area = "1/4"\nblock = "1/2"')
+    + '[postprocess]\nmethod = "top-down"\n'
+)
+THREE_PLACES = "region,area,block\n" + "".join(
+    f"R{block // 6},A{block // 2},B{block}\n" for block in range(12)
+)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        'information = "level"\n',
+        '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n',
+        '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "law"\n',
+    ],
+)
+def test_what_is_asked_of_some_units_is_what_it_is_among_all(more, tmp_path, monkeypatch):
+    """Families that no one asks about are left out, unless public facts may tie them to others."""
+    from countveil.postprocess import topdown
+
+    (tmp_path / "places.csv").write_text(THREE_PLACES)
+    plan = Plan.parse(THREE_LEVELS + more, folder=tmp_path)
+    geography, full = plan.geography(), plan.schema.every_cell
+    counts = np.random.default_rng(1).poisson(0.6, (12, 6))
+    many = np.broadcast_to(counts, (4, 12, 6))
+    releases = SimulatedReleases.draw(plan, geography, many, rng=Seeded(2))
+    families, real = [], topdown.solve
+
+    def solve(family, *given, **named):
+        families.append(family.name)
+        return real(family, *given, **named)
+
+    monkeypatch.setattr(topdown, "solve", solve)
+    everything = [
+        Place(level, unit, full, cell)
+        for level in plan.levels
+        for unit in range(geography.units(level))
+        for cell in range(full.cells)
+    ]
+    published = releases.published(everything, rng=Seeded(1))
+    assert len(families) == 4 * (2 + 2 + 6)
+    for level, unit, solved in (("block", 7, 3), ("area", 5, 2), ("region", 0, 1)):
+        families.clear()
+        which = [n for n, item in enumerate(everything) if item[:2] == (level, unit)]
+        some = releases.published([everything[n] for n in which], rng=Seeded(1))
+        assert some.tolist() == published[:, which].tolist()
+        alone = 'level = "area"' not in more
+        assert len(families) == 4 * (solved if alone else 2 + 2 + 6)
+    families.clear()
+    areas = releases.tables("area", [full, plan.schema.query("SEX")], rng=Seeded(1))
+    which = [n for n, item in enumerate(everything) if item.level == "area"]
+    assert areas[:, :, :6].reshape(4, -1).tolist() == published[:, which].tolist()
+    assert (areas[:, :, 6:] == areas[:, :, :6].reshape(4, 6, 2, 3).sum(axis=2)).all()
+    assert len(families) == 4 * (2 + 2 if alone else 2 + 2 + 6)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -8,7 +8,7 @@ equal estimates unless rounding is random, so each different release is estimate
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from countveil.base.numerics import IntArray
+from countveil.base.numerics import Array, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.noise.law import Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query
+from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.topdown import DescentJob, descend
 
 _VALUES = 1_000_000  # measured values of all releases that are estimated together
@@ -120,20 +121,63 @@ class SimulatedReleases:
         progress: Callable[[int, int], None] = lambda done, all_: None,
     ) -> IntArray:
         """Return counts of the published tables, releases × places, as TopDown makes them."""
+
+        def read(estimates: Estimates, copies: int) -> IntArray:
+            counts = np.empty((copies, len(places)), np.int64)
+            known: dict[tuple[str, str], IntArray] = {}
+            for number, place in enumerate(places):
+                key = place.level, place.query.name
+                if key not in known:
+                    table = estimates.counts(place.level, place.query)
+                    known[key] = table.reshape(copies, -1, place.query.cells)
+                counts[:, number] = known[key][:, place.unit, place.cell]
+            return counts
+
+        units: dict[str, list[int]] = {}
+        for place in places:
+            units.setdefault(place.level, []).append(place.unit)
+        return self._estimated(units, read, rng, progress)
+
+    def tables(
+        self,
+        level: str,
+        queries: Sequence[Query],
+        *,
+        rng: BitSource,
+        progress: Callable[[int, int], None] = lambda done, all_: None,
+    ) -> IntArray:
+        """Return published tables, releases × units × cells of all queries, as TopDown makes them."""
+
+        def read(estimates: Estimates, copies: int) -> IntArray:
+            counts = [estimates.counts(level, query) for query in queries]
+            return np.concatenate([item.reshape(copies, -1, item.shape[1]) for item in counts], 2)
+
+        units = {level: range(self.geography.units(level))}
+        return self._estimated(units, read, rng, progress)
+
+    def _estimated(
+        self,
+        units: Mapping[str, Sequence[int]],
+        read: Callable[[Estimates, int], IntArray],
+        rng: BitSource,
+        progress: Callable[[int, int], None],
+    ) -> IntArray:
+        """Post-process each different release as far as some units need it; return what is read."""
+        needed = needed_units(self.geography, units) if leaves_out(self.plan) else None
         different, again = self._different()
         todo = self.part(different)
         size = sum(values[0].size for values in self.values.values())
         step = 1 if tied(self.plan) else max(1, _VALUES // max(size, 1))
-        counts = np.empty((todo.releases, len(places)), np.int64)
+        parts = []
         for start in range(0, todo.releases, step):
             stop = min(start + step, todo.releases)
-            counts[start:stop] = _estimated(todo.part(slice(start, stop)), places, rng)
+            parts.append(_side_by_side_estimates(todo.part(slice(start, stop)), needed, read, rng))
             progress(stop, todo.releases)
-        return counts[again]
+        return np.concatenate(parts)[again]
 
     def _different(self) -> tuple[IntArray, IntArray]:
         """Return the first release of each kind, and the kind of every release."""
-        if any(passes.rounding == "unbiased" for passes in self.plan.passes.values()):
+        if _rounds_at_random(self.plan):
             return np.arange(self.releases), np.arange(self.releases)
         flat = [
             item.reshape(self.releases, -1)
@@ -162,6 +206,27 @@ def one_family(plan: Plan, units: int) -> Geography:
     return Geography(tuple(plan.levels), codes, parents)
 
 
+def lowest_counts(
+    plan: Plan, counts: Array, geography: Geography | None
+) -> tuple[Array, Geography]:
+    """Return the lowest units' histograms and their places; without a crosswalk, one family."""
+    table, cells = np.asarray(counts), plan.schema.cells
+    numeric = np.issubdtype(table.dtype, np.number) and not np.iscomplexobj(table)
+    if table.ndim != 2 or table.shape[1] != cells or not numeric or not (table >= 0).all():
+        raise InputError(
+            f"counts: shape {table.shape} is not allowed; give lowest units × {cells:,} cells of "
+            f"the full table, with no negative count"
+        )
+    places = geography or plan.places() or one_family(plan, len(table))
+    units = places.units(plan.levels[-1])
+    if len(table) != units:
+        raise InputError(
+            f"counts: {len(table):,} rows, but the crosswalk has {units:,} units of "
+            f"{plan.levels[-1]}; give a row for each, in the crosswalk's order"
+        )
+    return table, places
+
+
 def refuse_other_methods(plan: Plan) -> None:
     """Refuse a plan whose tables are not made by TopDown."""
     if plan.method != "top-down":
@@ -184,22 +249,40 @@ def tied(plan: Plan) -> bool:
     )
 
 
-def _estimated(releases: SimulatedReleases, places: Sequence[Place], rng: BitSource) -> IntArray:
-    """Post-process releases side by side; return releases × places."""
-    copies = releases.releases
-    geography = _side_by_side(releases.geography, copies)
+def leaves_out(plan: Plan) -> bool:
+    """Whether families that no one asks about can be left out: no public facts move their parents."""
+    return not tied(plan) and all(item.level == plan.levels[0] for item in plan.invariants)
+
+
+def needed_units(
+    geography: Geography, units: Mapping[str, Sequence[int]]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return, for each level, which units are among those named or above them."""
+    needed = {level: np.zeros(geography.units(level), bool) for level in geography.levels}
+    for level, own in units.items():
+        numbers = np.array(own, np.int64)
+        for above in geography.levels[: geography.index(level) + 1]:
+            needed[above][geography.ancestors(level, above)[numbers]] = True
+    return needed
+
+
+def _side_by_side_estimates(
+    releases: SimulatedReleases,
+    needed: Mapping[str, NDArray[np.bool_]] | None,
+    read: Callable[[Estimates, int], IntArray],
+    rng: BitSource,
+) -> IntArray:
+    """Post-process releases side by side, as far as units are needed; return what is read of them."""
+    copies, plan = releases.releases, releases.plan
+    if needed is not None:
+        needed = {level: np.tile(units, copies) for level, units in needed.items()}
     with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
-        job = DescentJob(_SideBySide(releases), releases.plan, Path(folder), rng)
-        estimates = descend(job, geography)
-        counts = np.empty((copies, len(places)), np.int64)
-        known: dict[tuple[str, str], IntArray] = {}
-        for number, place in enumerate(places):
-            key = place.level, place.query.name
-            if key not in known:
-                table = estimates.counts(place.level, place.query)
-                known[key] = table.reshape(copies, -1, place.query.cells)
-            counts[:, number] = known[key][:, place.unit, place.cell]
-    return counts
+        job = DescentJob(_SideBySide(releases), plan, Path(folder), rng, needed=needed)
+        return read(descend(job, _side_by_side(releases.geography, copies)), copies)
+
+
+def _rounds_at_random(plan: Plan) -> bool:
+    return any(passes.rounding == "unbiased" for passes in plan.passes.values())
 
 
 def _side_by_side(geography: Geography, copies: int) -> Geography:

@@ -17,7 +17,7 @@ from countveil.assess.published.many_releases import (
     Place,
     SimulatedReleases,
     answers_of,
-    one_family,
+    lowest_counts,
     tied,
 )
 from countveil.base.numerics import Array, FloatArray, IntArray
@@ -89,20 +89,8 @@ class TwoDatabases:
         """Check the inputs; without a crosswalk, all units have the same parents."""
         if siblings not in get_args(Siblings):
             raise InputError(f'siblings: {siblings!r} is not allowed; choose "known" or "prior"')
-        table, cells = np.asarray(counts), plan.schema.cells
-        numeric = np.issubdtype(table.dtype, np.number) and not np.iscomplexobj(table)
-        if table.ndim != 2 or table.shape[1] != cells or not numeric or not (table >= 0).all():
-            raise InputError(
-                f"counts: shape {table.shape} is not allowed; give lowest units × {cells:,} cells of "
-                f"the full table, with no negative count"
-            )
-        places = geography or plan.places() or one_family(plan, len(table))
-        units = places.units(plan.levels[-1])
-        if len(table) != units:
-            raise InputError(
-                f"counts: {len(table):,} rows, but the crosswalk has {units:,} units of "
-                f"{plan.levels[-1]}; give a row for each, in the crosswalk's order"
-            )
+        table, places = lowest_counts(plan, counts, geography)
+        units, cells = table.shape
         _refuse_outside("unit", unit, units)
         _refuse_outside("cell", cell, cells)
         if other is not None:
