@@ -15,6 +15,7 @@ from tests.conftest import TINY_PLAN
 from countveil import Plan, Seeded, assess, measure, open_engine
 from countveil.assess import Intruder, attacks, hierarchy
 from countveil.assess.intruder.hierarchy_level import Level, SiblingsPoisson
+from countveil.assess.published import many_releases
 from countveil.assess.published.many_releases import Place, SimulatedReleases
 from countveil.assess.published.two_databases import TwoDatabases
 from countveil.assess.published.unknown_siblings import log_ratio
@@ -307,6 +308,22 @@ def test_what_is_asked_of_some_units_is_what_it_is_among_all(more, tmp_path, mon
     assert areas[:, :, :6].reshape(4, -1).tolist() == published[:, which].tolist()
     assert (areas[:, :, 6:] == areas[:, :, :6].reshape(4, 6, 2, 3).sum(axis=2)).all()
     assert len(families) == 4 * (2 + 2 if alone else 2 + 2 + 6)
+
+
+@pytest.mark.parametrize("at_once", [1, 1_000_000])
+def test_random_rounding_differs_between_releases(at_once, tmp_path, monkeypatch):
+    """Rounded with bits of its own, however many releases are estimated together."""
+    monkeypatch.setattr(many_releases, "_VALUES", at_once)
+    unbiased = '[postprocess.levels.block]\nrounding = "unbiased"'
+    plan = replace(TWO_UNITS, postprocess=unbiased).plan(tmp_path)
+    values = {"state": np.array([[[3, 4]]]), "block": np.array([[[2, 1], [2, 4]]])}
+    same = {level: np.repeat(value, 12, 0) for level, value in values.items()}
+    releases = SimulatedReleases(plan, plan.geography(), same, {})
+    places = [Place("block", 0, plan.schema.every_cell, 1)]
+    rng = Seeded(1)
+    rows = [releases.published(places, rng=rng)[:, 0] for _ in range(2)]
+    assert {len(set(row.tolist())) for row in rows} == {2}
+    assert rows[0].tolist() != rows[1].tolist()  # nor again in the next part of a simulation
 
 
 @pytest.mark.parametrize(

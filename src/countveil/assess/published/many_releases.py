@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from countveil.base.numerics import Array, IntArray
-from countveil.base.randomness import BitSource
+from countveil.base.randomness import BitSource, Seeded
 from countveil.errors import InputError
 from countveil.noise.law import Mechanism
 from countveil.plan.geography import Geography
@@ -274,6 +274,9 @@ def _side_by_side_estimates(
 ) -> IntArray:
     """Post-process releases side by side, as far as units are needed; return what is read of them."""
     copies, plan = releases.releases, releases.plan
+    if _rounds_at_random(plan) and rng.reproducible:
+        # Bits are addressed by unit, and the units of the next releases have the same names.
+        rng = Seeded(int.from_bytes(rng.begin(8).tobytes(), "little"))
     if needed is not None:
         needed = {level: np.tile(units, copies) for level, units in needed.items()}
     with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
