@@ -57,7 +57,7 @@ def test_with_hardly_any_noise_the_attack_is_that_on_the_exact_table(made, tiny)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"level": "block", "sensitive": "SEX"}, "level: 'block' is not measured"),
+        ({"level": "block", "sensitive": "SEX"}, "level: 'block' has no published tables"),
         ({"level": "area", "sensitive": "SEX", "identifiers": ["SEX"]}, "also an identifier"),
         ({"level": "area", "sensitive": "SEX", "releases": 1}, "releases: 1 is not allowed"),
         ({"level": "area", "sensitive": "TOTAL"}, "no attribute or recode 'TOTAL'"),

@@ -15,13 +15,13 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from countveil.assess.homogeneity.single_values import attack_query, readings, value_count
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
 from countveil.engines.counts import Counts, exact_answers
 from countveil.errors import InputError
 from countveil.measure.door import take
 from countveil.plan.plans import Plan
-from countveil.plan.workload import Query
 from countveil.postprocess.estimates import Estimates
 from countveil.postprocess.topdown import top_down
 
@@ -111,13 +111,13 @@ def attack(
     plan = estimates.plan
     if counts.counted_as != plan.counting_digest:
         raise InputError("the counts were tabulated for another plan; tabulate this one")
-    query = _query(plan, level, sensitive, identifiers)
+    query = attack_query(plan, level, sensitive, identifiers)
     every, units = max(1, _VALUES // query.cells), estimates.geography.units(level)
     sums = _Sums()
     for start in range(0, units, every):
         stop = min(start + every, units)
         shown = estimates.counts(level, query, start, stop)
-        sums.add(exact_answers(counts, level, start, stop, query), shown, _labels(query))
+        sums.add(exact_answers(counts, level, start, stop, query), shown, value_count(query))
     return sums.result(level, sensitive, tuple(identifiers))
 
 
@@ -159,7 +159,7 @@ def simulated(
     """
     if releases < 2:
         raise InputError(f"releases: {releases} is not allowed; use at least 2")
-    _query(plan, level, sensitive, identifiers)
+    attack_query(plan, level, sensitive, identifiers)
     each = []
     for number in range(releases):
         with tempfile.TemporaryDirectory() as folder:
@@ -186,20 +186,17 @@ class _Sums:
         self.people = self.cells = self.right = self.wrong = self.before = 0
         self.cells_right = self.cells_wrong = 0
 
-    def add(self, exact: IntArray, shown: IntArray, labels: int) -> None:
+    def add(self, exact: IntArray, shown: IntArray, values: int) -> None:
         """Add some units; the sensitive attribute is the last of the query."""
-        exact, shown = exact.reshape(-1, labels), shown.reshape(-1, labels)
-        people = exact.sum(axis=1)
-        exact, shown, people = (item[people > 0] for item in (exact, shown, people))
-        alone = (shown > 0).sum(axis=1) == 1
-        right = np.where(alone, exact[np.arange(len(exact)), shown.argmax(axis=1)], 0)
-        self.cells += len(exact)
-        self.people += int(people.sum())
-        self.right += int(right.sum())
-        self.wrong += int((people - right)[alone].sum())
-        self.cells_right += int((right > 0).sum())
-        self.cells_wrong += int((alone & (right == 0)).sum())
-        self.before += int(people[(exact > 0).sum(axis=1) == 1].sum())
+        (right,), (wrong,), (cells_right,), (cells_wrong,) = readings(exact, shown[None], values)
+        (alike,), _, _, _ = readings(exact, exact[None], values)
+        self.cells += int(exact.reshape(-1, values).any(axis=1).sum())
+        self.people += int(exact.sum())
+        self.right += int(right)
+        self.wrong += int(wrong)
+        self.cells_right += int(cells_right)
+        self.cells_wrong += int(cells_wrong)
+        self.before += int(alike)
 
     def result(self, level: str, sensitive: str, identifiers: tuple[str, ...]) -> ReleasedAttack:
         """Return the shares."""
@@ -216,28 +213,3 @@ class _Sums:
             sensitive=sensitive,
             identifiers=identifiers,
         )
-
-
-def _query(plan: Plan, level: str, sensitive: str, identifiers: Sequence[str]) -> Query:
-    """Return identifiers × sensitive attribute as a query; refuse an impossible one."""
-    if level not in plan.measured_levels:
-        raise InputError(
-            f"level: {level!r} is not measured; choose from {', '.join(plan.measured_levels)}"
-        )
-    known = [item.name for item in plan.schema.attributes]
-    known += [item.name for item in plan.schema.recodes]
-    for name in (*identifiers, sensitive):
-        if name not in known:
-            raise InputError(f"no attribute or recode {name!r}; choose from {', '.join(known)}")
-    if sensitive in identifiers:
-        raise InputError(f"sensitive: {sensitive!r} is also an identifier; choose another one")
-    query = plan.schema.query("*".join((*identifiers, sensitive)))
-    if _labels(query) < 2:
-        raise InputError(
-            f"sensitive: {sensitive!r} has one value, so there is nothing to learn; choose another"
-        )
-    return query
-
-
-def _labels(query: Query) -> int:
-    return len(query.labels[-1][1])
