@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from countveil.assess import empirical_loss, homogeneity, reconstruction, risk_maps
     from countveil.assess.intruder.released_unit import unit_posterior
     from countveil.assess.intruder.whole_release import whole_release_risk
+    from countveil.assess.published.tables_homogeneity import published_homogeneity
     from countveil.assess.published.tables_loss import published_loss
     from countveil.assess.published.tables_risk import published_risk
 
@@ -40,6 +41,7 @@ _LATER = {
     "risk_maps": "countveil.assess.risk_maps",
 }
 _LATER_FUNCTIONS = {
+    "published_homogeneity": "countveil.assess.published.tables_homogeneity",
     "published_loss": "countveil.assess.published.tables_loss",
     "published_risk": "countveil.assess.published.tables_risk",
     "unit_posterior": "countveil.assess.intruder.released_unit",
@@ -69,6 +71,7 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "published_homogeneity",
     "published_loss",
     "published_risk",
     "reconstruction",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from countveil.assess.published.bounded_mean import best_rate, mean_at_most
+from countveil.assess.published.bounded_mean import best_rate, mean_at_most, mean_between
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02, 0.001])
@@ -38,3 +38,22 @@ def test_two_laws_in_equal_numbers_are_bounded_by_their_mean():
 def test_no_draw_above_zero_still_leaves_room():
     """The rule of three: nothing seen in n draws bounds a probability by about log(1/a)/n."""
     assert mean_at_most(np.zeros(1_000), 0.99, confidence=0.95) == pytest.approx(3.0e-3, rel=0.02)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.03])
+def test_two_ends_contain_the_mean_as_often_as_they_say(share):
+    rng, missed, width = np.random.default_rng(5), 0, 0.0
+    for _ in range(300):
+        low, high = mean_between((rng.random(500) < share).astype(float), confidence=0.9)
+        missed += not low <= share <= high
+        width += (high - low) / 300
+    assert missed <= 45  # 30 expected at most, with standard deviation 5
+    normal = np.sqrt(share * (1 - share) / 500)
+    assert 3.3 * normal < width < 8 * normal
+
+
+@pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
+def test_two_ends_of_draws_that_are_all_alike(value):
+    low, high = mean_between(np.full(1_000, value), confidence=0.95)
+    assert 0 <= low <= value <= high <= 1
+    assert high - low < 0.02

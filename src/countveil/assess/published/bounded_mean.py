@@ -19,6 +19,13 @@ from countveil.base.numerics import FloatArray
 _RATES = np.geomspace(1e-4, 0.99, 40)
 
 
+class Ends(NamedTuple):
+    """Two numbers between which another one is."""
+
+    lower: float
+    upper: float
+
+
 class RateChoice(NamedTuple):
     """A rate, and the bound expected with it."""
 
@@ -56,6 +63,39 @@ def mean_at_most(draws: FloatArray, rates: FloatArray | float, *, confidence: fl
     """
     each = np.broadcast_to(np.asarray(rates, float), draws.shape)
     return _bound(draws, each, -math.log1p(-confidence))
+
+
+def mean_between(draws: FloatArray, *, confidence: float) -> Ends:
+    """Return two ends that contain the mean of a law on [0, 1], whatever law it is.
+
+    A fifth of the draws choose the rates, and the others test them.
+
+    Parameters
+    ----------
+    draws : array
+        Independent draws from the law, each from 0 to 1.
+    confidence : float
+        The probability, at least, that the mean is between the ends.
+
+    Returns
+    -------
+    Ends
+        The lower and the upper end, from 0 to 1.
+
+    Examples
+    --------
+    >>> low, high = mean_between(np.random.default_rng(1).random(1_000), confidence=0.95)
+    >>> 0.45 < low < 0.5 < high < 0.55
+    True
+    """
+    few, each = max(len(draws) // 5, 1), 1 - (1 - confidence) / 2
+
+    def at_most(values: FloatArray) -> float:
+        pilot, rest = values[:few], values[few:]
+        rate = best_rate(pilot, largest=1.0, size=len(rest), confidence=each).rate
+        return mean_at_most(rest, rate, confidence=each)
+
+    return Ends(max(1 - at_most(1 - draws), 0.0), min(at_most(draws), 1.0))
 
 
 def best_rate(pilot: FloatArray, *, largest: float, size: int, confidence: float) -> RateChoice:
