@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import Internal, PlanOfRecords, assess_app, show_section
+from countveil.cli.assess_command import Internal, PlanOfRecords, Target, assess_app, show_section
 from countveil.cli.command_line import ending_well
-from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues
+from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 @assess_app.command("published")
 @ending_well
 def assess_published(
-    out: OutPath,
+    context: typer.Context,
+    target: Target,
     unit: Annotated[
         str | None,
         typer.Option(help="Geocode of the lowest unit; default: where the rarest count is."),
@@ -34,6 +37,10 @@ def assess_published(
     siblings: Annotated[
         str, typer.Option(help="What is known about other units: known, or prior (their means).")
     ] = "known",
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Also show the epsilon of the tables for this person, at this delta."),
+    ] = None,
     draws: Annotated[int, typer.Option(help="Releases to simulate.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
     internal: Internal = False,
@@ -47,15 +54,19 @@ def assess_published(
 
     Reads the release folder and writes nothing: releases are simulated as if its estimates were the
     truth. With --internal, it reads the records instead and writes the result to the internal folder.
+    With --delta, it also shows both ends of the epsilon of the tables. From a plan file, it shows a
+    made-up example: someone alone in their place, next to one other place.
 
-    Example: `countveil assess published out --unit 1001 --cell "AGE=old,SEX=f" --prior 0.02`
+    Example: `countveil assess published out --unit 1001 --cell "AGE=old,SEX=f" --prior 0.02`, or
+    `countveil assess published out --delta 0.001`, or
+    `countveil assess published plan.toml`
     """
-    import numpy as np
     import pyarrow as pa
 
+    from countveil.assess.published.tables_loss import published_loss
     from countveil.assess.published.tables_risk import published_risk
     from countveil.base.randomness import Seeded
-    from countveil.cli.records_again import counts_again
+    from countveil.cli.records_again import counts_again, lowest_histograms
     from countveil.measure.run import internal_of
     from countveil.publish.release_folder import Release
     from countveil.report.sections.published_section import (
@@ -69,15 +80,19 @@ def assess_published(
         raise InputError(
             "--plan: has no effect without --internal; add --internal or remove --plan"
         )
-    known = _siblings(siblings)
+    if not target.is_dir():
+        showing.refuse_unused(context, {"prior", "draws", "seed"}, "a plan file")
+        _show_example(target, prior, draws, seed, as_json=as_json, quiet=quiet)
+        return
+    out, known = target, _siblings(siblings)
+    if delta is not None and known != "known":
+        raise InputError("--delta: needs --siblings known, the default; remove one of the two")
     release = Release.read(out)
     released, geography = release.plan, release.geography
     lowest = released.levels[-1]
     if internal:
         _, exact = counts_again(out, True, plan, show_values, engine)
-        table = np.zeros((geography.units(lowest), released.schema.cells), np.int64)
-        where, cells, numbers = exact.entries(lowest, 0, len(table))
-        table[where, cells] = numbers
+        table = lowest_histograms(released, geography, exact)
     else:
         table = estimated_counts(release)
     person = rarest(table, released)
@@ -90,24 +105,62 @@ def assess_published(
             # The target is added: what the intruder suspects need not be what is estimated.
             table[number, place] = released.rows_per_person
         person = Person(number, place)
-    with showing.progress_bar("simulating releases", draws // 2, quiet) as step:
+    about: dict[str, Any] = {"counts": table, "unit": person.unit, "cell": person.cell}
+    about |= {"draws": draws, "geography": geography}
+    about["audience"] = "internal" if internal else "public"
+    halves = 1 if delta is None else 2
+    with showing.progress_bar("simulating releases", halves * (draws // 2), quiet) as step:
+        loss = None
+        if delta is not None:
+            loss = published_loss(
+                released,
+                delta=delta,
+                rng=Seeded(seed),
+                progress=lambda done, _: step(done),
+                **about,
+            )
         risk = published_risk(
             released,
-            counts=table,
-            unit=person.unit,
-            cell=person.cell,
             prior=min(released.intruder.priors if prior is None else prior),
             siblings=known,
+            rng=Seeded(seed),
+            progress=lambda done, _: step((halves - 1) * (draws // 2) + done),
+            **about,
+        )
+    section = section_of(risk, released, geography, person, loss=loss)
+    if internal:
+        row = {name: value for name, value in section.figures.items() if name != "epsilon"}
+        row |= {
+            f"epsilon_{key}": value for key, value in section.figures.get("epsilon", {}).items()
+        }
+        figures = pa.Table.from_pylist([row])
+        write_internal(internal_of(out), "published", section.document, figures)
+    show_section(section, "published", as_json=as_json)
+
+
+def _show_example(
+    path: Path,
+    prior: Sequence[float] | None,
+    draws: int,
+    seed: int,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what the tables of a plan reveal in a made-up example."""
+    from countveil.base.randomness import Seeded
+    from countveil.cli.assess_command import subject_of
+    from countveil.report.sections.published_section import example
+
+    plan = subject_of(path, needs="plan").plan
+    with showing.progress_bar("simulating releases", draws // 2, quiet) as step:
+        section = example(
+            plan,
+            prior=min(plan.intruder.priors if prior is None else prior),
             draws=draws,
             rng=Seeded(seed),
-            geography=geography,
-            audience="internal" if internal else "public",
             progress=lambda done, _: step(done),
         )
-    section = section_of(risk, released, geography, person)
-    if internal:
-        figures = pa.Table.from_pylist([dict(section.figures)])
-        write_internal(internal_of(out), "published", section.document, figures)
     show_section(section, "published", as_json=as_json)
 
 

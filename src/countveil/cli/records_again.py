@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from countveil.errors import CountveilError, FolderError, InputError
 
 if TYPE_CHECKING:
+    from countveil.base.numerics import IntArray
+    from countveil.plan.geography import Geography
+    from countveil.plan.plans import Plan
     from countveil.publish.release_folder import Release
 
 _RUN = "run.json"
@@ -46,6 +49,17 @@ def counts_again(
             f"name a plan that reads the original records with --plan"
         )
     return done, counts
+
+
+def lowest_histograms(plan: Plan, geography: Geography, counts: Any) -> IntArray:
+    """Return the exact histograms of the lowest units, units × cells; internal."""
+    import numpy as np
+
+    lowest = plan.levels[-1]
+    table = np.zeros((geography.units(lowest), plan.schema.cells), np.int64)
+    where, cells, numbers = counts.entries(lowest, 0, len(table))
+    table[where, cells] = numbers
+    return table
 
 
 def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
