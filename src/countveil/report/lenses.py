@@ -54,6 +54,12 @@ LENSES: list[Lens] = [
         "release",
         "published_section:section",
     ),
+    Lens(
+        "published-homogeneity",
+        "Groups that the published tables show with one value.",
+        "release",
+        "published_homogeneity_section:section",
+    ),
     Lens("error", "How far off a count is expected to be.", "plan", "error_section:section"),
     Lens("margin", "The margin of error of each count.", "release", "margin_section:section"),
     Lens("loss", "The privacy loss of single counts.", "plan", "loss_section:section"),
