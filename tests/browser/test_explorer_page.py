@@ -14,6 +14,7 @@ from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed, opening
 from countveil.plan.plans import Plan
+from countveil.report.sections.published_section import example
 
 PLAN = TINY_PLAN + (
     '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
@@ -273,3 +274,23 @@ def test_when_the_explorer_has_ended_the_page_says_so(visit, folder):
         expect(seen.page.get_by_role("alert")).to_contain_text("Run `countveil explore` again")
         assert any("numbers" in text for text in seen.complaints)
         seen.complaints.clear()
+
+
+def test_the_published_tables_are_simulated_when_they_are_opened(visit, folder):
+    text = PLAN + '[postprocess]\nmethod = "top-down"\n'
+    (folder / "tables.toml").write_text(text)
+    with (
+        serving(folder / "tables.toml") as address,
+        visit(address, bypass_csp=True) as seen,  # for axe-core
+    ):
+        page = seen.page
+        drawn(page)
+        assert not any(url.endswith("/published") for url in seen.requests)
+        page.locator("#published summary").focus()
+        page.keyboard.press("Enter")
+        place = page.locator("#published-section[aria-busy=false]")
+        plan = Plan.parse(text)
+        for prior in (opening(plan).prior, "0.2"):
+            page.locator("#prior").fill(prior)
+            expect(place).to_contain_text(example(plan, prior=float(prior)).sentences[1])
+        assert seen.violations() == []

@@ -18,6 +18,7 @@ from countveil.report.html_parts import environment, part, policy, section_body
 if TYPE_CHECKING:
     from countveil.explorer.answers import Answer
     from countveil.plan.plans import Plan
+    from countveil.report.section_data import Section
 
 _TEMPLATES = "countveil.explorer.templates"
 _LEAST, _MOST = -3, 2  # powers of ten between which the budget slider moves
@@ -111,6 +112,12 @@ def lens_sections(plan: Plan, settings: Settings) -> dict[str, str]:
 
     sections = sections_of(Subject(plan, level=settings.level))
     return {"html": _template("lenses.html").render(sections=sections, body=section_body)}
+
+
+def published_example(section: Section) -> dict[str, Any]:
+    """Return what the published tables reveal in a made-up example: HTML, and the section itself."""
+    html = _template("lenses.html").render(sections=[section], body=section_body)
+    return {"html": html, "section": section.document}
 
 
 def _by_level(answer: Answer) -> str:

@@ -28,6 +28,7 @@ from countveil.explorer.session import (
     answered,
     answered_lenses,
     answered_levels,
+    answered_published,
 )
 from countveil.explorer.settings import Malformed, Settings, blamed
 from countveil.explorer.timed_connections import TimedProtocol
@@ -105,13 +106,15 @@ class Explorer:
 
 def application(session: Session, first: Opened, known: Secrets, port: int) -> ASGIApp:
     """Return the application, with the guard in front of it."""
-    calls = _Calls(session, first, known, anyio.CapacityLimiter(_AT_ONCE))
+    limiters = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(1)
+    calls = _Calls(session, first, known, *limiters)
     inner = [
         Route("/", calls.page, methods=["GET"]),
         Route("/open", calls.open, methods=["POST"]),
         Route("/plans/{plan}/numbers", calls.numbers, methods=["POST"]),
         Route("/plans/{plan}/levels", calls.levels, methods=["POST"]),
         Route("/plans/{plan}/lenses", calls.lenses, methods=["POST"]),
+        Route("/plans/{plan}/published", calls.published, methods=["POST"]),
         Route("/plans/{plan}/charts/{name}", calls.draw_chart, methods=["POST"]),
         Route("/plans/{plan}/save", calls.save, methods=["POST"]),
     ]
@@ -135,6 +138,7 @@ class _Calls:
     first: Opened
     known: Secrets
     limiter: anyio.CapacityLimiter
+    simulating: anyio.CapacityLimiter
 
     async def page(self, request: Request) -> Response:
         identity = request.query_params.get("plan")
@@ -176,6 +180,14 @@ class _Calls:
         opened = self._opened(request)
         settings = Settings.read(await request_body.document(request))
         return JSONResponse(await self._in_thread(lambda: answered_lenses(opened, settings)))
+
+    async def published(self, request: Request) -> Response:
+        opened = self._opened(request)
+        settings = Settings.read(await request_body.document(request))
+        # Simulations take seconds, so they wait for one another and never keep numbers waiting.
+        return JSONResponse(
+            await run_sync(lambda: answered_published(opened, settings), limiter=self.simulating)
+        )
 
     async def draw_chart(self, request: Request) -> Response:
         opened, settings = (

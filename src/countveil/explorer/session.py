@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from countveil.errors import InputError
 from countveil.explorer import offered_charts, plan_text
@@ -19,6 +20,7 @@ from countveil.report.html_parts import svg_image
 
 if TYPE_CHECKING:
     from countveil.explorer.answers import Answer
+    from countveil.report.section_data import Section
 
 _MOST_PLANS = 32
 _MOST_CHARTS = 64
@@ -151,6 +153,39 @@ def answered_lenses(opened: Opened, settings: Settings) -> dict[str, str]:
     from countveil.explorer.explorer_page import lens_sections
 
     return lens_sections(_changed(opened, settings), settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """The job of simulating the made-up example of a plan."""
+
+    def run(self, task: tuple[Plan, Settings]) -> Section:
+        from countveil.report.sections.published_section import example
+
+        if hasattr(os, "nice"):
+            os.nice(10)  # what the page answers meanwhile comes first
+        plan, settings = task
+        return example(plan, prior=settings.prior_value)
+
+
+def answered_published(opened: Opened, settings: Settings) -> dict[str, Any]:
+    """Return what the published tables of a plan reveal in a made-up example, for the page's prior."""
+    # It is always presence that is attacked, by someone who knows everyone else in the lowest place.
+    level = Settings.of(opened.plan).level
+    return _published(opened, replace(settings, attack="presence", attribute=None, level=level))
+
+
+@lru_cache(maxsize=8)
+def _published(opened: Opened, settings: Settings) -> dict[str, Any]:
+    from countveil.engines.workers import Processes
+    from countveil.explorer.explorer_page import published_example
+
+    # In a process of its own: simulating in a thread would slow down all other answers. One of two
+    # processes is started; a single one would mean this one.
+    with Processes(2) as processes:
+        task = _changed(opened, settings), settings
+        (section,) = processes.map(_Example(), [task], large=True)
+    return published_example(section)
 
 
 @lru_cache(maxsize=8)

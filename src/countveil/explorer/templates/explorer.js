@@ -134,6 +134,7 @@
       at("by-level").innerHTML = answer.by_level;
       filled = current;
       look();
+      simulate();
     } catch (error) {
       if (current === last) refuse(error);
     }
@@ -152,6 +153,28 @@
     }
   }
   at("lenses").addEventListener("toggle", look);
+  // Published tables: releases are simulated while it is open and nothing moves, one call at a time.
+  let simulated = null, simulating = false;
+  async function simulate() {
+    const place = at("published-section"), waiting = place.dataset.waiting;
+    if (simulating) return;
+    simulating = true;
+    while (at("published").open && calm > 0 && last !== null && last !== simulated) {
+      const current = last;
+      place.setAttribute("aria-busy", "true");
+      place.textContent = waiting;
+      try {
+        const answer = await askPlan("/published", current);
+        if (current === last) place.innerHTML = answer.html;
+      } catch (error) {
+        if (current === last) place.textContent = error.message;
+      }
+      simulated = current;
+    }
+    place.setAttribute("aria-busy", String(simulated !== last));
+    simulating = false;
+  }
+  at("published").addEventListener("toggle", simulate);
   async function paint() {
     if (painting) return;
     painting = true;
