@@ -31,7 +31,7 @@ from countveil import (
 )
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residual_values import gathered
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.risk_maps import internal_map, public_map
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error

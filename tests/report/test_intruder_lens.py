@@ -10,7 +10,7 @@ from tests.report import sections_of_hand as made
 from tests.report.reading import Page, chart_rows, table_rows
 
 from countveil import Release, Seeded, pipeline
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.summary import summarise
 from countveil.base import words
 from countveil.errors import InputError

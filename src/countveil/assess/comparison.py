@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
 from countveil.privacy.costs import ZCDP

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.noise.law import Mechanism

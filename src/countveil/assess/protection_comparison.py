@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import default_rng
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.protections.exact_tables import Basis, ExactTables, TableKey
 from countveil.assess.protections.known_others import Flags, targets_in
 from countveil.assess.protections.protection import Between, Disclosure, Protection

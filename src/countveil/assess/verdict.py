@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
 

@@ -102,12 +102,12 @@ def assess_presence(
             "--known: missing; with --unit, say how many others in that cell the intruder knows"
         )
     from countveil.publish.release_folder import Release
-    from countveil.report.sections.unit_section import unit_section
+    from countveil.report.sections.unit_section import section_of
 
     if not target.is_dir():
         raise InputError(f"{target}: --unit needs released counts; name a release folder")
     release = Release.read(Path(target))
-    section = unit_section(
+    section = section_of(
         release,
         unit=unit,
         level=level,

@@ -135,7 +135,7 @@ def choose_budget(
                 "choose: with a plan, give one of --risk, --posterior and --correct, without "
                 "--epsilon: the plan has its own currency"
             )
-        limits = _Limits(risk, posterior, correct)
+        limits = _RiskLimits(risk, posterior, correct)
         _choose_for_plan(plan, limits, prior, attack, attribute, total, as_json)
 
 
@@ -185,7 +185,7 @@ def _choose_for_one_count(
         )
 
 
-class _Limits(NamedTuple):
+class _RiskLimits(NamedTuple):
     """The limit on risk that was given; the others are None."""
 
     risk: float | None
@@ -204,7 +204,7 @@ class _Limits(NamedTuple):
 
 def _choose_for_plan(
     path: Path,
-    limits: _Limits,
+    limits: _RiskLimits,
     prior: list[float] | None,
     attack: str | None,
     attribute: str | None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from countveil.explorer.answers import Answer
     from countveil.plan.plans import Plan
 
-_TEMPLATES = "countveil.explorer.templates"
+_TEMPLATES = "countveil.explorer.explorer_templates"
 _LEAST, _MOST = -3, 2  # powers of ten between which the budget slider moves
 
 

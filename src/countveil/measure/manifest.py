@@ -149,7 +149,7 @@ class _Subtotal(_Stated):
     total: Count
 
 
-class _Table(_Stated):
+class _TableRecord(_Stated):
     level: str
     total: Count | None
     subtotals: Annotated[list[_Subtotal], Field(max_length=_MOST_SUBTOTALS)]
@@ -222,7 +222,7 @@ class _Manifest(_Stated):
     files: Annotated[dict[FileName, _File], Field(min_length=1), at_most(_MOST_FILES)]
     cost: dict[str, str | float] | None = None
     guarantee: dict[str, Any] | None = None
-    table: _Table | None = None
+    table: _TableRecord | None = None
     estimates: _Estimates | None = None
 
     @field_validator("versions")

@@ -194,7 +194,7 @@ class Plan(PlanBasis):
             `value`, `level`, `attack`, `unit_kind` and `ladder`, a table. No record is read.
 
         """
-        from countveil.assess.intruder.plan_risk import plan_risk  # a later stage answers
+        from countveil.assess.intruder.ladder import plan_risk  # a later stage answers
 
         return plan_risk(self, prior=prior)
 

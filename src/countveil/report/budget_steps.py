@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.assess.verdict import judge

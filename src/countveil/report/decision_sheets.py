@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
 from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
 from countveil.assess.verdict import judge

@@ -15,7 +15,7 @@ from countveil.assess.choose.plan_budget import (
     within_risk,
 )
 from countveil.assess.intruder.composition import sequential_risk
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error
 from countveil.papers.kazan_reiter import illustrated_risk

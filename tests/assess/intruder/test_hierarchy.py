@@ -47,7 +47,7 @@ def test_ties_that_break_at_the_45th_digit(count):
     assert values[0] == pytest.approx(values[1], abs=1e-12)
 
 
-def test_an_unnormalised_truncated_prior_is_the_flat_one_but_for_its_end():
+def test_an_unnormalized_truncated_prior_is_the_flat_one_but_for_its_end():
     value = hierarchy.correct_decision(two(UpTo(10, False)), truth=[1, 1], intruder=WHO).value
     assert value == pytest.approx(0.3182, abs=5e-5)
 

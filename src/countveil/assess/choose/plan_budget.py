@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from scipy.special import ndtri
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError

@@ -58,11 +58,11 @@ def by_moments(counts: IntArray) -> Dirichlet:
     sizes = counts.sum(axis=1)
     people = float(sizes.sum())
     shares = counts.sum(axis=0) / people
-    spread = float(((counts - sizes[:, None] * shares) ** 2).sum())
+    squares = float(((counts - sizes[:, None] * shares) ** 2).sum())
     binomial = float((shares * (1 - shares)).sum())
     if binomial <= 0:
         return Dirichlet(shares, math.inf, "moments")
-    r = spread / binomial
+    r = squares / binomial
     if r - people <= _ROUNDING * people:
         return Dirichlet(shares, math.inf, "moments")
     concentration = (float((sizes.astype(float) ** 2).sum()) - r) / (r - people)

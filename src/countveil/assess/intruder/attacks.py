@@ -395,7 +395,7 @@ def among(
         `posterior` and `correct_decision`, with standard errors where they are simulated.
     """
     level = plan.judged_level if level is None else level
-    belief = _normalised(plan, cells, prior, truth)
+    belief = _normalized(plan, cells, prior, truth)
     laws = _laws_by_candidate(plan, level, cells)
     if laws is not None and draws is None:
         return Identification(
@@ -420,7 +420,7 @@ def among(
     return _simulated_among(plan, level, cells, belief, truth, draws or _DRAWS, rng)
 
 
-def _normalised(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: int) -> FloatArray:
+def _normalized(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: int) -> FloatArray:
     """Return the prior with sum 1; refuse candidates that an attack cannot have."""
     belief = np.asarray(prior, float)
     if len(cells) < 2 or belief.shape != (len(cells),) or not (belief > 0).all():

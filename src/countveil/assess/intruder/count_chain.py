@@ -153,21 +153,21 @@ def _windows(
             mean, variance = mean + gain * (step.fit.mean - mean), left
         filtered.append((mean, variance))
     smoothed = [filtered[-1]]
-    for (m, v), (ahead, spread) in zip(filtered[-2:0:-1], predicted[:1:-1], strict=True):
-        gain = 0.0 if math.isinf(spread) else (v / spread if spread > 0 else 1.0)
+    for (m, v), (ahead, variance) in zip(filtered[-2:0:-1], predicted[:1:-1], strict=True):
+        gain = 0.0 if math.isinf(variance) else (v / variance if variance > 0 else 1.0)
         s_mean, s_var = smoothed[0]
-        change = 0.0 if math.isinf(spread) else gain * gain * (s_var - spread)
+        change = 0.0 if math.isinf(variance) else gain * gain * (s_var - variance)
         smoothed.insert(0, (m + gain * (s_mean - ahead), v + change))
     lowest = float(points.min())
     windows: list[tuple[float, float]] = []
     last = lowest
-    for step, (centre, spread) in zip(steps, smoothed, strict=True):
-        if math.isinf(spread):
+    for step, (centre, variance) in zip(steps, smoothed, strict=True):
+        if math.isinf(variance):
             raise InputError(
                 "the posterior does not exist: neither a level's count nor its siblings' are seen, "
                 "and its prior is flat; give another prior"
             )
-        reach = deviations * math.sqrt(max(spread, 0.0)) + deviations
+        reach = deviations * math.sqrt(max(variance, 0.0)) + deviations
         below = windows[-1] if windows else (lowest, float(points.max()))
         centre = max(centre, last)
         low = max(lowest, float(math.floor(centre - reach)))
@@ -362,18 +362,18 @@ def _thinned(steps: Sequence[LevelStep], points: FloatArray, deviations: float) 
                 "be summed over every m-th; use Flat()"
             )
     windows = _windows(steps, points, deviations)
-    spreads = [
+    narrowest = min(
         math.sqrt(item.variance)
         for step in steps
         for item in (step.move, step.fit)
         if item is not None
-    ]
-    thin = max(1, math.floor(min(spreads) / _FINEST))
+    )
+    thin = max(1, math.floor(narrowest / _FINEST))
     widest = max(high - low for low, high in windows)
     if widest / thin > 4 * _MOST_POINTS:
         raise InputError(
             "noise: the levels' noises differ too much in width to be summed: the widest spans "
-            f"{widest:,.0f} counts, the narrowest has a standard deviation of {min(spreads):,.1f}"
+            f"{widest:,.0f} counts, the narrowest has a standard deviation of {narrowest:,.1f}"
         )
     values, errors = [], []
     for point in points:

@@ -78,11 +78,11 @@ FLAT = Flat()
 class UpTo:
     """Every parent's count from the child's up to `most` is equally likely (S4.2).
 
-    Normalised, each of them has 1/(most - child + 1); otherwise the weight is the same for every child.
+    Normalized, each of them has 1/(most - child + 1); otherwise the weight is the same for every child.
     """
 
     most: int
-    normalised: bool = True
+    normalized: bool = True
     smooth = False
     concave = True
 
@@ -99,7 +99,7 @@ class UpTo:
     def log_weight(self, parent: Array, child: Array) -> FloatArray:
         """Return minus the log of the number of possible counts."""
         room = np.maximum(self.most - np.asarray(child, float) + 1, 1.0)
-        weight = -np.log(room) if self.normalised else np.zeros_like(room)
+        weight = -np.log(room) if self.normalized else np.zeros_like(room)
         return np.where(np.asarray(parent) <= self.most, weight, -np.inf)
 
 

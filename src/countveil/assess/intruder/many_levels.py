@@ -114,28 +114,28 @@ def _listed(levels: Sequence[Level], truth: Sequence[int]) -> _Listed | None:
     for number, level in enumerate(levels[:-1]):
         noise = SummedNoise(level.noise, level.siblings) if level.siblings else None
         parts.append((truth[number + 1] - truth[number], noise))
-    values, chances = [], []
+    values, probabilities = [], []
     size = 1
     for middle, law in parts:
         if law is None:
             values.append([middle])
-            chances.append(np.ones(1))
+            probabilities.append(np.ones(1))
             continue
         width = half_width(law)
         if (2 * width + 1) > _MOST_VALUES:
             return None
         e = np.arange(-width, width + 1, dtype=float)
-        chance = np.exp(law.log_pmf(e))
-        kept = np.flatnonzero(chance > _RARE)
+        probability = np.exp(law.log_pmf(e))
+        kept = np.flatnonzero(probability > _RARE)
         size *= len(kept)
         if size > _MOST_LISTED:
             return None
         values.append([middle + int(e[k]) for k in kept])
-        chances.append(chance[kept])
+        probabilities.append(probability[kept])
     keys = list(product(*values))
     weights = np.ones(1)
-    for chance in chances:
-        weights = np.outer(weights, chance).ravel()
+    for probability in probabilities:
+        weights = np.outer(weights, probability).ravel()
     return _Listed(keys, weights)
 
 
@@ -211,7 +211,7 @@ def _averaged(
     """Return a function of the log-odds, averaged over the noise of the lowest count, by release."""
     width = half_width(low.noise)
     e = np.arange(-width, width + 1, dtype=float)
-    chance = np.exp(low.noise.log_pmf(e))
+    probability = np.exp(low.noise.log_pmf(e))
     own = []
     for there in (True, False):
         fit = low.noise.log_pmf(count + e[:, None] - intruder.counts(there=there))
@@ -224,7 +224,7 @@ def _averaged(
                 own[1] + log_values[further:], axis=1
             )
         refuse_impossible(odds)
-        result[number] = expectation(chance, function(intruder.log_odds + odds))
+        result[number] = expectation(probability, function(intruder.log_odds + odds))
     return result
 
 

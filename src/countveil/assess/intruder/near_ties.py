@@ -91,9 +91,9 @@ def _evidence(
     centre = round(tie.parent) - count
     # Terms fall off from the centres: sum enough of them for these digits.
     reach = _reach(float(sigma2_above), digits)
-    spread = _reach(float(sigma2) * max(low.siblings, 1), digits)
-    first = max(0, min(centre - reach, round(tie.sibling_sum) - spread))
-    last = max(centre + reach, round(tie.sibling_sum) + spread, first)
+    sum_reach = _reach(float(sigma2) * max(low.siblings, 1), digits)
+    first = max(0, min(centre - reach, round(tie.sibling_sum) - sum_reach))
+    last = max(centre + reach, round(tie.sibling_sum) + sum_reach, first)
     if low.siblings == 0:
         first = last = 0
     elif isinstance(low.prior, Exactly):
@@ -134,7 +134,7 @@ def _prior_weight(low: Level, count: int, y: int) -> Decimal:
     if isinstance(low.prior, UpTo):
         if count + y > low.prior.most:
             return Decimal(0)
-        return 1 / Decimal(low.prior.most - count + 1) if low.prior.normalised else Decimal(1)
+        return 1 / Decimal(low.prior.most - count + 1) if low.prior.normalized else Decimal(1)
     return Decimal(1)
 
 

@@ -69,11 +69,11 @@ def correct_decision(
     if draws is not None and draws < 1:
         raise InputError(f"draws: {draws} is not allowed; the sampler needs at least 1")
     present = truth[0] != intruder.known
-    width, spread, reach = (half_width(law) for law in (high.noise, _sum(low), low.noise))
+    width, sum_width, reach = (half_width(law) for law in (high.noise, _sum(low), low.noise))
     parents = truth[1] + np.arange(-width, width + 1.0)
-    sums = truth[1] - truth[0] + np.arange(-spread, spread + 1.0)
+    sums = truth[1] - truth[0] + np.arange(-sum_width, sum_width + 1.0)
     lows = truth[0] + np.arange(-reach, reach + 1.0)
-    x2 = intruder.known + np.arange(0.0, max(parents.max(), sums.max()) + width + spread)
+    x2 = intruder.known + np.arange(0.0, max(parents.max(), sums.max()) + width + sum_width)
     of_parents = np.exp(high.noise.log_pmf(parents - truth[1]))
     of_sums = np.exp(_sum(low).log_pmf(sums - truth[1] + truth[0]))
     of_lows = np.exp(low.noise.log_pmf(lows - truth[0]))

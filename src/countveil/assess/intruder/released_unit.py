@@ -198,7 +198,7 @@ def find_unit(
     return found[0]
 
 
-class _Chain(NamedTuple):
+class _LevelChain(NamedTuple):
     """The levels that are seen, from the unit upwards, and those above that add nothing.
 
     At most the last is published exactly.
@@ -209,7 +209,7 @@ class _Chain(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def _chain(plan: Plan, level: str, query: Query) -> _Chain:
+def _chain(plan: Plan, level: str, query: Query) -> _LevelChain:
     """Follow a table upwards until it is published exactly or not measured."""
     above = plan.levels[: plan.levels.index(level) + 1][::-1]
     exact = {item.level for item in plan.invariants if item.query.name == query.name}
@@ -224,11 +224,11 @@ def _chain(plan: Plan, level: str, query: Query) -> _Chain:
     left_out = tuple(name for name in above[len(levels) :] if name in measured | exact)
     if levels and levels[-1] in exact:
         left_out = ()
-    return _Chain(tuple(levels), frozenset(exact), left_out)
+    return _LevelChain(tuple(levels), frozenset(exact), left_out)
 
 
 def _seen(
-    release: Release, chain: _Chain, place: PlacedUnit, query: Query, cell: int
+    release: Release, chain: _LevelChain, place: PlacedUnit, query: Query, cell: int
 ) -> tuple[SeenLevel, ...]:
     """Return the released counts of the unit, of its siblings, and so on upwards."""
     geography, number = release.geography, place.number

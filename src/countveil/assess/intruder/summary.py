@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from countveil.assess.intruder import attacks
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.intruder.one_level import exceedance, marginal_risk
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack
 from countveil.assess.intruder.whole_release import attacks_on, name_of

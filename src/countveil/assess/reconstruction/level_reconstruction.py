@@ -81,7 +81,7 @@ class Reconstruction:
         The units with which a single database agrees, and the people in them.
     classes : tuple of SolutionClass
         How many databases agree: 1, 2 to 10, 11 to 100 and so on, more than the limit.
-    unsure : int
+    lower_bounds : int
         The units counted in a class by a lower bound that does not exceed the limit.
     certain : int
         The people whose record is the same in all databases that agree; a lower bound if not `exact`.
@@ -108,7 +108,7 @@ class Reconstruction:
     one_units: int
     one_people: int
     classes: tuple[SolutionClass, ...]
-    unsure: int
+    lower_bounds: int
     certain: int
     differing: int
     widest: int

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.base import words
@@ -88,7 +88,7 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     Parameters
     ----------
     risks
-        What `assess.intruder.plan_risk.risk_by_level` returns for a plan.
+        What `assess.intruder.ladder.risk_by_level` returns for a plan.
 
     Returns
     -------

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
-from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import AttackRisk, Summary
 from countveil.assess.intruder.whole_release import decisions_by_prior, evidence

@@ -134,9 +134,10 @@ def _more(plan: Plan, found: Reconstruction) -> list[str]:
             f"Of the {found.occupied:,} occupied places, {found.units:,} evenly spaced ones were "
             f"examined."
         )
-    if found.unsure:
+    if found.lower_bounds:
         sentences.append(
-            f"In {found.unsure:,} of the places, the number of databases is a lower bound above one."
+            f"In {found.lower_bounds:,} of the places, the number of databases is a lower bound above "
+            f"one."
         )
     if plan.method == "top-down":
         sentences.append(
@@ -166,7 +167,7 @@ def _shares(plan: Plan, found: Reconstruction) -> SectionTable:
             *("", found.differing, "", found.differing / everyone),
         ),
         (f"{differing}Largest range of one cell", "", found.widest, "", ""),
-        ("Number of databases is a lower bound", found.unsure, "", "", ""),
+        ("Number of databases is a lower bound", found.lower_bounds, "", "", ""),
     )
     who = _who(plan).capitalize()
     return SectionTable(

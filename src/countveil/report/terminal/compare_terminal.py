@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.comparison import ComparedPlan, Comparison
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.base.words import prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
 from countveil.report.terminal.terminal_tables import plain_table

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.pricing import Price
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
