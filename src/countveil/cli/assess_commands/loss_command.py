@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import (
+from countveil.cli.assess_commands.assess_group import (
     Internal,
     PlanOfRecords,
-    assess_app,
+    lens_command,
     show_section,
     subject_of,
 )
-from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.assess.empirical_loss.residual_groups import Tallies
@@ -29,8 +29,7 @@ _FILE = "With a file of counts"
 _RESIDUALS = "With --internal, or a file of counts"
 
 
-@assess_app.command("loss")
-@ending_well
+@lens_command("loss")
 def assess_loss(
     context: typer.Context,
     target: Annotated[
@@ -81,7 +80,7 @@ def assess_loss(
     show_values: ShowValues = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the privacy loss of single counts.
+    """Run the lens `loss`, or estimate the loss from residuals.
 
     Reads a plan or a release, and computes the loss from its noise. With --internal, it also reads the
     records, estimates the loss from residuals (released minus exact counts) and writes it to the
@@ -106,9 +105,7 @@ def assess_loss(
     else:
         showing.refuse_unused(context, {"plan"}, "a plan or a release without --internal")
         subject = subject_of(target, needs="plan", plan=plan)
-        from countveil.report.sections.loss_section import section
-
-        show_section(section(subject), "loss", as_json=as_json)
+        show_section(lens_named("loss").section(subject), "loss", as_json=as_json)
 
 
 def _show_loss_of_release(

@@ -1,10 +1,11 @@
-"""`countveil assess`: what a plan or a release discloses, one command per lens."""
+"""The group `countveil assess`: one command per lens, in the order of the report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -56,8 +57,8 @@ class _LensGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         from countveil.report.lenses import LENSES
 
-        own = list(super().list_commands(ctx))
-        return own + [lens.name for lens in LENSES if lens.name not in own]
+        lenses = [lens.name for lens in LENSES]
+        return lenses + [name for name in super().list_commands(ctx) if name not in lenses]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -89,6 +90,22 @@ assess_app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(assess_app, name="assess")
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+def lens_command(name: str) -> Callable[[_Function], _Function]:
+    """Return a decorator that registers a lens's own command; its help begins with the lens's."""
+    from countveil.report.lenses import lens_named
+
+    lens = lens_named(name)
+
+    def register(function: _Function) -> _Function:
+        details = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[2]
+        assess_app.command(name, help=f"{lens.help}\n\n{details}")(ending_well(function))
+        return function
+
+    return register
 
 
 def _command_of(lens: Lens) -> Any:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import (
+from countveil.cli.assess_commands.assess_group import (
     Internal,
     KnownLevel,
     PlanOfRecords,
-    assess_app,
+    lens_command,
     show_section,
     subject_of,
 )
-from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.noise.law import Law
@@ -30,8 +30,7 @@ _FILE = "With a file of records"
 _RECORDS = "With --internal, or a file of records"
 
 
-@assess_app.command("homogeneity")
-@ending_well
+@lens_command("homogeneity")
 def assess_homogeneity(
     context: typer.Context,
     target: Annotated[
@@ -101,7 +100,7 @@ def assess_homogeneity(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show how often a group in which everyone has the same value is revealed.
+    """Run the lens `homogeneity`, or its attack on records.
 
     Reads a plan or a release, and shows how often its noise reveals such a group. With --internal, it
     also reads the records, attacks the release and writes the result to the internal folder. From a
@@ -115,9 +114,7 @@ def assess_homogeneity(
     if not of_file and not internal:
         showing.refuse_unused(context, {"plan", "level"}, "a plan or a release without --internal")
         subject = subject_of(target, needs="plan", plan=plan, level=level)
-        from countveil.report.sections.homogeneity_section import section
-
-        show_section(section(subject), "homogeneity", as_json=as_json)
+        show_section(lens_named("homogeneity").section(subject), "homogeneity", as_json=as_json)
         return
     known: dict[str, Any] = {"identifiers": identifiers or [], "as_json": as_json}
     if of_file:

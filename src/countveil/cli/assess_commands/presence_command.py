@@ -7,24 +7,23 @@ from typing import Annotated
 
 import typer
 
-from countveil.cli.assess_command import (
+from countveil.cli.assess_commands.assess_group import (
     Internal,
     KnownLevel,
     PlanOfRecords,
     Target,
-    assess_app,
+    lens_command,
     show_lens,
     show_section,
 )
-from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 _UNIT = "One released unit"
 
 
-@assess_app.command("presence")
-@ending_well
+@lens_command("presence")
 def assess_presence(
     target: Target,
     prior: Priors = None,
@@ -63,7 +62,7 @@ def assess_presence(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """What someone learns who knows everyone else in a place.
+    """Run the lens `presence`, or answer for one released unit.
 
     Reads a plan file or a release folder. With --unit, it answers for one released unit: from its
     counts, those of its siblings and of every larger unit, exactly. Writes nothing.
@@ -77,11 +76,8 @@ def assess_presence(
             raise InputError(
                 "--table, --cell, --known: have no effect without --unit; name a unit or remove them"
             )
-        from countveil.report.lenses import LENSES
-
-        lens = next(item for item in LENSES if item.name == "presence")
         show_lens(
-            lens,
+            lens_named("presence"),
             target,
             priors=prior,
             level=level,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from countveil.cli.assess_command import Target, assess_app, show_section
-from countveil.cli.command_line import ending_well
+from countveil.cli.assess_commands.assess_group import Target, lens_command, show_section
 from countveil.cli.commands import AsJson
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 
-@assess_app.command("public")
-@ending_well
+@lens_command("public")
 def assess_public(target: Target, as_json: AsJson = False) -> None:
-    """Show what public totals reveal, and what is still guaranteed.
+    """Run the lens `public`, also on a plan or a release of one table.
 
     Reads a plan file or a release folder. Writes nothing.
 
@@ -19,9 +18,8 @@ def assess_public(target: Target, as_json: AsJson = False) -> None:
     """
     from countveil.plan.plans import Plan
     from countveil.publish.release_folder import open_release
-    from countveil.report.sections.public_section import section_of
 
     if not target.exists():
         raise InputError(f"{target}: not found; name a release folder or a plan file (.toml)")
     subject = open_release(target) if target.is_dir() else Plan.load(target)
-    show_section(section_of(subject), "public", as_json=as_json)
+    show_section(lens_named("public").section_of(subject), "public", as_json=as_json)

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import Internal, PlanOfRecords, assess_app, show_section
-from countveil.cli.command_line import ending_well
+from countveil.cli.assess_commands.assess_group import (
+    Internal,
+    PlanOfRecords,
+    lens_command,
+    show_section,
+)
 from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.plan.geography import Geography
     from countveil.plan.plans import Plan
 
 
-@assess_app.command("published")
-@ending_well
+@lens_command("published")
 def assess_published(
     out: OutPath,
     unit: Annotated[
@@ -43,7 +47,7 @@ def assess_published(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show how much the published tables reveal about one person, between two ends.
+    """Run the lens `published` for a person and a prior of choice.
 
     Reads the release folder and writes nothing: releases are simulated as if its estimates were the
     truth. With --internal, it reads the records instead and writes the result to the internal folder.
@@ -62,7 +66,6 @@ def assess_published(
         Person,
         estimated_counts,
         rarest,
-        section_of,
     )
 
     if plan is not None and not internal:
@@ -104,7 +107,7 @@ def assess_published(
             audience="internal" if internal else "public",
             progress=lambda done, _: step(done),
         )
-    section = section_of(risk, released, geography, person)
+    section = lens_named("published").section_of(risk, released, geography, person)
     if internal:
         figures = pa.Table.from_pylist([dict(section.figures)])
         write_internal(internal_of(out), "published", section.document, figures)

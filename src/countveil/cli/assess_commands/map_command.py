@@ -7,7 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import Internal, KnownLevel, PlanOfRecords, assess_app
+from countveil.cli.assess_commands.assess_group import (
+    Internal,
+    KnownLevel,
+    PlanOfRecords,
+    assess_app,
+)
 from countveil.cli.command_line import ending_well
 from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues, Workers
 from countveil.errors import InputError

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from countveil.cli import showing
-from countveil.cli.assess_command import Internal, PlanOfRecords, Target, assess_app, show_section
-from countveil.cli.command_line import ending_well
+from countveil.cli.assess_commands.assess_group import (
+    Internal,
+    PlanOfRecords,
+    Target,
+    lens_command,
+    show_section,
+)
 from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
 from countveil.errors import InputError
+from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.base.histograms import Histograms
@@ -19,8 +25,7 @@ if TYPE_CHECKING:
     from countveil.plan.plans import Plan
 
 
-@assess_app.command("reconstruction")
-@ending_well
+@lens_command("reconstruction")
 def assess_reconstruction(
     context: typer.Context,
     target: Target,
@@ -48,7 +53,7 @@ def assess_reconstruction(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what the tables of a release would give away if they were published exactly.
+    """Run the lens `reconstruction` on the tables, level and places of choice.
 
     For each place, it counts the databases that agree with its tables. Where there is only one, every
     record could be reconstructed. Next to that, it shows what can be inferred from the noisy release.
@@ -60,7 +65,6 @@ def assess_reconstruction(
     `countveil assess reconstruction plan.toml --internal --table AGE --table RACE`
     """
     from countveil.assess.reconstruction.level_reconstruction import reconstruct, record_risks
-    from countveil.report.sections.reconstruction_section import section_of
 
     if not internal:
         used = {"level", "table", "limit", "units"}
@@ -82,7 +86,8 @@ def assess_reconstruction(
             progress=lambda done, of: step(done),
         )
     risks = record_risks(subject, geography=places)
-    show_section(section_of(subject, found, risks), "reconstruction", as_json=as_json)
+    section = lens_named("reconstruction").section_of(subject, found, risks)
+    show_section(section, "reconstruction", as_json=as_json)
 
 
 def _counted(
