@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.homogeneity.average_risk import MEASURES, Measure, averages, prepare, risks
+from countveil.assess.homogeneity.average_risk import (
+    MEASURES,
+    Measure,
+    averages,
+    prepare,
+    risks,
+    weighted_averages,
+)
 from countveil.assess.homogeneity.cell_risk import keeping
 from countveil.assess.homogeneity.label_splits import Dirichlet
 from countveil.assess.homogeneity.sensitive_table import Table
@@ -233,7 +240,7 @@ def risk_of(table: Table, *, mechanism: Law, measure: Measure | str) -> Homogene
     each = np.clip(risks(fitted, [mechanism], keep)[0], 0.0, 1.0)
     return HomogeneityRisk(
         measure=f"{chosen.name.replace('_', ' ')} homogeneity risk",
-        value=float(min(1.0, each @ fitted.cells.weights[:, int(chosen.weighted)])),
+        value=float(min(1.0, weighted_averages(each[None], fitted)[0, int(chosen.weighted)])),
         audience="internal",
         noise=(mechanism,),
         cells=each[fitted.cells.place],
