@@ -1,13 +1,15 @@
-"""`assess --lens homogeneity` and `choose --homogeneity` as a stranger uses them."""
+"""`assess homogeneity` and `choose --homogeneity` as a stranger uses them."""
 
 import json
 from fractions import Fraction
 
 import pytest
 from tests.conftest import run
+from tests.laws.documented_code import documented_mechanism
 
 from countveil import DiscreteLaplace, Laplace, Seeded, pipeline
 from countveil.assess import homogeneity
+from countveil.noise.mechanisms import MECHANISMS
 from countveil.plan.plans import Plan
 from countveil.publish import Release
 
@@ -44,6 +46,7 @@ def test_records_under_some_noise(table):
     "words",
     [
         ("--mechanism", "geometric", "--epsilon", "1"),
+        ("--mechanism", "discrete-laplace", "--epsilon", "1"),
         ("--mechanism", "gaussian", "--epsilon", "0.5", "--delta", "0.001"),
         ("--mechanism", "gaussian-pdp", "--epsilon", "2", "--delta", "0.001"),
         ("--mechanism", "discrete-gaussian", "--rho", "1/2", "--sizes", "negative-binomial"),
@@ -54,6 +57,23 @@ def test_every_noise_can_be_named(table, words):
     ran = run("assess", "homogeneity", table[0], *KNOWN, *words, "--json")
     assert ran.status == 0, ran.err
     assert 0 < ran.document()["risks"][0]["local"] < 1
+
+
+def test_a_mechanism_that_is_registered_can_be_named(table, monkeypatch):
+    huber = documented_mechanism()
+    monkeypatch.setitem(MECHANISMS, huber.name, huber)
+    people, counted = table
+    ran = run(
+        *("assess", "homogeneity", people, *KNOWN),
+        *("--mechanism", huber.name, "--epsilon", "1", "--json"),
+    )
+    assert ran.status == 0, ran.err
+    (row,) = ran.document()["risks"]
+    # Its epsilon is 4 / spread.
+    assert row["local"] == homogeneity.local_risk(counted, mechanism=huber("4")).value
+    chosen = homogeneity.largest_epsilon(counted, risk=0.3, mechanism=huber)
+    risk = homogeneity.local_risk(counted, mechanism=huber(4 / chosen)).value
+    assert risk <= 0.3 < homogeneity.local_risk(counted, mechanism=huber(4 / chosen / 2)).value
 
 
 def test_a_release_and_simulated_ones(tiny):

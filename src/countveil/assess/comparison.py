@@ -9,7 +9,6 @@ from typing import NamedTuple
 from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
 
 _LEFT_OUT = ("records", "ledger")  # these say where files are, not what the plan does
@@ -120,7 +119,7 @@ def _side(plan: Plan, name: str, alone: bool) -> ComparedPlan:
         name,
         plan.title,
         str(cost),
-        cost.epsilon(plan.delta) if isinstance(cost, ZCDP) else None,
+        cost.epsilon_at(plan.delta) if cost.pure_epsilon is None else None,
         plan.judged_level,
         tuple(judged(plan, risk_by_level(plan, invariants=True))),
         expected_error(plan, alone=alone),

@@ -12,7 +12,7 @@ from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.noise.law import Mechanism
 from countveil.plan.budget import Allocation
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP, Cost
+from countveil.privacy.costs import Cost
 from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 
 
@@ -56,7 +56,7 @@ def price(plan: Plan) -> Price:
     """
     noises = tuple(QueryNoise(item, item.mechanism) for item in plan.allocations)
     tight = None
-    if isinstance(plan.cost, ZCDP):
+    if plan.cost.currency == "rho":
         tight = tight_epsilon(
             [_loss_of(item, plan) for item in plan.allocations], float(plan.delta)
         )

@@ -24,7 +24,6 @@ from countveil.congenial.mechanism.loss_sensitivity import compare_sensitivity
 from countveil.measure.one_table import theta_of
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
-from countveil.privacy.costs import ZCDP, Cost, PureDP
 from countveil.publish.release_folder import AnyRelease, Release, TableRelease
 
 
@@ -169,11 +168,11 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
 
 
 def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
-    cost = _for_records(plan.cost, records)
-    if isinstance(cost, PureDP):
-        odds = odds_bounds(cost.epsilon)[1]
+    cost = plan.cost.of_group(records)
+    if cost.pure_epsilon is not None:
+        odds = odds_bounds(cost.pure_epsilon)[1]
         return ProtectedSecret(what, records, why, str(cost), odds)
-    epsilon = cost.epsilon(plan.delta)
+    epsilon = cost.epsilon_at(plan.delta)
     return ProtectedSecret(
         what,
         records,
@@ -181,13 +180,6 @@ def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
         f"{cost} (epsilon {math.ceil(100 * epsilon) / 100:.2f} at delta {float(plan.delta):g})",
         None,
     )
-
-
-def _for_records(cost: Cost, records: int) -> Cost:
-    """Return the cost where several records differ: group privacy."""
-    if isinstance(cost, PureDP):
-        return PureDP(cost.epsilon * records)
-    return ZCDP(cost.rho * records**2)
 
 
 def _settled(release: Release) -> list[str]:

@@ -151,14 +151,13 @@ def _choose_for_one_count(
     from countveil.assess.intruder.one_level import correct_decision, marginal_risk
     from countveil.assess.intruder.prior_knowledge import Intruder
     from countveil.base.words import brief_percent, prior_percent, times_out_of
-    from countveil.noise.discrete_gaussian import DiscreteGaussian
-    from countveil.noise.discrete_laplace import DiscreteLaplace
-    from countveil.noise.law import Mechanism
+    from countveil.noise.mechanisms import calibrate, mechanism_named
+    from countveil.privacy.costs import ONE_COUNT, Currency, cost_of
 
+    name: Currency = "epsilon" if pure else "rho"
     pick = choosing.largest_epsilon if pure else choosing.largest_rho
     chosen = pick(risk=risk, posterior=posterior, correct=correct, prior=priors)
-    noise: Mechanism = DiscreteLaplace(1 / chosen) if pure else DiscreteGaussian.from_rho(chosen)
-    name = "epsilon" if pure else "rho"
+    noise = calibrate(mechanism_named(None, name), cost_of(name, chosen), ONE_COUNT)
     outcomes = []
     for p in priors:
         who = Intruder(prior=p)
@@ -308,7 +307,8 @@ def _choose_by_homogeneity(
 ) -> None:
     """Print the largest epsilon of geometric noise within a local homogeneity risk."""
     from countveil.assess import homogeneity
-    from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.noise.mechanisms import calibrate, mechanism_named
+    from countveil.privacy.costs import ONE_COUNT, PureDP
     from countveil.report.audience import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
@@ -319,10 +319,9 @@ def _choose_by_homogeneity(
             f"--homogeneity: the exact table already has a risk of {before:.4g}, within {limit:g}, "
             f"so any epsilon would do; set a lower limit, or choose by another risk"
         )
-    chosen = homogeneity.largest_epsilon(
-        table, risk=limit, measure=measure, mechanism=DiscreteLaplace
-    )
-    noise = DiscreteLaplace(epsilon=chosen)
+    kind = mechanism_named(None, "epsilon")
+    chosen = homogeneity.largest_epsilon(table, risk=limit, measure=measure, mechanism=kind)
+    noise = calibrate(kind, PureDP(chosen), ONE_COUNT)
     risk = float(homogeneity.local_risk(table, mechanism=noise, weighted=weighted).value)
     if as_json:
         document = {"audience": "internal", "epsilon": str(chosen), "risk": risk, "limit": limit}

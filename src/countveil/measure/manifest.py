@@ -23,7 +23,7 @@ from countveil.errors import FolderError, InputError, VerificationError
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plan_file import at_most, values_by_depth
 from countveil.plan.plans import MOST_QUERIES, AnyPlan, Plan
-from countveil.privacy.costs import Cost, PureDP
+from countveil.privacy.costs import Cost
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
@@ -310,12 +310,10 @@ def _end(plan: AnyPlan, crosswalk_sha256: str) -> dict[str, Any]:
 
 def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
     """Return a cost as exact text; for a whole plan, also as epsilon at its delta."""
-    if isinstance(cost, PureDP):
-        return {"epsilon": str(cost.epsilon)}
-    document: dict[str, Any] = {"rho": str(cost.rho)}
-    if plan is not None:
+    document: dict[str, Any] = {cost.currency: str(cost.amount)}
+    if plan is not None and cost.pure_epsilon is None:
         document |= {
-            "epsilon": cost.epsilon(plan.delta),
+            "epsilon": cost.epsilon_at(plan.delta),
             "delta": str(plan.delta),
             "implied_epsilon": cost.implied_epsilon,
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import Exact, exact
+from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
@@ -33,7 +33,7 @@ from countveil.plan.public_facts import (
 )
 from countveil.plan.table_layouts import TableLayout, read_tables
 from countveil.plan.workload import Schema
-from countveil.privacy.costs import ZCDP, Cost, PureDP, total
+from countveil.privacy.costs import ZCDP, Cost, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
@@ -250,19 +250,14 @@ class Plan(PlanBasis):
         """
         section = self.document.get("ledger", {})
         where = Path(path) if path is not None else self.ledger_path
-        pure = isinstance(self.cost, PureDP)
-        in_rho = section.get("currency", "epsilon" if pure else "rho") == "rho"
-
-        def cost(amount: Exact) -> Cost:
-            return ZCDP(amount) if in_rho else PureDP(amount)
-
+        currency = section.get("currency", self.cost.currency)
         limit, period = Ledger.limits_of(where)
         if "total" in section:
-            limit = cost(section["total"])
+            limit = cost_of(currency, section["total"])
         elif limit is None:
-            limit = ZCDP(self.cost.rho) if in_rho else self.cost
+            limit = ZCDP(self.cost.rho) if currency == "rho" else self.cost
         if "period" in section:
-            period = Period(section["period"], cost(section["period_limit"]))
+            period = Period(section["period"], cost_of(currency, section["period_limit"]))
         return Ledger(where, self.dataset, self.unit, self.neighbors, limit, period)
 
 

@@ -13,7 +13,6 @@ from countveil.base import words
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
 from countveil.postprocess.unmeasured import unmeasured_in_words
-from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
 
@@ -208,13 +207,10 @@ def _learned(attack: str) -> str:
 def _parameters(plan: Plan) -> list[tuple[str, str]]:
     cost = plan.cost
     found = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
-    if isinstance(cost, ZCDP):
-        found.append(("Budget", str(cost)))
-        found.append(
-            ("Epsilon", f"{words.upwards(cost.epsilon(plan.delta))} at delta {float(plan.delta):g}")
-        )
-    elif isinstance(cost, PureDP):
-        found.append(("Budget", str(cost)))
+    found.append(("Budget", str(cost)))
+    if cost.pure_epsilon is None:
+        epsilon = words.upwards(cost.epsilon_at(plan.delta))
+        found.append(("Epsilon", f"{epsilon} at delta {float(plan.delta):g}"))
     found.append(("Rows per person, at most", str(plan.rows_per_person)))
     found += _attested(plan)
     found.append(("Intruder knows", f"everyone else in {words.article(plan.judged_level)}"))

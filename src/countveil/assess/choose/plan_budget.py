@@ -18,7 +18,7 @@ from countveil.estimate.plan_error import expected_error
 from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP, PureDP
+from countveil.privacy.costs import PureDP
 
 SIZE = 10_000
 """The count to which a percentage refers, unless one is named."""
@@ -294,7 +294,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
 
 
 def _refuse_other_costs(plan: Plan) -> None:
-    if not isinstance(plan.cost, ZCDP):
+    if plan.cost.currency != "rho":
         raise InputError(
             "plan: its budget is in epsilon, and budgets are chosen for plans in rho; give it in rho"
         )
@@ -343,9 +343,7 @@ def amount_of(plan: Plan) -> Fraction:
 
 def cost_of(plan: Plan, level: str) -> Fraction:
     """Return what a level spends, in the plan's currency."""
-    costs = [item.cost for item in plan.at(level)]
-    amounts = [cost.epsilon if isinstance(cost, PureDP) else cost.rho for cost in costs]
-    return sum(amounts, Fraction(0))
+    return sum((item.cost.amount for item in plan.at(level)), Fraction(0))
 
 
 def with_amount(plan: Plan, amount: Fraction) -> Plan:

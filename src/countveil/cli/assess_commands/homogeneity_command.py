@@ -67,7 +67,8 @@ def assess_homogeneity(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="laplace, geometric, gaussian, gaussian-pdp or discrete-gaussian.",
+            help="laplace, geometric, gaussian, gaussian-pdp, or a mechanism of plans, such as "
+            "discrete-gaussian.",
             rich_help_panel=_FILE,
         ),
     ] = "laplace",
@@ -228,13 +229,9 @@ def noises_named(
     name: str, epsilons: Sequence[float], rhos: Sequence[str], delta: float | None
 ) -> list[Law]:
     """Return the noise laws named on the command line."""
-    from fractions import Fraction
+    from countveil.assess.homogeneity.noise_families import named_noises
 
-    from countveil.noise.continuous import Gaussian, Laplace
-    from countveil.noise.discrete_gaussian import DiscreteGaussian
-    from countveil.noise.discrete_laplace import DiscreteLaplace
-
-    known = ("laplace", "geometric", "gaussian", "gaussian-pdp", "discrete-gaussian")
+    known = named_noises()
     if name not in known:
         raise InputError(f"--mechanism: unknown mechanism {name!r}; choose from {', '.join(known)}")
     for epsilon in epsilons:
@@ -242,26 +239,19 @@ def noises_named(
             raise InputError(
                 f"--epsilon: {epsilon} is not allowed; give a number from 1e-12 to 1e12"
             )
-    if name == "discrete-gaussian":
+    noise = known[name]
+    if noise.scaled_by == "rho":
         if not rhos:
-            raise InputError(
-                "--mechanism: discrete-gaussian is scaled by rho; add --rho, such as --rho 0.5"
-            )
-        return [DiscreteGaussian.from_rho(rho) for rho in rhos]
+            raise InputError(f"--mechanism: {name} is scaled by rho; add --rho, such as --rho 0.5")
+        return [noise.law(rho) for rho in rhos]
     if rhos:
         raise InputError(f"--rho: {name} noise is scaled by epsilon; use --epsilon instead")
     if not epsilons:
         raise InputError(
             f"--epsilon: missing; {name} noise is scaled by it: add --epsilon, such as --epsilon 1"
         )
-    kinds = {"gaussian": "DP", "gaussian-pdp": "pDP"}
-    if name in kinds:
-        if delta is None:
-            raise InputError(
-                f"--delta: missing; {name} noise needs it: add --delta, such as --delta 0.001"
-            )
-        kind = kinds[name]
-        return [Gaussian.calibrated(epsilon=e, delta=delta, kind=kind) for e in epsilons]
-    if name == "laplace":
-        return [Laplace(epsilon=e) for e in epsilons]
-    return [DiscreteLaplace(epsilon=Fraction(str(e))) for e in epsilons]
+    if noise.needs_delta and delta is None:
+        raise InputError(
+            f"--delta: missing; {name} noise needs it: add --delta, such as --delta 0.001"
+        )
+    return [noise.law(epsilon, delta) for epsilon in epsilons]

@@ -13,7 +13,6 @@ from countveil.base import words
 from countveil.errors import InputError
 from countveil.estimate.plan_error import ExpectedError
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
 from countveil.report.charts.chart import Chart, described
 
@@ -39,9 +38,9 @@ def budget_allocation(plan: Plan) -> Chart:
             "plan: method congenial spends its budget on one table, not by level and query; pass "
             "a plan with another method"
         )
-    currency = "rho" if isinstance(plan.allocations[0].cost, ZCDP) else "epsilon"
+    currency = plan.allocations[0].cost.currency
     costs = [
-        (item.level, item.query.name, Fraction(getattr(item.cost, currency)))
+        (item.level, item.query.name, item.cost.amount)
         for item in sorted(plan.allocations, key=lambda item: item.query.cells)
     ]
     total = sum((amount for _, _, amount in costs), Fraction(0))

@@ -21,7 +21,6 @@ from countveil.base.words import article
 from countveil.errors import InputError
 from countveil.noise.law import central_half_width
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
 from countveil.report.budget_steps import OtherBudgets
 from countveil.report.section_data import Cell, Section, SectionTable, Subject
@@ -209,7 +208,7 @@ def _by_budget(plan: Plan, others: OtherBudgets) -> list[Chart]:
     """Chart risk and decisions against rho; a plan priced in epsilon has no such charts."""
     from countveil.report import charts
 
-    if not isinstance(plan.cost, ZCDP):
+    if plan.cost.currency != "rho":
         return []
     rhos, chosen = [step.amount for step in others.steps], others.chosen.amount
     risks, decisions = (
