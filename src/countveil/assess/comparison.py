@@ -101,6 +101,8 @@ def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
     names = [
         str(item.folder) if isinstance(item, Release) else item.name for item in (first, second)
     ]
+    plans[0].places()
+    plans[1].share_places(plans[0])
     # Errors are compared like with like: without places of one, each level alone for both.
     alone = any(plan.places() is None for plan in plans)
     sides = [_side(plan, name, alone) for plan, name in zip(plans, names, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import exact
+from countveil.base.numerics import decimal, exact
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
-from countveil.plan.budget import Allocation, allocate, whole_budget
+from countveil.plan.budget import Allocation, allocate, rescale, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
 from countveil.plan.person_ids import is_nobody, is_placeholder
@@ -148,8 +148,19 @@ class Plan(PlanBasis):
         plan = require_counts(
             Plan.of(document, folder=self.folder, name=self.name), "a changed plan"
         )
-        if plan.crosswalk == self.crosswalk and plan.levels == self.levels:
-            vars(plan).update({k: v for k, v in vars(self).items() if k == "_geography"})
+        plan.share_places(self)
+        return plan
+
+    def with_budget(self, amount: Fraction) -> Plan:
+        """Return the plan with another budget in its currency; levels and queries keep their shares."""
+        kept = {k: v for k, v in self.document["budget"].items() if k not in ("rho", "epsilon")}
+        budget = {**kept, self.cost.currency: decimal(amount)}
+        try:
+            allocations = rescale(self.allocations, cost_of(self.cost.currency, amount))
+        except PlanError as error:
+            raise PlanError(f"{self.name}: {error}") from error
+        plan = replace(self, allocations=allocations, document={**self.document, "budget": budget})
+        plan.share_places(self)
         return plan
 
     @property

@@ -18,7 +18,6 @@ from countveil.estimate.plan_error import expected_error
 from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import PureDP
 
 SIZE = 10_000
 """The count to which a percentage refers, unless one is named."""
@@ -62,12 +61,12 @@ class ChosenPlan:
     @property
     def total(self) -> Fraction:
         """What all levels spend."""
-        return amount_of(self.plan)
+        return self.plan.cost.amount
 
     @property
     def currency(self) -> str:
         """What the budget is in: rho or epsilon."""
-        return currency_of(self.plan)
+        return self.plan.cost.currency
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,19 +202,19 @@ def within_risk(
 
     def keeps(amount: Fraction) -> bool:
         try:
-            other = with_amount(plan, amount)
+            other = plan.with_budget(amount)
         except PlanError:
             return False  # no plan may have noise this small, or this wide
         return all(getattr(rung, measure) <= limit for rung in rungs(other))
 
-    most = _largest_amount(keeps, amount_of(plan))
+    most = _largest_amount(keeps, plan.cost.amount)
     if total is not None:
         most = min(most, total)
-    chosen = with_amount(plan, most)
+    chosen = plan.with_budget(most)
     settled = any(rung.settled for rung in judge(chosen).risks)
     return ChosenPlan(
         chosen,
-        {level: cost_of(chosen, level) for level in chosen.measured_levels},
+        {level: _spent_at(chosen, level) for level in chosen.measured_levels},
         tuple(rungs(chosen)),
         tuple(risk_by_level(chosen, priors, invariants=True, attack=attack, geography=places)),
         settled,
@@ -278,7 +277,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     scale = Fraction((_standard_error(plan, target) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): search a little further.
     for _ in range(60):
-        chosen = with_amount(plan, short(amount_of(plan) * scale, up=True))
+        chosen = plan.with_budget(short(plan.cost.amount * scale, up=True))
         error = _standard_error(chosen, target)
         if error <= needed:
             break
@@ -286,7 +285,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     rungs = risk_by_level(chosen, invariants=True)
     return ChosenPlan(
         chosen,
-        {level: cost_of(chosen, level) for level in chosen.measured_levels},
+        {level: _spent_at(chosen, level) for level in chosen.measured_levels},
         tuple(rung for rung in rungs if rung.level == chosen.judged_level),
         tuple(rungs),
         any(rung.settled for rung in judge(chosen).risks),
@@ -327,36 +326,9 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
     )
 
 
-# A plan with another budget; levels and queries keep their shares.
-
-
-def currency_of(plan: Plan) -> str:
-    """Return the currency of a plan's budget: rho or epsilon."""
-    return "epsilon" if isinstance(plan.cost, PureDP) else "rho"
-
-
-def amount_of(plan: Plan) -> Fraction:
-    """Return the budget of a plan in its currency."""
-    cost = plan.cost
-    return cost.epsilon if isinstance(cost, PureDP) else cost.rho
-
-
-def cost_of(plan: Plan, level: str) -> Fraction:
+def _spent_at(plan: Plan, level: str) -> Fraction:
     """Return what a level spends, in the plan's currency."""
     return sum((item.cost.amount for item in plan.at(level)), Fraction(0))
-
-
-def with_amount(plan: Plan, amount: Fraction) -> Plan:
-    """Return the plan with another budget."""
-    kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
-    budget = {**kept, currency_of(plan): decimal(amount)}
-    return plan.with_document({**plan.document, "budget": budget})
-
-
-def decimal(value: Fraction) -> str:
-    """Return a number as people write it if it has few digits, and as a fraction otherwise."""
-    text = f"{float(value):.15g}"
-    return text if "e" not in text and Fraction(text) == value else str(value)
 
 
 def short(value: Fraction, *, up: bool = False) -> Fraction:

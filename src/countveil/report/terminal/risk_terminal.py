@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from countveil.assess.choose.plan_budget import ChosenPlan, decimal
+from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
+from countveil.base.numerics import decimal
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
 
