@@ -19,11 +19,15 @@ from countveil.assess.protections.exact_tables import Basis, ExactTables, TableK
 from countveil.assess.protections.known_others import Flags, targets_in
 from countveil.assess.protections.protection import Between, Disclosure, Protection
 from countveil.assess.protections.registry import read_protection
-from countveil.assess.protections.simulated_plan import simulated_tables
 from countveil.base.numerics import FloatArray
+from countveil.base.randomness import Seeded
+from countveil.base.spill_folder import private_folder
+from countveil.engines.counts import build
 from countveil.errors import InputError
 from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.measure.door import take
 from countveil.plan.plans import Plan
+from countveil.postprocess.topdown import top_down
 
 _SEVERAL_ROWS = (
     "People may have several rows in this plan. Its own risk is for someone with all of them; that of "
@@ -241,3 +245,37 @@ def _risks(item: Disclosure, priors: Sequence[float]) -> list[ProtectionRisk]:
 
 def _over(posterior: Between, prior: float) -> Between:
     return Between(posterior.lower / prior, posterior.upper / prior)
+
+
+def simulated_tables(tables: ExactTables, seed: int) -> dict[TableKey, FloatArray] | None:
+    """Return the tables that a seeded run of the plan would publish.
+
+    The forecast of a plan's error is that of unbiased estimates. Published counts are whole and never
+    negative, which makes tables of small counts far better; only a run shows by how much. Nothing of it
+    may be published, and its files are deleted.
+
+    Parameters
+    ----------
+    tables : ExactTables
+        The people, and the tables of the plan.
+    seed : int
+        The seed of the noise.
+
+    Returns
+    -------
+    dict of TableKey to array, or None
+        Estimates, units × cells; None if the plan publishes measurements only.
+
+    """
+    plan = tables.plan
+    if plan.method != "top-down" or tables.lowest != plan.levels[-1]:
+        return None
+    entries = (tables.unit, tables.cell, tables.people)
+    counts = build(tables.geography, plan.schema.cells, [entries], plan.counting_digest)
+    with private_folder() as folder:
+        measured = take(counts, plan, rng=Seeded(seed), ledger=None, to=folder / "run")
+        estimates = top_down(measured, plan)
+        return {
+            key: estimates.counts(key.level, tables.query(key)).astype(float)
+            for key in tables.counts
+        }

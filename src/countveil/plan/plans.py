@@ -285,16 +285,6 @@ def require_counts(plan: AnyPlan, purpose: str) -> Plan:
     return plan
 
 
-def require_one_table(plan: AnyPlan, purpose: str) -> OneTablePlan:
-    """Return a plan of one table; refuse a plan of counts, which `purpose` cannot use."""
-    if isinstance(plan, Plan):
-        raise InputError(
-            f"{plan.name}: {purpose} needs a plan of one table that agrees with public totals; set "
-            f'method = "congenial" in [postprocess]'
-        )
-    return plan
-
-
 def _resolve(name: str, folder: Path, document: dict[str, Any], checked: PlanFile) -> AnyPlan:
     try:
         return _build(name, folder, document, checked)

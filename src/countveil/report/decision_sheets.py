@@ -7,7 +7,11 @@ from datetime import UTC, datetime
 
 from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
-from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
+from countveil.assess.protections.cell_suppression import (
+    SMALL,
+    kept_secret,
+    posterior_under_suppression,
+)
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate.plan_error import ExpectedError, expected_error

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from countveil.assess.intruder import hierarchy
-from countveil.assess.intruder.hierarchy_level import (
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.hierarchy_level import (
     FLAT,
     Exactly,
     Level,
     ParentPrior,
     SiblingsPoisson,
 )
-from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.base.numerics import IntArray
 from countveil.errors import InputError

@@ -7,8 +7,13 @@ import pytest
 
 from countveil import DiscreteGaussian, DiscreteLaplace
 from countveil.assess import Intruder, Level
-from countveil.assess.intruder import hierarchy, lowest_count, two_levels
-from countveil.assess.intruder.hierarchy_level import Exactly, Pmf, SiblingsPoisson, UpTo
+from countveil.assess.intruder.several_levels import hierarchy, lowest_count, two_levels
+from countveil.assess.intruder.several_levels.hierarchy_level import (
+    Exactly,
+    Pmf,
+    SiblingsPoisson,
+    UpTo,
+)
 from countveil.errors import InputError
 from countveil.noise.summed_noise import SummedNoise
 

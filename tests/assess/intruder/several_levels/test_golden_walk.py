@@ -14,8 +14,9 @@ from tests.conftest import GOLDEN
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Intruder, assess, open_engine
 from countveil.assess import Exactly, Level, UpTo
 from countveil.assess.choose import budget_for_risk
-from countveil.assess.intruder import attacks, hierarchy, two_levels
+from countveil.assess.intruder import attacks
 from countveil.assess.intruder.composition import sequential_risk
+from countveil.assess.intruder.several_levels import hierarchy, two_levels
 from countveil.base.numerics import log_theta
 from countveil.noise.summed_noise import SummedNoise
 from countveil.papers.kazan_reiter import illustrated_risk

@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from countveil.assess.intruder.decision import EVEN, Losses
-from countveil.assess.intruder.hierarchy_level import Exactly, Flat, Level, UpTo
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels.hierarchy_level import Exactly, Flat, Level, UpTo
 from countveil.noise.law import Mechanism
 from countveil.noise.summed_noise import Addition
 

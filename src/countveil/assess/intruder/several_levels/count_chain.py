@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import logsumexp, zeta
 
 from countveil.assess.intruder.decision import IMPOSSIBLE
-from countveil.assess.intruder.hierarchy_level import FLAT, ParentPrior
+from countveil.assess.intruder.several_levels.hierarchy_level import FLAT, ParentPrior
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.errors import InputError
 

@@ -16,14 +16,6 @@ from typing import Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from countveil.assess.intruder import many_levels, paper_sampler, two_levels
-from countveil.assess.intruder.count_chain import (
-    CountLikelihood,
-    CountPosterior,
-    LevelStep,
-    marginal,
-    message,
-)
 from countveil.assess.intruder.decision import (
     EVEN,
     Losses,
@@ -32,10 +24,18 @@ from countveil.assess.intruder.decision import (
     share_of_ties,
     sigmoid,
 )
-from countveil.assess.intruder.hierarchy_level import FLAT, Exactly, Flat, Level
 from countveil.assess.intruder.one_level import correct_decision as decision_from_one_level
 from countveil.assess.intruder.one_level import marginal_risk as risk_from_one_level
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels import many_levels, paper_sampler, two_levels
+from countveil.assess.intruder.several_levels.count_chain import (
+    CountLikelihood,
+    CountPosterior,
+    LevelStep,
+    marginal,
+    message,
+)
+from countveil.assess.intruder.several_levels.hierarchy_level import FLAT, Exactly, Flat, Level
 from countveil.assess.risk import Risk
 from countveil.base.numerics import FloatArray
 from countveil.base.randomness import BitSource

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.assess.intruder.test_hierarchy import convolved
+from tests.assess.intruder.several_levels.test_hierarchy import convolved
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Seeded
 from countveil.assess import Exactly, Intruder, Level, Losses
-from countveil.assess.intruder import hierarchy, two_levels
 from countveil.assess.intruder.decision import sigmoid
+from countveil.assess.intruder.several_levels import hierarchy, two_levels
 
 RULES = {"split": 0.5, "yes": 1.0, "no": 0.0}
 LOSSES = [Losses(), Losses(2, 1), Losses(1, 5)]

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from countveil.assess.intruder.count_chain import end_weights
 from countveil.assess.intruder.decision import (
     EVEN,
     Losses,
@@ -24,10 +23,15 @@ from countveil.assess.intruder.decision import (
     share_of_ties,
     sign_of_sum,
 )
-from countveil.assess.intruder.hierarchy_level import Exactly, Flat, Level
-from countveil.assess.intruder.lowest_count import first_yes, mean_posterior, probability_from
-from countveil.assess.intruder.near_ties import Tie, canonical, resolved
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels.count_chain import end_weights
+from countveil.assess.intruder.several_levels.hierarchy_level import Exactly, Flat, Level
+from countveil.assess.intruder.several_levels.lowest_count import (
+    first_yes,
+    mean_posterior,
+    probability_from,
+)
+from countveil.assess.intruder.several_levels.near_ties import Tie, canonical, resolved
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import as_probability, expectation
 from countveil.base.numerics import FloatArray

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
-from countveil.assess.intruder.count_chain import CountPosterior
 from countveil.assess.intruder.decision import sigmoid
-from countveil.assess.intruder.hierarchy_level import Level
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels.count_chain import CountPosterior
+from countveil.assess.intruder.several_levels.hierarchy_level import Level
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import as_probability
 from countveil.base.numerics import FloatArray

@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from tests.assess.intruder.test_hierarchy import convolved
+from tests.assess.intruder.several_levels.test_hierarchy import convolved
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Intruder, Laplace, Seeded, assess
 from countveil.assess import Exactly, Level, Losses, Pmf, UpTo
-from countveil.assess.intruder import hierarchy, two_levels
 from countveil.assess.intruder.decision import sign_of_sum
+from countveil.assess.intruder.several_levels import hierarchy, two_levels
 from countveil.base.bounded_averages import ROUNDING, as_probability, expectation
 from countveil.errors import InputError
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebinterpolate, chebval
 
 from countveil.assess.intruder.decision import sigmoid
-from countveil.assess.intruder.hierarchy_level import Level
+from countveil.assess.intruder.several_levels.hierarchy_level import Level
 from countveil.base.bounded_averages import as_probability
 from countveil.base.numerics import FloatArray
 from countveil.noise.summed_noise import half_width

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from countveil.assess.intruder.count_chain import LevelStep, message
 from countveil.assess.intruder.decision import (
     Ties,
     refuse_impossible,
@@ -22,9 +21,14 @@ from countveil.assess.intruder.decision import (
     sigmoid,
     sign_of_sum,
 )
-from countveil.assess.intruder.hierarchy_level import Level
-from countveil.assess.intruder.lowest_count import first_yes, mean_posterior, probability_from
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels.count_chain import LevelStep, message
+from countveil.assess.intruder.several_levels.hierarchy_level import Level
+from countveil.assess.intruder.several_levels.lowest_count import (
+    first_yes,
+    mean_posterior,
+    probability_from,
+)
 from countveil.assess.risk import Risk, mean_of_draws
 from countveil.base.bounded_averages import as_probability, expectation
 from countveil.base.numerics import FloatArray, IntArray

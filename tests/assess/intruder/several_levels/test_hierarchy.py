@@ -9,8 +9,14 @@ from scipy.special import logsumexp
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Seeded
 from countveil.assess import Exactly, Flat, Intruder, Level, Pmf, SiblingsPoisson, UpTo
-from countveil.assess.intruder import hierarchy, one_level
-from countveil.assess.intruder.count_chain import CountLikelihood, LevelStep, end_weights, message
+from countveil.assess.intruder import one_level
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.count_chain import (
+    CountLikelihood,
+    LevelStep,
+    end_weights,
+    message,
+)
 from countveil.errors import InputError
 from countveil.noise.summed_noise import SummedNoise
 
@@ -208,7 +214,7 @@ def test_a_right_gibbs_sampler_agrees():
 
 def test_the_certificate_is_never_violated():
     """1,000 chains cut off early on purpose: the error is within what the certificate says."""
-    from countveil.assess.intruder import count_chain as kernel
+    from countveil.assess.intruder.several_levels import count_chain as kernel
 
     rng = np.random.default_rng(11)
     cut = violated = 0

@@ -11,7 +11,7 @@ from tests.report import hand_plan
 from tests.report import sections_of_hand as made
 from tests.report.reading import chart_rows, table_rows
 
-from countveil.assess.suppression import kept_secret, posterior_under_suppression
+from countveil.assess.protections.cell_suppression import kept_secret, posterior_under_suppression
 from countveil.base import words
 from countveil.plan.plans import Plan
 
