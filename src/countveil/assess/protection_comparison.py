@@ -87,23 +87,23 @@ class ProtectedSide:
 
     def worst(self, prior: float) -> Between:
         """Return the largest expected posterior over prior, over all attacks."""
-        found = [item.worst for item in self.risks if item.prior == prior]
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        values = [item.worst for item in self.risks if item.prior == prior]
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
     def mean(self, prior: float) -> Between:
         """Return the mean over people of the same, for the attack from which most is learned."""
-        found = [item.mean for item in self.risks if item.prior == prior]
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        values = [item.mean for item in self.risks if item.prior == prior]
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
     def certain(self, *, presence: bool) -> Between | None:
         """Return the share of people about whom an attack gives certainty, on presence or otherwise.
 
         It is that of the attack with the largest share; None if there is no such attack.
         """
-        found = [item.certain for item in self.risks if (item.attack == "presence") == presence]
-        if not found:
+        values = [item.certain for item in self.risks if (item.attack == "presence") == presence]
+        if not values:
             return None
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +170,13 @@ def compare_protections(
     if not len(tables.people):
         raise InputError(f"{plan.name}: its tables count no one, so there is no one to protect")
     priors = tuple(dict.fromkeys(plan.intruder.priors))
-    found = [_side(text, item, tables, priors, seed) for text, item in chosen.items()]
+    sides = [_side(text, item, tables, priors, seed) for text, item in chosen.items()]
     limits = [sentence for item in chosen.values() for sentence in item.limits]
     if tables.basis in ("published estimates", "simulated release"):
         limits.append(_ESTIMATES)
     if plan.rows_per_person > 1:
         limits.append(_SEVERAL_ROWS)
-    if any(sampled for _, sampled in found):
+    if any(sampled for _, sampled in sides):
         limits.append(_SAMPLE)
     return ProtectionComparison(
         plan.name,
@@ -194,7 +194,7 @@ def compare_protections(
         ),
         expected_error(plan, geography=tables.geography),
         _run_errors(tables, seed),
-        tuple(side for side, _ in found),
+        tuple(side for side, _ in sides),
         tables.basis,
         tables.internal,
         seed,
@@ -203,8 +203,8 @@ def compare_protections(
 
 
 def _run_errors(tables: ExactTables, seed: int) -> tuple[ProtectionError, ...]:
-    found = simulated_tables(tables, seed)
-    return () if found is None else tuple(_errors(tables, found, {}))
+    simulation = simulated_tables(tables, seed)
+    return () if simulation is None else tuple(_errors(tables, simulation, {}))
 
 
 def _errors(
@@ -222,17 +222,17 @@ def _side(
     """Return one protection's figures, and whether they rest on a sample of people."""
     rng = default_rng(seed)
     published = protection.protect(tables, rng)
-    found = [
+    protection_risks = [
         protection.disclosure(tables, published, targets, priors, rng)
         for targets in targets_in(tables, rng)
         if len(targets.unit)
     ]
     values = {key: table.values for key, table in published.items()}
     hidden = {key: table.hidden for key, table in published.items() if table.hidden is not None}
-    risks = [risk for item in found for risk in _risks(item, priors)]
+    risks = [risk for item in protection_risks for risk in _risks(item, priors)]
     return (
         ProtectedSide(text, protection.label, tuple(risks), tuple(_errors(tables, values, hidden))),
-        any(item.sampled for item in found),
+        any(item.sampled for item in protection_risks),
     )
 
 

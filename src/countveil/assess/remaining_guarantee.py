@@ -207,7 +207,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
         f"{words.rounded_down(low)} to {words.rounded_up(high)}, and the probability of either by at "
         f"most {words.rounded_up(largest_shift(epsilon))}.",
-        f"If {table.people} record{'' if table.people == 1 else 's'} of the database were "
+        f"If {table.records_moved} record{'' if table.records_moved == 1 else 's'} of the database were "
         f"different, what people believe after the release would differ by at most "
         f"{words.rounded_up(posterior_to_posterior(epsilon))}, in total variation.",
         f"Between the two secrets, the release is also zCDP with rho = {rho}.",
@@ -218,7 +218,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     if table.loss != "squared L2":
         compared = compare_sensitivity(
             table.loss,
-            table.people,
+            table.records_moved,
             fixed_total=table.fixed is not None,
             deaths=table.part is not None,
             neighbors=table.neighbors,
@@ -240,7 +240,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
             if number:
                 sentences.append(f"{number:,} of {len(groups):,} public totals {what}.")
     secret = ProtectedSecret(
-        theta.secrets, table.people, theta.dependence, f"epsilon = {epsilon}", high
+        theta.secrets, table.records_moved, theta.dependence, f"epsilon = {epsilon}", high
     )
     return PublicGuarantee(
         table.title,

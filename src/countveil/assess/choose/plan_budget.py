@@ -172,8 +172,8 @@ def within_risk(
         The plan with its new budget, and what it risks.
 
     """
-    given = {"marginal_risk": risk, "posterior": posterior, "correct_decision": correct}
-    limits = {name: value for name, value in given.items() if value is not None}
+    stated_limits = {"marginal_risk": risk, "posterior": posterior, "correct_decision": correct}
+    limits = {name: value for name, value in stated_limits.items() if value is not None}
     if len(limits) != 1:
         raise InputError("choose: give one of risk, posterior and correct")
     ((measure, limit),) = limits.items()
@@ -197,8 +197,8 @@ def within_risk(
                 geography=places,
             )
 
-        found = at(invariants=True)
-        return at(invariants=False) if any(rung.settled for rung in found) else found
+        exact_rungs = at(invariants=True)
+        return at(invariants=False) if any(rung.settled for rung in exact_rungs) else exact_rungs
 
     def keeps(amount: Fraction) -> bool:
         try:
@@ -242,11 +242,11 @@ def _largest_amount(keeps: Callable[[Fraction], bool], start: Fraction) -> Fract
     for _ in range(_HALVINGS):
         middle = Fraction(math.sqrt(low * high)).limit_denominator(10**15)
         low, high = (middle, high) if keeps(middle) else (low, middle)
-    found = short(low)
-    step = Fraction(10) ** (math.floor(math.log10(found)) - _DIGITS + 1)
-    while not keeps(found):
-        found -= step  # a risk is not smooth where noise is integer-valued and small
-    return found
+    amount = short(low)
+    step = Fraction(10) ** (math.floor(math.log10(amount)) - _DIGITS + 1)
+    while not keeps(amount):
+        amount -= step  # a risk is not smooth where noise is integer-valued and small
+    return amount
 
 
 def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:

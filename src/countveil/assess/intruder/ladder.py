@@ -98,13 +98,13 @@ def risk_by_level(
     rows = plan.rows_per_person
     risks = []
     for level in plan.estimated_levels if levels is None else levels:
-        found = _evidence(plan, level, attack, geography, invariants)
-        losses = [None if item.settled else item.loss(rows) for _, item in found]
+        items = _evidence(plan, level, attack, geography, invariants)
+        losses = [None if item.settled else item.loss(rows) for _, item in items]
         for prior in chosen:
             odds = Intruder(prior=prior, rows=rows).log_odds
             after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
             posterior = max(after)
-            name, item = found[after.index(posterior)]
+            name, item = items[after.index(posterior)]
             right = 1.0 if decisions else math.nan
             if decisions and not item.settled:
                 right = item.right(odds, rows)
@@ -129,7 +129,7 @@ def _evidence(
     plan: Plan, level: str, name: str | None, geography: Geography | None, invariants: bool
 ) -> list[tuple[str, Evidence]]:
     """Return what reaches an intruder by each attack; what adds nothing to another is left out."""
-    found = []
+    pairs = []
     for attack, attribute in whole_release.attacks_on(plan):
         called = whole_release.name_of(attack, attribute)
         if name is None or name == called:
@@ -141,9 +141,9 @@ def _evidence(
                 geography=geography,
                 invariants=invariants,
             )
-            found += [(called, item) for item in items]
-    settled = [pair for pair in found if pair[1].settled]
-    return settled[:1] or found
+            pairs += [(called, item) for item in items]
+    settled = [pair for pair in pairs if pair[1].settled]
+    return settled[:1] or pairs
 
 
 def plan_risk(

@@ -173,29 +173,29 @@ def find_unit(
 ) -> PlacedUnit:
     """Return where a geocode is; refuse one that no unit has, or units of several levels."""
     published = {*plan.measured_levels, *(item.level for item in plan.invariants)}
-    wanted = [name for name in plan.levels if name in published]
+    levels = [name for name in plan.levels if name in published]
     if level is not None:
-        if level not in wanted:
+        if level not in levels:
             raise InputError(
-                f"level: {level!r} has no counts in the release; choose from {choices(wanted)}"
+                f"level: {level!r} has no counts in the release; choose from {choices(levels)}"
             )
-        wanted = [level]
-    found = []
-    for name in wanted:
+        levels = [level]
+    places = []
+    for name in levels:
         number = pc.index(geography.geocodes(name), geocode).as_py()
         if number >= 0:
-            found.append(PlacedUnit(name, number))
-    if not found:
+            places.append(PlacedUnit(name, number))
+    if not places:
         raise InputError(
-            f"unit: no unit of {choices(wanted)} has the geocode {geocode!r}; codes are those of the "
+            f"unit: no unit of {choices(levels)} has the geocode {geocode!r}; codes are those of the "
             f"crosswalk, with leading zeros"
         )
-    if len(found) > 1:
+    if len(places) > 1:
         raise InputError(
             f"unit: {geocode!r} is a geocode of several levels; say which: "
-            f"{choices(item.level for item in found)}"
+            f"{choices(item.level for item in places)}"
         )
-    return found[0]
+    return places[0]
 
 
 class _LevelChain(NamedTuple):

@@ -214,8 +214,8 @@ def _attack_risks(
     name = name_of(attack, attribute)
     own = None
     if plan.at(level) and noise_is_gaussian(plan.allocations):
-        found = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
-        own = float(found.value)
+        rho = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
+        own = float(rho.value)
     rungs = risk_by_level(
         plan, priors, invariants=True, levels=(level,), attack=name, geography=geography
     )

@@ -155,12 +155,12 @@ def from_release(release: Release) -> ExactTables:
             f"postprocess` first, or name the plan and add --internal"
         )
     lowest = plan.estimated_levels[-1]
-    found = release.estimates.levels[lowest]
+    histograms = release.estimates.levels[lowest]
     return tabulated(
         plan,
         release.geography,
         "published estimates" if release.publishable else "simulated release",
-        found.entries(0, found.units),
+        histograms.entries(0, histograms.units),
         tables_of(plan),
     )
 

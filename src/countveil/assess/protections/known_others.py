@@ -129,8 +129,8 @@ def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Ge
             for cell in np.unique(tables.cell[chosen])
         }
         pairs = [alternatives[cell] for cell in tables.cell[chosen]]
-    kept = np.array([len(found) > 0 for found in pairs], bool)
-    sizes = [len(found) for found in pairs if len(found)]
+    kept = np.array([len(others) > 0 for others in pairs], bool)
+    sizes = [len(others) for others in pairs if len(others)]
     own = chosen[kept]
     return Targets(
         name,
@@ -138,7 +138,7 @@ def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Ge
         tables.cell[own],
         tables.people[own],
         np.repeat(np.arange(len(sizes)), sizes),
-        np.concatenate([*(found for found in pairs), np.zeros(0, np.int64)]),
+        np.concatenate([*(others for others in pairs), np.zeros(0, np.int64)]),
         len(chosen) < len(entries),
     )
 

@@ -175,8 +175,10 @@ class RandomRounding:
     def _expected(self, targets: Targets, kinds: IntArray, priors: tuple[float, ...]) -> FloatArray:
         """Return how probable certainty is, and the expected posteriors, for the worst alternative."""
         patterns, which = np.unique(kinds, axis=0, return_inverse=True)
-        found = [expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns]
-        return targets.worst(np.array(found).T[:, which.ravel()])
+        posteriors = [
+            expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns
+        ]
+        return targets.worst(np.array(posteriors).T[:, which.ravel()])
 
 
 @lru_cache(maxsize=1 << 16)

@@ -75,7 +75,7 @@ def assess_reconstruction(
         raise InputError(f"unknown level {chosen!r}; choose from {', '.join(histograms)}")
     places_shown = min(units, histograms[chosen].units)
     with showing.progress_bar("counting databases", places_shown, quiet) as step:
-        found = reconstruct(
+        reconstruction = reconstruct(
             subject,
             histograms[chosen],
             level=chosen,
@@ -86,7 +86,7 @@ def assess_reconstruction(
             progress=lambda done, of: step(done),
         )
     risks = record_risks(subject, geography=places)
-    section = lens_named("reconstruction").section_of(subject, found, risks)
+    section = lens_named("reconstruction").section_of(subject, reconstruction, risks)
     show_section(section, "reconstruction", as_json=as_json)
 
 

@@ -37,7 +37,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
     names_of_levels = _names(levels)
     by_intruder = chart_inputs.by_intruder(risks, "risks")
     names = chart_inputs.names_of(by_intruder)
-    found = {
+    posteriors = {
         who: chart_inputs.risks(item, len(names_of_levels), "risks", "marginal risk")
         for who, item in by_intruder.items()
     }
@@ -50,7 +50,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
             "marginal_risk": float(item.value),
             "error": item.error_bound if item.standard_error is None else item.standard_error,
         }
-        for who, items in found.items()
+        for who, items in posteriors.items()
         for number, (level, item) in enumerate(zip(names_of_levels, items, strict=True))
     ]
     several = [
@@ -75,7 +75,9 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
             else "",
         ],
         table=pa.Table.from_pylist(rows),
-        audience=chart_inputs.audience_of([risk for items in found.values() for risk in items]),
+        audience=chart_inputs.audience_of(
+            [risk for items in posteriors.values() for risk in items]
+        ),
     )
 
 
@@ -95,7 +97,7 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     Chart
 
     """
-    found = [
+    rungs = [
         chart_inputs.of_kind(item, LevelRisk, "risks") for item in chart_inputs.some(risks, "risks")
     ]
     rows: list[dict[str, Any]] = [
@@ -109,11 +111,11 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
             "settled": item.settled,
             "attack": item.attack,
         }
-        for item in found
+        for item in rungs
     ]
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
-    settled = list(dict.fromkeys(item.level for item in found if item.settled))
+    settled = list(dict.fromkeys(item.level for item in rungs if item.settled))
     noisy = [row for row in rows if not row["settled"]]
     public = (
         f"Counts published exactly reveal presence at level {words.listed(settled)}: the risk "
@@ -147,10 +149,10 @@ def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
 
 
 def _names(levels: Sequence[str]) -> list[str]:
-    found = [str(level) for level in chart_inputs.some(levels, "levels")]
-    if len(set(found)) < len(found):
+    names = [str(level) for level in chart_inputs.some(levels, "levels")]
+    if len(set(names)) < len(names):
         raise InputError("levels: two have the same name; pass each once")
-    return found
+    return names
 
 
 def _dots(

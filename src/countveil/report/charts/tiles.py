@@ -111,12 +111,12 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
     Chart
 
     """
-    found = [
+    query_errors = [
         chart_inputs.of_kind(item, ExpectedError, "errors")
         for item in chart_inputs.some(errors, "errors")
     ]
     rows: list[dict[str, Any]] = []
-    for item in found:
+    for item in query_errors:
         rows.append(
             {
                 "level": item.level,
@@ -127,7 +127,7 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
                 "as_counted": item.as_counted,
             }
         )
-    levels = list(dict.fromkeys(item.level for item in found))
+    levels = list(dict.fromkeys(item.level for item in query_errors))
     drawn = [
         {**row, "value": row["standard_error"], "label": _error_label(row)}
         for row in rows

@@ -239,13 +239,13 @@ def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
 
 def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     """Return the intruder who gains most, and their risks if the target is counted and if not."""
-    candidates, found = [], evidence(plan, plan.judged_level)
+    candidates, items = [], evidence(plan, plan.judged_level)
     for prior in plan.intruder.priors:
         # Noise is symmetric: deciding about an absent target is deciding about a present one with
         # the complementary prior.
         there, away = (
             Risk("correct decision", value, level=plan.judged_level, attack="presence")
-            for value in decisions_by_prior(plan, found, (prior, 1 - prior))
+            for value in decisions_by_prior(plan, items, (prior, 1 - prior))
         )
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)

@@ -122,10 +122,10 @@ def _errors(comparison: ProtectionComparison) -> Table:
         row = [_planned(planned.get(key))]
         row += [_number(run[key].absolute_error)] if run else []
         for side_errors in others:
-            found = side_errors[key]
-            hidden = found.suppressed
+            error = side_errors[key]
+            hidden = error.suppressed
             share = "" if not hidden else f" ({_share(hidden)})"
-            row.append(f"{_number(found.absolute_error)}{share}")
+            row.append(f"{_number(error.absolute_error)}{share}")
         table.add_row(*map(Text, key), *row)
     return table
 

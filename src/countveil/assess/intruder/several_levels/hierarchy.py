@@ -450,9 +450,9 @@ def _presence(
         return present
     if present is not None or not fits:
         every = sorted({int(count) for counts in possible.values() for count in counts})
-        wanted = "" if present is None else f", present={present}"
+        argument = "" if present is None else f", present={present}"
         raise InputError(
-            f"truth: the lowest count is {truth[0]}{wanted}; what they know allows "
+            f"truth: the lowest count is {truth[0]}{argument}; what they know allows "
             f"{choices(map(str, every))}"
         )
     if len(fits) > 1:
