@@ -166,12 +166,12 @@ def compare_protections(
     """
     if not protections:
         raise InputError("protections: none is named; name at least one, such as suppression:10")
-    chosen = {text: read_protection(text, plan) for text in protections}
+    by_text = {text: read_protection(text, plan) for text in protections}
     if not len(tables.people):
         raise InputError(f"{plan.name}: its tables count no one, so there is no one to protect")
     priors = tuple(dict.fromkeys(plan.intruder.priors))
-    sides = [_side(text, item, tables, priors, seed) for text, item in chosen.items()]
-    limits = [sentence for item in chosen.values() for sentence in item.limits]
+    sides = [_side(text, item, tables, priors, seed) for text, item in by_text.items()]
+    limits = [sentence for item in by_text.values() for sentence in item.limits]
     if tables.basis in ("published estimates", "simulated release"):
         limits.append(_ESTIMATES)
     if plan.rows_per_person > 1:

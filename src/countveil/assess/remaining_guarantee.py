@@ -161,8 +161,8 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
         if not ties:
             secrets.append(_secret(plan, what, 1, "no exact count depends on it"))
         else:
-            named = words.listed([f"{item.query.name} of {item.level}" for item in ties])
-            why = f"another {plan.unit} must compensate to keep {named}"
+            names = words.listed([f"{item.query.name} of {item.level}" for item in ties])
+            why = f"another {plan.unit} must compensate to keep {names}"
             secrets.append(_secret(plan, f"{what}, where an exact count depends on it", more, why))
     return secrets
 
@@ -199,7 +199,7 @@ def _settled(release: Release) -> list[str]:
 def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     """State the guarantee of one table that agrees with public totals."""
     table = of if isinstance(of, OneTablePlan) else of.plan
-    epsilon = table.epsilon
+    epsilon, moved = table.epsilon, table.records_moved
     low, high = odds_bounds(epsilon)
     # A constant normalizer saves the factor 2, and lets log-ratios span twice as much.
     rho = epsilon**2 / (2 if table.base == "naive" else 8)
@@ -207,7 +207,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
         f"{words.rounded_down(low)} to {words.rounded_up(high)}, and the probability of either by at "
         f"most {words.rounded_up(largest_shift(epsilon))}.",
-        f"If {table.records_moved} record{'' if table.records_moved == 1 else 's'} of the database were "
+        f"If {moved} record{'' if moved == 1 else 's'} of the database were "
         f"different, what people believe after the release would differ by at most "
         f"{words.rounded_up(posterior_to_posterior(epsilon))}, in total variation.",
         f"Between the two secrets, the release is also zCDP with rho = {rho}.",

@@ -98,8 +98,8 @@ def _internal(out: Path, plan: Path | None, show_values: bool, **options: Any) -
     from countveil.assess.realised_disclosure import realised
     from countveil.report.report_page import internal_report
 
-    done, counts = counts_again(out, True, plan, show_values)
-    return internal_report(done, realised(done, counts), **options)
+    release, counts = counts_again(out, True, plan, show_values)
+    return internal_report(release, realised(release, counts), **options)
 
 
 def _written(

@@ -210,14 +210,14 @@ def within_risk(
     most = _largest_amount(keeps, plan.cost.amount)
     if total is not None:
         most = min(most, total)
-    chosen = plan.with_budget(most)
-    settled = any(rung.settled for rung in judge(chosen).risks)
+    largest = plan.with_budget(most)
+    certain = any(rung.settled for rung in judge(largest).risks)
     return ChosenPlan(
-        chosen,
-        {level: _spent_at(chosen, level) for level in chosen.measured_levels},
-        tuple(rungs(chosen)),
-        tuple(risk_by_level(chosen, priors, invariants=True, attack=attack, geography=places)),
-        settled,
+        largest,
+        {level: _spent_at(largest, level) for level in largest.measured_levels},
+        tuple(rungs(largest)),
+        tuple(risk_by_level(largest, priors, invariants=True, attack=attack, geography=places)),
+        certain,
     )
 
 
@@ -277,18 +277,18 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     scale = Fraction((_standard_error(plan, target) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): search a little further.
     for _ in range(60):
-        chosen = plan.with_budget(short(plan.cost.amount * scale, up=True))
-        error = _standard_error(chosen, target)
+        candidate = plan.with_budget(short(plan.cost.amount * scale, up=True))
+        error = _standard_error(candidate, target)
         if error <= needed:
             break
         scale *= max(Fraction((error / needed) ** 2), Fraction(1_000_001, 1_000_000))
-    rungs = risk_by_level(chosen, invariants=True)
+    rungs = risk_by_level(candidate, invariants=True)
     return ChosenPlan(
-        chosen,
-        {level: _spent_at(chosen, level) for level in chosen.measured_levels},
-        tuple(rung for rung in rungs if rung.level == chosen.judged_level),
+        candidate,
+        {level: _spent_at(candidate, level) for level in candidate.measured_levels},
+        tuple(rung for rung in rungs if rung.level == candidate.judged_level),
         tuple(rungs),
-        any(rung.settled for rung in judge(chosen).risks),
+        any(rung.settled for rung in judge(candidate).risks),
     )
 
 

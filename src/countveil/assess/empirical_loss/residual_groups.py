@@ -291,8 +291,8 @@ def exchangeability(
         raise InputError(
             f"groups: got {len(names)} with {len(bins)} distinct residuals; give two or more of each"
         )
-    seen = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
-    table = seen.reshape(len(names), len(bins))
+    counts = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
+    table = counts.reshape(len(names), len(bins))
     rows, columns = table.sum(axis=1), table.sum(axis=0)
     drawn = random_table(rows, columns).rvs(tables, random_state=np.random.default_rng(seed))
     expected = np.outer(rows, columns) / rows.sum()

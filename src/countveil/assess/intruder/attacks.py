@@ -420,8 +420,8 @@ def _smooth_evidence(laws: tuple[NoisyCells, ...], rows: int) -> LossLaw:
     if not laws:
         return LossLaw(np.zeros(1), np.ones(1))
     points, weights = joint_loss([noise for noise, _ in laws], rows)
-    kept = weights > 1e-18
-    return LossLaw(points[kept], weights[kept] / weights[kept].sum())
+    heavy = weights > 1e-18
+    return LossLaw(points[heavy], weights[heavy] / weights[heavy].sum())
 
 
 def _log_laplace(

@@ -94,13 +94,13 @@ def risk_by_level(
         For each level and prior.
 
     """
-    chosen = plan.intruder.priors if priors is None else priors
+    beliefs = plan.intruder.priors if priors is None else priors
     rows = plan.rows_per_person
     risks = []
     for level in plan.estimated_levels if levels is None else levels:
         items = _evidence(plan, level, attack, geography, invariants)
         losses = [None if item.settled else item.loss(rows) for _, item in items]
-        for prior in chosen:
+        for prior in beliefs:
             odds = Intruder(prior=prior, rows=rows).log_odds
             after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
             posterior = max(after)
@@ -142,8 +142,8 @@ def _evidence(
                 invariants=invariants,
             )
             pairs += [(called, item) for item in items]
-    settled = [pair for pair in pairs if pair[1].settled]
-    return settled[:1] or pairs
+    certain = [pair for pair in pairs if pair[1].settled]
+    return certain[:1] or pairs
 
 
 def plan_risk(

@@ -217,8 +217,8 @@ def expected_posteriors(
             weight = (weight[:, None] * law).ravel()
             loss = (loss[:, None] + ratio).ravel()
             certain += float(weight[np.isposinf(loss)].sum())
-            kept = (weight > 0) & np.isfinite(loss)
-            weight, loss = _merged(weight[kept], loss[kept])
+            possible = (weight > 0) & np.isfinite(loss)
+            weight, loss = _merged(weight[possible], loss[possible])
     return (
         certain,
         *(certain + float(weight @ expit(logit(prior) + loss)) for prior in priors),

@@ -275,9 +275,9 @@ def _households(unit: IntArray, rng: Generator) -> IntArray:
 
 def exchanged(records: Records, rate: float, rng: Generator) -> IntArray:
     """Return where each household is after the exchange."""
-    chosen = np.flatnonzero(rng.random(len(records.unit)) < rate)
-    group = records.group[chosen]
-    one, other = (chosen[np.lexsort((rng.random(len(chosen)), group))] for _ in range(2))
+    sample = np.flatnonzero(rng.random(len(records.unit)) < rate)
+    group = records.group[sample]
+    one, other = (sample[np.lexsort((rng.random(len(sample)), group))] for _ in range(2))
     after = records.unit.copy()
     after[one] = records.unit[other]
     return after

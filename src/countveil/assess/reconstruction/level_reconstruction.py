@@ -172,20 +172,20 @@ def reconstruct(
         raise InputError(f"limit: {limit} is not allowed; give at least 1")
     lines = PublishedLines.of_plan(plan, level, tables)
     occupied = np.flatnonzero(np.diff(histograms.offsets) > 0)
-    chosen = _spaced(occupied, most_units)
+    sample = _spaced(occupied, most_units)
     results: list[tuple[int, Solutions]] = []
-    for done, known in enumerate(_databases(lines, histograms, chosen), 1):
+    for done, known in enumerate(_databases(lines, histograms, sample), 1):
         results.append((sum(known.values()), solution_count(lines, known=known, limit=limit)))
         if not done % 100:
-            progress(done, len(chosen))
-    progress(len(chosen), len(chosen))
+            progress(done, len(sample))
+    progress(len(sample), len(sample))
     one = [people for people, item in results if item.count == 1]
     return Reconstruction(
         level,
         lines.tables,
         lines.attributes,
         len(occupied),
-        len(chosen),
+        len(sample),
         sum(people for people, _ in results),
         len(one),
         sum(one),
@@ -235,8 +235,8 @@ def record_risks(
             prior=prior,
         )
         assert isinstance(risk.posterior, float)
-        settled = risk.effective_rho is None and risk.posterior == 1.0
-        risks.append(RecordRisk(prior, risk.posterior, risk.upper_bound, settled))
+        certain = risk.effective_rho is None and risk.posterior == 1.0
+        risks.append(RecordRisk(prior, risk.posterior, risk.upper_bound, certain))
     return sorted(risks, key=lambda item: -item.posterior)
 
 

@@ -70,15 +70,15 @@ def assess_reconstruction(
         used = {"level", "table", "limit", "units"}
         showing.refuse_unused(context, used, "a release without --internal")
     subject, histograms, places = _counted(target, internal, plan, engine, show_values)
-    chosen = subject.estimated_levels[-1] if level is None else level
-    if chosen not in histograms:
-        raise InputError(f"unknown level {chosen!r}; choose from {', '.join(histograms)}")
-    places_shown = min(units, histograms[chosen].units)
+    place_level = subject.estimated_levels[-1] if level is None else level
+    if place_level not in histograms:
+        raise InputError(f"unknown level {place_level!r}; choose from {', '.join(histograms)}")
+    places_shown = min(units, histograms[place_level].units)
     with showing.progress_bar("counting databases", places_shown, quiet) as step:
         reconstruction = reconstruct(
             subject,
-            histograms[chosen],
-            level=chosen,
+            histograms[place_level],
+            level=place_level,
             audience="internal" if internal else "public",
             tables=table or (),
             limit=limit,

@@ -225,31 +225,31 @@ class _Swept:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for row in self.table.to_pylist() if row["series"] == name]
 
-    def ends(self, what: str, shown: Any) -> list[str]:
+    def ends(self, what: str, describe: Any) -> list[str]:
         """Say where each line starts and ends."""
         sentences = []
         for name in self.names:
             first, last = self.rows(name)[0], self.rows(name)[-1]
             if first is last or first["rho"] == last["rho"]:
-                text = f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)}."
+                text = f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)}."
             else:
                 text = (
-                    f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)} and "
-                    f"{shown(last[self.column])} at rho {_rho(last)}."
+                    f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)} and "
+                    f"{describe(last[self.column])} at rho {_rho(last)}."
                 )
             sentences.append(text)
         return sentences
 
-    def chosen_sentences(self, what: str, shown: Any) -> list[str]:
+    def chosen_sentences(self, what: str, describe: Any) -> list[str]:
         """Say what the result is at the chosen rho."""
         if self.chosen is None:
             return []
         at = [row for row in self.table.to_pylist() if row["rho"] == self.chosen]
-        listed = words.listed([f"{shown(row[self.column])} with {row['series']}" for row in at])
+        items = words.listed([f"{describe(row[self.column])} with {row['series']}" for row in at])
         text = f"At the chosen rho {words.number(self.chosen)}"
         if "epsilon" in at[0]:
             text += f", epsilon {words.upwards(at[0]['epsilon'])} with delta {at[0]['delta']:g}"
-        return [f"{text}, {what} is {listed}."]
+        return [f"{text}, {what} is {items}."]
 
 
 def _with(table: pa.Table, name: str, value: float) -> pa.Table:

@@ -74,10 +74,10 @@ def by_intruder(value: Any, what: str) -> dict[Intruder, Any]:
 
 def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
     """Name the line of each intruder: by prior, with more detail where priors are equal."""
-    listed = list(intruders)
-    priors = [who.prior for who in listed]
+    people = list(intruders)
+    priors = [who.prior for who in people]
     names: dict[Intruder, str] = {}
-    for number, who in enumerate(listed):
+    for number, who in enumerate(people):
         name = f"prior {words.prior(who.prior)}"
         if priors.count(who.prior) > 1:
             name += f", knows {who.known}" if who.certain else f", unsure ({number + 1})"

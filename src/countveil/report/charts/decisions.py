@@ -134,14 +134,14 @@ def _map(
     rows_of: tuple[str, str, list[float]],
     audience: Audience,
 ) -> Chart:
-    seen = chart_inputs.numbers(observed, "observed")
+    releases = chart_inputs.numbers(observed, "observed")
     if not rows or len(rows) > _MOST_ROWS:
         raise InputError(f"posteriors: got {len(rows)} rows; pass between 1 and {_MOST_ROWS}")
     opening, column, numbers = rows_of
     runs = [
         {**run, column: number}
         for (row, after), number in zip(rows.items(), numbers, strict=True)
-        for run in _runs(row, seen, after, losses)
+        for run in _runs(row, releases, after, losses)
     ]
     drawn = [
         {
@@ -155,7 +155,9 @@ def _map(
     across = alt.X(
         "from:Q",
         title="released value",
-        scale=alt.Scale(domain=[seen.min() - 0.5, seen.max() + 0.5], nice=False, zero=False),
+        scale=alt.Scale(
+            domain=[releases.min() - 0.5, releases.max() + 0.5], nice=False, zero=False
+        ),
         axis=alt.Axis(grid=False, format=",~r", tickMinStep=1, labelOverlap="greedy"),
     )
     down = alt.Y(
@@ -177,7 +179,7 @@ def _map(
             legend=None,
         ),
     )
-    labels = _labels([run for run in drawn if run["word"]], len(seen))
+    labels = _labels([run for run in drawn if run["word"]], len(releases))
     text = (
         theme.values(labels)
         .mark_text(baseline="middle", fontSize=11)
@@ -216,15 +218,17 @@ def _map(
     )
 
 
-def _runs(row: str, seen: FloatArray, after: FloatArray, losses: Losses) -> list[dict[str, Any]]:
+def _runs(
+    row: str, releases: FloatArray, after: FloatArray, losses: Losses
+) -> list[dict[str, Any]]:
     """Return runs of released values with the same decision."""
-    if len(after) != len(seen):
+    if len(after) != len(releases):
         raise InputError(
-            f"posteriors: got {len(after)} values for {len(seen)} released values; pass one per "
+            f"posteriors: got {len(after)} values for {len(releases)} released values; pass one per "
             f"value"
         )
-    order = np.argsort(seen, kind="stable")
-    points = [(float(seen[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
+    order = np.argsort(releases, kind="stable")
+    points = [(float(releases[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
     runs = []
     for decision, group in groupby(points, key=lambda point: point[1]):
         values = [value for value, _ in group]

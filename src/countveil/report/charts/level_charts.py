@@ -115,19 +115,25 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     ]
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
-    settled = list(dict.fromkeys(item.level for item in rungs if item.settled))
+    exact_levels = list(dict.fromkeys(item.level for item in rungs if item.settled))
     noisy = [row for row in rows if not row["settled"]]
     public = (
-        f"Counts published exactly reveal presence at level {words.listed(settled)}: the risk "
+        f"Counts published exactly reveal presence at level {words.listed(exact_levels)}: the risk "
         f"there is one over the prior."
-        if settled
+        if exact_levels
         else ""
     )
-    summary = _largest(noisy, "from noisy counts" if settled else "") if noisy else ""
+    summary = _largest(noisy, "from noisy counts" if exact_levels else "") if noisy else ""
     return described(
         "risk-by-level",
         "Marginal risk of each level",
-        _dots(noisy or rows, names, "level", connected=False, settled=settled if noisy else []),
+        _dots(
+            noisy or rows,
+            names,
+            "level",
+            connected=False,
+            exact_levels=exact_levels if noisy else [],
+        ),
         alt_text=["Dots of marginal risk for each level, one for each prior.", summary, public],
         caption=[
             "At each level, the intruder knows everyone else in the place and sees the whole "
@@ -161,13 +167,13 @@ def _dots(
     place: str,
     *,
     connected: bool,
-    settled: Sequence[str] = (),
+    exact_levels: Sequence[str] = (),
 ) -> alt.LayerChart:
     """Draw a dot for each row above the name of its level, with series labelled on the right.
 
     Levels in `settled` come first and are marked as revealed.
     """
-    places = list(dict.fromkeys([*settled, *(row[place] for row in rows)]))
+    places = list(dict.fromkeys([*exact_levels, *(row[place] for row in rows)]))
     drawn = [
         {
             "x": places.index(row[place]),
@@ -201,8 +207,8 @@ def _dots(
         layers.append(base.mark_rule().encode(y="low:Q", y2="high:Q"))
     layers.append(base.mark_point(size=60, opacity=1).encode(shape=theme.shape(names)))
     layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(places))
-    if settled:
-        mark = theme.values([{"place": name, "label": "revealed"} for name in settled])
+    if exact_levels:
+        mark = theme.values([{"place": name, "label": "revealed"} for name in exact_levels])
         layers.append(
             mark.mark_text(baseline="top", color=theme.FAINT).encode(
                 x=across, y=alt.value(4), text="label:N"

@@ -95,9 +95,9 @@ def _geometry(geometry: Any, what: str) -> tuple[dict[str, Any] | None, int]:
         return None, 0
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if not isinstance(kind, str) or kind not in _DEPTHS:
-        shown = repr(kind) if isinstance(kind, str) else type(geometry).__name__
+        name = repr(kind) if isinstance(kind, str) else type(geometry).__name__
         raise InputError(
-            f"{what}: its geometry is {shown[:80]}; choose from {', '.join(_DEPTHS)}, or null"
+            f"{what}: its geometry is {name[:80]}; choose from {', '.join(_DEPTHS)}, or null"
         )
     coordinates = _positions(geometry.get("coordinates"), _DEPTHS[kind], what)
     return {"type": kind, "coordinates": coordinates}, _number(coordinates, _DEPTHS[kind])
@@ -178,8 +178,8 @@ def risk_map(
         }
         for row in sorted(groups, key=lambda row: (-row[column], str(row["group"])))
     ]
-    shown = rows[:most]
-    plot: Any = _bars(shown, column)
+    most_at_risk = rows[:most]
+    plot: Any = _bars(most_at_risk, column)
     if shapes is not None:
         plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
@@ -204,7 +204,7 @@ def risk_map(
         caption=[
             f"{what}, with prior {words.number(risks.prior)}.",
             summary,
-            "The table also lists those not drawn." if len(rows) > len(shown) else "",
+            "The table also lists those not drawn." if len(rows) > len(most_at_risk) else "",
         ],
         table=pa.Table.from_pylist(rows),
         audience=risks.audience,

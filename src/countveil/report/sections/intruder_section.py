@@ -39,11 +39,11 @@ SETTLED = "revealed by public counts"
 def summary_sentences(summary: Summary) -> list[str]:
     """Return what the worst attack gains, then what public counts and facts add."""
     lines = [worst_attack(summary)]
-    settled = {item.attack for item in summary.attacks if item.settled}
+    certain = {item.attack for item in summary.attacks if item.settled}
     lines += [
         f"The counts that the plan publishes exactly reveal '{name}' to anyone who knows everyone "
         f"else in {article(summary.level)}; no noise protects against that."
-        for name in sorted(settled)
+        for name in sorted(certain)
     ]
     return lines + _facts(summary)
 
@@ -210,15 +210,15 @@ def _by_budget(plan: Plan, others: OtherBudgets) -> list[Chart]:
 
     if plan.cost.currency != "rho":
         return []
-    rhos, chosen = [step.amount for step in others.steps], others.chosen.amount
+    rhos, own = [step.amount for step in others.steps], others.chosen.amount
     risks, decisions = (
         dict(islice(others.by_intruder(measure, plan.rows_per_person).items(), MOST_SERIES))
         for measure in ("marginal risk", "correct decision")
     )
     limit = plan.intruder.limit
     return [
-        charts.risk_by_rho(rhos, risks, chosen=chosen, delta=plan.delta, limit=limit),
-        charts.decision_by_rho(rhos, decisions, chosen=chosen, delta=plan.delta),
+        charts.risk_by_rho(rhos, risks, chosen=own, delta=plan.delta, limit=limit),
+        charts.decision_by_rho(rhos, decisions, chosen=own, delta=plan.delta),
     ]
 
 
@@ -280,9 +280,9 @@ def _mapped_level(release: Release, shapes: Mapping[str, Any] | None) -> str:
     if shapes is None:
         fitting = [level for level in upper if geography.units(level) <= _MOST_PLACES]
         return fitting[-1] if fitting else upper[0]
-    named = set(charts.places_of(shapes))
+    names = set(charts.places_of(shapes))
     matches = Counter(
-        {level: len(named & set(geography.geocodes(level).to_pylist())) for level in upper}
+        {level: len(names & set(geography.geocodes(level).to_pylist())) for level in upper}
     )
     level, places = matches.most_common(1)[0]
     if not places:

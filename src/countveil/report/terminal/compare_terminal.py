@@ -92,8 +92,8 @@ def _risks(comparison: Comparison) -> Table:
 
 
 def _risk(item: LevelRisk) -> str:
-    settled = f", {SETTLED}" if item.settled else ""
-    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){settled}"
+    note = f", {SETTLED}" if item.settled else ""
+    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){note}"
 
 
 def _errors(comparison: Comparison) -> Table:

@@ -186,14 +186,14 @@ def _noise_table(price: Price, every_query: bool) -> Table:
             table.add_row(level, "0", "not measured", "", "")
             continue
         widest = sorted(noises, key=lambda pair: pair[1].variance)
-        shown = noises if every_query else widest[:2]
+        rows = noises if every_query else widest[:2]
         cost = float(sum(getattr(item.cost, currency) for item, _ in noises))
-        for number, (item, noise) in enumerate(shown):
+        for number, (item, noise) in enumerate(rows):
             first = (level, f"{cost:.4f}") if number == 0 else ("", "")
             deviation = math.sqrt(noise.variance)
             table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
-        if len(shown) < len(noises):
-            table.add_row("", "", f"… and {len(noises) - len(shown)} more", "", "")
+        if len(rows) < len(noises):
+            table.add_row("", "", f"… and {len(noises) - len(rows)} more", "", "")
     return table
 
 

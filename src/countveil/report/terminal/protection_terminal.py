@@ -89,8 +89,8 @@ def _certainty(comparison: ProtectionComparison) -> Table:
     table.add_column("protection", overflow="fold")
     for name in ("that they are there", "that a category is not theirs"):
         table.add_column(name, justify="right")
-    settled = any(risk.settled for risk in comparison.risks)
-    table.add_row("this plan", *(["all: published exactly"] if settled else ["none"]) * 2)
+    certain = any(risk.settled for risk in comparison.risks)
+    table.add_row("this plan", *(["all: published exactly"] if certain else ["none"]) * 2)
     for side in comparison.sides:
         table.add_row(
             Text(side.label), _certain(side, presence=True), _certain(side, presence=False)

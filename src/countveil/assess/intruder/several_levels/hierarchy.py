@@ -166,8 +166,8 @@ def level_posterior(
     )
     log_start = log_start + levels[0].noise.log_pmf(release.observed[0] - counts)
     where, weights = marginal(steps, counts, log_start, ends[at - 1])
-    kept = weights > 0
-    return CountPosterior(where[kept], weights[kept])
+    possible = weights > 0
+    return CountPosterior(where[possible], weights[possible])
 
 
 def correct_decision(

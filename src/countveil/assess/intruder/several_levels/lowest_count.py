@@ -30,10 +30,10 @@ def mean_posterior(log_odds: FloatArray, losses: FloatArray, weights: FloatArray
             whole += weight
         return total / whole  # never above 1: both sums add in the same order
 
-    settled = np.isinf(log_odds)
-    if settled.any():
+    certain = np.isinf(log_odds)
+    if certain.any():
         posterior = sigmoid(log_odds)
-        posterior[~settled] = mean_posterior(log_odds[~settled], losses, weights)
+        posterior[~certain] = mean_posterior(log_odds[~certain], losses, weights)
         return posterior
     if not len(log_odds):
         return np.empty(0)

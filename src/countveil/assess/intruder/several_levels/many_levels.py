@@ -87,9 +87,9 @@ def released_above(
     """List what may be released above the lowest count if that is short; otherwise draw it."""
     points = np.concatenate([intruder.counts(there=True), intruder.counts(there=False)])
     if draws is None:
-        listed = _listed(levels, truth)
-        if listed is not None:
-            keys, weights = listed
+        releases = _listed(levels, truth)
+        if releases is not None:
+            keys, weights = releases
             left_out = max(0.0, 1.0 - math.fsum(weights))
             return Above(_messages(keys, len(levels), steps_of, points), weights, left_out)
     draws = DRAWS if draws is None else draws
@@ -130,12 +130,12 @@ def _listed(levels: Sequence[Level], truth: Sequence[int]) -> _Listed | None:
             return None
         e = np.arange(-width, width + 1, dtype=float)
         probability = np.exp(law.log_pmf(e))
-        kept = np.flatnonzero(probability > _RARE)
-        size *= len(kept)
+        likely = np.flatnonzero(probability > _RARE)
+        size *= len(likely)
         if size > _MOST_LISTED:
             return None
-        values.append([middle + int(e[k]) for k in kept])
-        probabilities.append(probability[kept])
+        values.append([middle + int(e[k]) for k in likely])
+        probabilities.append(probability[likely])
     keys = list(product(*values))
     weights = np.ones(1)
     for probability in probabilities:

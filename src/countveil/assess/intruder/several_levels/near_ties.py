@@ -119,8 +119,8 @@ def _that_matter(
     logs = -((tie.parent - count - y) ** 2) / (2 * float(_sigma2(high.noise)))
     if low.siblings:
         logs -= (tie.sibling_sum - y) ** 2 / (2 * float(_sigma2(low.noise)) * low.siblings)
-    kept = logs > logs.max() - (digits + 20) * math.log(10)
-    return [counts[place] for place in np.flatnonzero(kept)]
+    heavy = logs > logs.max() - (digits + 20) * math.log(10)
+    return [counts[place] for place in np.flatnonzero(heavy)]
 
 
 def _reach(variance: float, digits: int) -> int:
