@@ -18,6 +18,7 @@ from countveil.congenial.guarantee.partial_privacy import Theta
 from countveil.congenial.mechanism.k_norm import KNormGradient
 from countveil.errors import FolderError, InputError, Interrupted
 from countveil.measure import door, draw_estimate
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
 from countveil.postprocess import topdown
 from countveil.publish import run_status, status_of
@@ -32,10 +33,9 @@ def released(plan, **options):
     )
 
 
-def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
+def test_a_run_is_seen_from_its_begin_to_its_end(tiny):
     tiny.write_text(TOP_DOWN)
     out = tiny.parent / "out"
-    monkeypatch.setattr(door, "_VALUES", 14)
     seen = []
 
     def look(stage, level, done, units):
@@ -48,7 +48,7 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
         InputError, match="no release was started there; if one is counting its records"
     ):
         status_of(out)
-    released(tiny, progress=look)
+    released(tiny, progress=look, sizes=BatchSizes(drawn=14))
     assert [(stage, level, done) for stage, level, done, _ in seen][:3] == [
         ("measuring", "region", 2),
         ("measuring", "area", 2),
@@ -341,16 +341,15 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
     assert status_command._duration(seconds) == text
 
 
-def test_a_run_under_way_is_told_as_such(tiny, monkeypatch):
+def test_a_run_under_way_is_told_as_such(tiny):
     tiny.write_text(TOP_DOWN)
-    monkeypatch.setattr(door, "_VALUES", 14)
     seen = []
 
     def look(stage, level, done, units):
         if (stage, level, done) == ("measuring", "area", 5):
             seen.append(run("status", tiny.parent / "out"))
 
-    released(tiny, progress=look)
+    released(tiny, progress=look, sizes=BatchSizes(drawn=14))
     (ran,) = seen
     assert ran.status == 0
     lines = ran.out.splitlines()
