@@ -21,7 +21,7 @@ from countveil.measure.batch_sizes import BatchSizes
 from countveil.measure.run import Run
 from countveil.plan.plans import Plan, require_counts
 
-_SMALL = BatchSizes(drawn=1500)  # many small parts
+_SMALL = BatchSizes(values_to_draw=1500)  # many small parts
 
 
 def main(plan_path: Path, out: Path, ledger: Path, kill_at: int, said: Path) -> None:

@@ -11,7 +11,9 @@ from countveil.measure.batch_sizes import BatchSizes
 
 
 def main() -> None:
-    small = BatchSizes(drawn=1500, parts=1, solved=1500, units=2)
+    small = BatchSizes(
+        values_to_draw=1500, parts_to_share=1, values_to_solve=1500, units_to_share=2
+    )
     pipeline.release = partial(pipeline.release, sizes=small)
     warnings.simplefilter("ignore")  # PySpark warns about pandas
     sys.argv = ["countveil", "release", *sys.argv[1:]]

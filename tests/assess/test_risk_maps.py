@@ -26,7 +26,7 @@ def released(request, tiny):
     rows = [",".join((*row, str(number % 4 + 1))) + "\n" for number, row in enumerate(people)]
     (tiny.parent / "people.csv").write_text("area,AGE,SEX,id\n" + "".join(rows))
     plan = Plan.load(tiny)
-    small = BatchSizes(drawn=15)  # several row groups
+    small = BatchSizes(values_to_draw=15)  # several row groups
     pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(4), sizes=small)
     return Release.read(tiny.parent / "out"), open_engine("local").tabulate(plan), plan
 

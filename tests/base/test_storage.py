@@ -143,7 +143,7 @@ def test_each_step_of_a_release_is_on_the_disk_before_the_next(tiny, monkeypatch
         rng=Secure(),
         ledger=tiny.parent / "l.sqlite",
         workers=1,
-        sizes=BatchSizes(drawn=14),
+        sizes=BatchSizes(values_to_draw=14),
     )
     (settled,) = [n for n, (what, _) in enumerate(disk.calls) if what == "settle"]
     parts = disk.calls[settled][1]

@@ -782,10 +782,10 @@ def test_workers_do_tasks_in_order_and_raise_what_a_task_raised(engine, tmp_path
 def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path):
     write_start(tmp_path / "start", people=400, seed=3)
     plan = Plan.load(tmp_path / "start" / "plan.toml")
-    sizes = BatchSizes(drawn=3000)  # several parts a level
+    sizes = BatchSizes(values_to_draw=3000)  # several parts a level
     # The reference is made in this process alone.
     pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1, sizes=sizes)
-    sizes = replace(sizes, parts=1, units=2)
+    sizes = replace(sizes, parts_to_share=1, units_to_share=2)
     out = tmp_path / "out"
     pipeline.release(plan, to=out, rng=Seeded(7), engine=engine, workers=2, sizes=sizes)
     expected, found = (
@@ -804,7 +804,7 @@ def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, ti
     text = TINY_PLAN.replace('"AGE*SEX" =', 'AGE = "1/4"\n"AGE*SEX" =').replace('"3/4"', '"1/2"')
     tiny.write_text(text + '[postprocess]\nmethod = "top-down"\nconfidence = 0.9\n')
     plan = Plan.load(tiny)
-    small = BatchSizes(drawn=15)  # several row groups
+    small = BatchSizes(values_to_draw=15)  # several row groups
     release = pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(7), workers=1, sizes=small)
     counts = open_engine("local").tabulate(plan)
     areas = {"east": ["A1", "A4"], "all": ["A1", "A2", "A3", "A4", "A5"]}

@@ -31,7 +31,7 @@ def tabulated(path: Path):
     return open_engine("local").tabulate(plan), plan
 
 
-SMALL = BatchSizes(drawn=14)
+SMALL = BatchSizes(values_to_draw=14)
 
 
 def taken(path: Path, out: str = "out", rng=None, **options):

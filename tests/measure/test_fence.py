@@ -25,7 +25,7 @@ from countveil.engines.counts import Counts
 from countveil.engines.workers import Workers
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
 from countveil.measure import door, draw_tasks
-from countveil.measure.batch_sizes import BatchSizes
+from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
@@ -59,7 +59,7 @@ class CountedOnce:
 
 
 ENGINE = CountedOnce()
-SMALL = BatchSizes(drawn=14)  # three parts
+SMALL = BatchSizes(values_to_draw=14)  # three parts
 
 
 @pytest.fixture(params=["measurements", "one table"])
@@ -83,8 +83,7 @@ def released(plan: Path, where: str = "here", **options):
         rng=Secure(),
         ledger=folder / "l.sqlite",
         engine=ENGINE,
-        sizes=SMALL,
-        **options,
+        **{"sizes": SMALL} | options,
     )
 
 
@@ -293,13 +292,12 @@ def test_an_older_backup_does_not_lock_out_the_draws_that_were_sealed(plan, monk
 
 
 def test_two_hosts_with_one_ledger_finish_one_release(plan, monkeypatch):
-    monkeypatch.undo()  # processes of their own cut parts as usual
     publish = "_publish" if (plan.parent / "people.csv").exists() else "publish_one_table"
     with monkeypatch.context() as patch:
         patch.setattr(door, publish, lambda *a, **o: kill())
         patch.setattr(Ledger, "seal", lambda *a: None)
         with pytest.raises(Killed):
-            released(plan)
+            released(plan, sizes=USUAL_SIZES)  # processes of their own cut parts as usual
     for path in plan.parent.glob("here/out-internal/parts/*/*"):
         path.unlink()  # charged, and nothing drawn yet
     copied(plan, "copy")

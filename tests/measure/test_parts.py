@@ -141,7 +141,7 @@ def test_a_task_says_nothing_of_its_counts(tiny, tmp_path):
 
 
 def test_processes_measure_what_one_process_measures(tiny):
-    sizes = BatchSizes(drawn=14, parts=1)
+    sizes = BatchSizes(values_to_draw=14, parts_to_share=1)
     plan = Plan.load(tiny)
     counts = open_engine("local").tabulate(plan)
     results = [
@@ -237,7 +237,7 @@ def test_a_task_that_is_late_finds_nowhere_to_write(tiny, monkeypatch):
 
 
 def test_lost_workers_leave_a_run_that_resumes(tiny):
-    sizes = BatchSizes(drawn=14)
+    sizes = BatchSizes(values_to_draw=14)
     plan, out = Plan.load(tiny), tiny.parent / "out"
     counts = open_engine("local").tabulate(plan)
     ledger = tiny.parent / "ledger.sqlite"

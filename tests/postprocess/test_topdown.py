@@ -72,7 +72,7 @@ def test_the_gap_finds_a_sum_that_is_off(measured):
 def test_estimates_do_not_depend_on_workers_or_batches(measured):
     measurements, plan = measured()
     first = arrays(postprocess.top_down(measurements, plan))
-    small = BatchSizes(solved=1, units=2)
+    small = BatchSizes(values_to_solve=1, units_to_share=2)
     second = arrays(postprocess.top_down(measurements, plan, workers=2, sizes=small))
     assert all((first[level] == second[level]).all() for level in first)
 
@@ -171,7 +171,7 @@ def test_queries_that_leave_cells_undecided_are_completed_from_the_parent(measur
 def test_a_stopped_descent_goes_on_where_it_was(measured, tmp_path):
     measurements, plan = measured()
     whole = arrays(postprocess.top_down(measurements, plan))
-    small = BatchSizes(solved=1)
+    small = BatchSizes(values_to_solve=1)
     seen = []
 
     def stop(stage, level, done, units):

@@ -48,7 +48,7 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny):
         InputError, match="no release was started there; if one is counting its records"
     ):
         status_of(out)
-    released(tiny, progress=look, sizes=BatchSizes(drawn=14))
+    released(tiny, progress=look, sizes=BatchSizes(values_to_draw=14))
     assert [(stage, level, done) for stage, level, done, _ in seen][:3] == [
         ("measuring", "region", 2),
         ("measuring", "area", 2),
@@ -349,7 +349,7 @@ def test_a_run_under_way_is_told_as_such(tiny):
         if (stage, level, done) == ("measuring", "area", 5):
             seen.append(run("status", tiny.parent / "out"))
 
-    released(tiny, progress=look, sizes=BatchSizes(drawn=14))
+    released(tiny, progress=look, sizes=BatchSizes(values_to_draw=14))
     (ran,) = seen
     assert ran.status == 0
     lines = ran.out.splitlines()

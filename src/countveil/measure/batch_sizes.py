@@ -11,22 +11,22 @@ class BatchSizes:
 
     Attributes
     ----------
-    drawn : int
+    values_to_draw : int
         Noisy values drawn together, unless one family has more. A run that is resumed must have the
         same number, because its parts are kept.
-    parts : int
+    parts_to_share : int
         From this many parts on, noise is drawn by several processes.
-    solved : int
+    values_to_solve : int
         Measurements of families solved together, unless one family has more.
-    units : int
+    units_to_share : int
         From this many units of a level on, families are solved by several processes.
 
     """
 
-    drawn: int = 4_000_000
-    parts: int = 16
-    solved: int = 4_000_000
-    units: int = 2_000
+    values_to_draw: int = 4_000_000
+    parts_to_share: int = 16
+    values_to_solve: int = 4_000_000
+    units_to_share: int = 2_000
 
 
 USUAL_SIZES = BatchSizes()

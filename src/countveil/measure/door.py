@@ -119,7 +119,7 @@ def take(
             raise InputError(
                 f"{path}: no such file, but a constraint of the plan names it; restore the file"
             )
-    layout = f"{manifest.FORMAT}, sealed parts of {sizes.drawn} values"
+    layout = f"{manifest.FORMAT}, sealed parts of {sizes.values_to_draw} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
     with hired(workers) as team:
@@ -165,7 +165,7 @@ def _draw(
         units, batches = counts.geography.units(level), _batches(counts, plan, level, sizes)
         left = [n for n in range(len(batches)) if run.parts.read(level, n) is None]
         tasks = (_task(counts, level, number, *batches[number]) for number in left)
-        done = workers.map(job, tasks, large=len(left) >= sizes.parts)
+        done = workers.map(job, tasks, large=len(left) >= sizes.parts_to_share)
         for number, _ in zip(left, done, strict=True):
             progress("measuring", level, batches[number][1], units)
     workers.rest()
@@ -183,7 +183,7 @@ def _batches(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> list[
     scalars = sum(item.query.cells for item in plan.at(level))
     if scalars == 0:
         return []
-    return counts.geography.batches(level, max(1, sizes.drawn // scalars))
+    return counts.geography.batches(level, max(1, sizes.values_to_draw // scalars))
 
 
 def _refuse_large_families(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> None:
@@ -280,7 +280,7 @@ def _invariants(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> It
     """Yield the exact invariants of a level, some units at a time; their variance is 0."""
     queries = [item.query for item in plan.invariants if item.level == level]
     scalars = sum(query.cells for query in queries)
-    for start, stop in counts.geography.batches(level, max(1, sizes.drawn // scalars)):
+    for start, stop in counts.geography.batches(level, max(1, sizes.values_to_draw // scalars)):
         entries = counts.entries(level, start, stop)
         parts = []
         for query in queries:

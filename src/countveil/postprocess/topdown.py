@@ -209,7 +209,7 @@ def descend(
             cut = _Cut.of(plan, geography, facts[level], subtrees, above, level, sizes)
             left = range(len(finished), len(cut.ranges))
             unchanged = unchanged and not left
-            large = geography.units(level) >= sizes.units and len(left) > 1
+            large = geography.units(level) >= sizes.units_to_share and len(left) > 1
             batches = team.map(job, map(cut.task, left), large=large)
             for number, batch in zip(left, batches, strict=True):
                 folder.append(level, batch)
@@ -398,7 +398,7 @@ class _Cut:
     ) -> _Cut:
         units = geography.units(level)
         scalars = sum(item.query.cells for item in plan.at(level))
-        most = max(1, min(sizes.solved // scalars, math.ceil(units / _TASKS)))
+        most = max(1, min(sizes.values_to_solve // scalars, math.ceil(units / _TASKS)))
         if above is None:
             # At the top each unit is solved by itself, unless public facts tie units together.
             parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)

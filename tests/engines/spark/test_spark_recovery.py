@@ -17,7 +17,7 @@ from countveil import Secure, pipeline
 from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
 
-SMALL = BatchSizes(drawn=4000, solved=4000)
+SMALL = BatchSizes(values_to_draw=4000, values_to_solve=4000)
 
 
 def release_while(trial: Trial, stage: str, strike) -> None:
@@ -67,7 +67,9 @@ def test_a_worker_lost_while_post_processing_is_done_without(spark_session, clus
 
 def test_a_driver_lost_while_measuring_is_started_again(spark_session, cluster, tmp_path):
     """The session of this process takes up what a driver of its own began; its spill is deleted."""
-    sizes = BatchSizes(drawn=1500, solved=1500)  # those of the driver that is killed
+    sizes = BatchSizes(
+        values_to_draw=1500, values_to_solve=1500
+    )  # those of the driver that is killed
     trial = trial_in(tmp_path)
     before = spilled(cluster.folder)
     arguments = [trial.plan, "--to", trial.out, "--ledger", trial.ledger, "--quiet"]
