@@ -17,13 +17,14 @@ from typing import Any
 from countveil import Secure, measure, open_engine
 from countveil.engines.local import local_engine  # noqa: F401 - before the fork, not after each
 from countveil.errors import CountveilError
-from countveil.measure import door
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.measure.run import Run
 from countveil.plan.plans import Plan, require_counts
 
+_SMALL = BatchSizes(values_to_draw=1500)  # many small parts
+
 
 def main(plan_path: Path, out: Path, ledger: Path, kill_at: int, said: Path) -> None:
-    door._VALUES = 1500  # many small parts
     plan = require_counts(Plan.load(plan_path), "a benchmark")
     counts = open_engine("local").tabulate(plan)
     seen, calls = 0, {}
@@ -43,7 +44,7 @@ def main(plan_path: Path, out: Path, ledger: Path, kill_at: int, said: Path) -> 
 
     sys.setprofile(count)
     try:
-        measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out)
+        measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out, sizes=_SMALL)
     except CountveilError as error:
         sys.setprofile(None)
         said.write_text(str(error))

@@ -98,7 +98,7 @@ def simulate(epsilon: str, replications: int, seed: int) -> dict[str, Coverage]:
         if not 1 <= total <= _LARGEST:
             continue
         done += 1
-        # Its normaliser is constant, so the loss is not halved: noise of rate epsilon/2 on each count.
+        # Its normalizer is constant, so the loss is not halved: noise of rate epsilon/2 on each count.
         mechanism = Wasserstein(loss="L1", epsilon=epsilon, total=total, base="naive", halved=False)
         released = mechanism.sample(counts, rng=Seeded(seed * 1_000_000 + done))
         _record(records, rates, counts, released, mechanism)

@@ -22,7 +22,7 @@ from countveil.engines.workers import children_of
 from countveil.errors import InputError
 from countveil.measure.run import internal_of
 from countveil.plan.plans import Plan
-from countveil.publish import standing_of
+from countveil.publish import status_of
 
 _SEAL = 32  # bytes behind the data of a part
 _TORN = b"torn by a crash"
@@ -76,7 +76,7 @@ class Trial:
     def state(self) -> str:
         """Return the state of the release."""
         try:
-            return standing_of(self.out).state
+            return status_of(self.out).state
         except InputError:
             return "counting"
 

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.table import Missed, show, verdict
 from countveil import DiscreteGaussian
 from countveil.assess import Intruder, Level
-from countveil.assess.intruder import hierarchy
+from countveil.assess.intruder.several_levels import hierarchy
 from countveil.assess.risk_maps import add_losses
 from countveil.base.numerics import FloatArray, IntArray
 

@@ -192,7 +192,7 @@ class _Draw:
         if task.method == "prior":
             base = {"prior": DirichletMultinomial(before[:, 0], task.alpha, "1/2")}
         if task.method == "naive":
-            base["halved"] = False  # its normaliser is the same for all counts
+            base["halved"] = False  # its normalizer is the same for all counts
         loss = task.loss
         mechanism = Wasserstein(loss=loss, epsilon=task.epsilon, total=total, deaths=True, **base)
         prepared = mechanism.prepared(counts)

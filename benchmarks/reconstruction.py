@@ -72,7 +72,7 @@ def _show(title: str, path: Path, cases: Mapping[str, tuple[str, ...]]) -> None:
             (
                 *(name, ", ".join(found.tables), f"{found.units:,}", f"{one:.2%}", f"{people:.2%}"),
                 *(f"{found.certain / found.people:.2%}", f"{found.differing / found.people:.2%}"),
-                *(f"{found.widest:,}", f"{found.unsure:,}"),
+                *(f"{found.widest:,}", f"{found.lower_bounds:,}"),
                 *(f"{ran.seconds:.1f}", f"{ran.peak_mb:.0f}"),
             )
         )

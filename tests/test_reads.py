@@ -43,9 +43,18 @@ def test_a_release_parses_its_crosswalk_once(tiny, tmp_path, reads):
     assert run("report", out, "--ledger", ledger, "--quiet").status == 0
     assert reads["crosswalk"] == 1
     assert reads["manifest"] <= 3  # and once more under the lock, and when the page is in
+    assert reads["plan"] <= 3  # its slider shows other budgets of the plan, not other plans
     reads.clear()
     assert run("verify", out, "--ledger", ledger).status == 0
     assert (reads["crosswalk"], reads["manifest"], reads["plan"]) == (1, 1, 1)
+
+
+def test_comparing_plans_of_the_same_places_parses_their_crosswalk_once(tiny, reads):
+    other = tiny.with_name("other.toml")
+    other.write_text(TINY_PLAN.replace('rho = "2"', 'rho = "4"'))
+    assert other.read_text() != TINY_PLAN
+    assert run("compare", tiny, other).status == 0
+    assert (reads["crosswalk"], reads["plan"]) == (1, 2)
 
 
 def test_a_plan_and_a_release_fit_a_line(tiny, tmp_path):

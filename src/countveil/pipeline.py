@@ -25,6 +25,7 @@ from countveil.errors import (
 )
 from countveil.estimate.release_error import accuracy
 from countveil.estimate.unbiased import least_squares
+from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.progress import Progress, silent, watched
 from countveil.measure.run import LOCK, RunLog, internal_of, refuse_links, release_of
 from countveil.plan.geography import Geography
@@ -61,6 +62,7 @@ def release(
     charge_again: bool = False,
     workers: int | None = None,
     progress: Progress = silent,
+    sizes: BatchSizes = USUAL_SIZES,
 ) -> AnyRelease:
     """Release a plan into a folder.
 
@@ -89,6 +91,8 @@ def release(
         The number of processes; by default one per core.
     progress
         Called with the stage, the level, the number of units done and the number of units.
+    sizes
+        How much is drawn and solved at a time.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def release(
     if isinstance(plan, OneTablePlan):
         return _release_table(plan, Path(to), rng, ledger, place, again, progress)
     refuse_risk_above_limit(plan, accepted=above_limit)
-    return _release_counts(plan, Path(to), rng, ledger, place, again, workers, progress)
+    return _release_counts(plan, Path(to), rng, ledger, place, again, workers, progress, sizes)
 
 
 def _release_counts(
@@ -122,6 +126,7 @@ def _release_counts(
     restart: measure.Restart | None,
     workers: int | None,
     progress: Progress,
+    sizes: BatchSizes,
 ) -> Release:
     """Rehearse, count, measure, post-process and publish."""
     begun = restart is None and release_of(to) is not None  # charged, or about to be
@@ -150,6 +155,7 @@ def _release_counts(
             workers=team,
             progress=watch,
             restart=restart,
+            sizes=sizes,
         )
         return make_estimates(
             to,
@@ -161,6 +167,7 @@ def _release_counts(
             engine=engine.name,
             workers=team,
             progress=progress,
+            sizes=sizes,
         )
 
 
@@ -193,6 +200,7 @@ def make_estimates(
     engine: str = "local",
     workers: int | Workers | None = None,
     progress: Progress = silent,
+    sizes: BatchSizes = USUAL_SIZES,
 ) -> Release:
     """Post-process the measurements of a release and publish the estimates; nothing is charged.
 
@@ -214,6 +222,8 @@ def make_estimates(
         A number of processes, or the workers of an engine, whose name goes into the run log.
     progress
         Called with the stage, the level, the number of units done and the number of units.
+    sizes
+        How much is drawn and solved at a time.
 
     Returns
     -------
@@ -260,6 +270,7 @@ def make_estimates(
             work=work,
             rng=rng if rng is not None and rng.reproducible else None,
             progress=watched(internal, plan, places, engine, team, progress),
+            sizes=sizes,
         )
         log.write("estimated")
         _forget_errors(internal)

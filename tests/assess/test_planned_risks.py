@@ -10,7 +10,11 @@ from tests.conftest import TINY_PLAN
 from countveil import Plan
 from countveil.assess.empirical_loss.planned_loss import SHARE, loss_by_level
 from countveil.assess.homogeneity.group_risk import GROUPS, homogeneity_by_size
-from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
+from countveil.assess.protections.cell_suppression import (
+    SMALL,
+    kept_secret,
+    posterior_under_suppression,
+)
 
 
 def pmf(variance):

@@ -4,7 +4,7 @@ import pytest
 from tests.conftest import TINY_PLAN
 
 from countveil.assess.intruder import attacks
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.pricing import price
 from countveil.plan.plans import Plan
 

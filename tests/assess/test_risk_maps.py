@@ -10,7 +10,7 @@ from countveil.assess.intruder import attacks
 from countveil.assess.intruder.decision import sigmoid
 from countveil.assess.risk_maps import internal_map, public_map
 from countveil.errors import InputError
-from countveil.measure import door
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
 
 SEVERAL_ROWS = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3')
@@ -20,14 +20,14 @@ SEVERAL_ROWS = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\
     params=[TINY_PLAN, SEVERAL_ROWS, SEVERAL_ROWS.replace('rho = "2"', 'epsilon = "9"')],
     ids=["one row", "several rows", "several rows, Laplace noise"],
 )
-def released(request, tiny, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 15)  # several row groups
+def released(request, tiny):
     tiny.write_text(request.param)
     people = [*TINY_PEOPLE, *[("A5", "old", "f")] * 2]  # cells of 1, 2 and 4
     rows = [",".join((*row, str(number % 4 + 1))) + "\n" for number, row in enumerate(people)]
     (tiny.parent / "people.csv").write_text("area,AGE,SEX,id\n" + "".join(rows))
     plan = Plan.load(tiny)
-    pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(4))
+    small = BatchSizes(values_to_draw=15)  # several row groups
+    pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(4), sizes=small)
     return Release.read(tiny.parent / "out"), open_engine("local").tabulate(plan), plan
 
 

@@ -11,7 +11,7 @@ from tests.conftest import TINY_PLAN
 
 from countveil import Secure, pipeline
 from countveil.base import storage
-from countveil.measure import door
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.measure.parts import Parts
 from countveil.plan.plans import Plan
 
@@ -136,10 +136,14 @@ def test_parts_that_others_kept_are_settled_by_a_sync_of_their_folder(tmp_path, 
 def test_each_step_of_a_release_is_on_the_disk_before_the_next(tiny, monkeypatch, disk):
     """Draws before anything is made of them, all files before the manifest, it before the end."""
     tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n')
-    monkeypatch.setattr(door, "_VALUES", 14)
     out, internal = tiny.parent / "out", tiny.parent / "out-internal"
     done = pipeline.release(
-        Plan.load(tiny), to=out, rng=Secure(), ledger=tiny.parent / "l.sqlite", workers=1
+        Plan.load(tiny),
+        to=out,
+        rng=Secure(),
+        ledger=tiny.parent / "l.sqlite",
+        workers=1,
+        sizes=BatchSizes(values_to_draw=14),
     )
     (settled,) = [n for n, (what, _) in enumerate(disk.calls) if what == "settle"]
     parts = disk.calls[settled][1]

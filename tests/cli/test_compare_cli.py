@@ -7,7 +7,7 @@ from tests.conftest import TINY_PLAN, run
 
 from countveil import Plan, Seeded, pipeline
 from countveil.assess.comparison import compare
-from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.estimate.plan_error import expected_error
 
 MORE = TINY_PLAN.replace('rho = "2"', 'rho = "8"').replace('title = "Tiny"', 'title = "Larger"')

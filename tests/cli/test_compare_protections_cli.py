@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, run
 
 from countveil import Plan, Secure, Seeded, pipeline
-from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.estimate.release_error import WATERMARK
 from countveil.publish.release_folder import Release
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from countveil import Release, Secure, Seeded, pipeline
 from countveil.base import storage
 from countveil.cli.command_line import app
-from countveil.cli.report_target import is_published
+from countveil.cli.report_command import is_published
 from countveil.errors import CountveilError, FolderError
 from countveil.measure.run import internal_of
 from countveil.plan.plans import Plan

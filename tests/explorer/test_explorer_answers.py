@@ -9,7 +9,7 @@ import pytest
 from tests.explorer.test_explorer_settings import PRESET, STARTER
 
 from countveil.assess.intruder import whole_release as whole_release_module
-from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate.plan_error import expected_error

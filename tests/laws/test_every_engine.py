@@ -5,6 +5,7 @@ what they are given, and one seed gives one release.
 import csv
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -19,9 +20,8 @@ from countveil.assess.risk_maps import internal_map, public_map
 from countveil.demo.starter import write_start
 from countveil.engines.engine import ENGINES, open_engine
 from countveil.errors import CertificateError, InputError, PlanError, RecordsError
-from countveil.measure import door
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
-from countveil.postprocess import topdown
 from countveil.tree import messages
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from tests.laws.squares import Squares
@@ -779,15 +779,15 @@ def test_workers_do_tasks_in_order_and_raise_what_a_task_raised(engine, tmp_path
 
 
 @every_engine
-def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 3000)  # several parts a level
+def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path):
     write_start(tmp_path / "start", people=400, seed=3)
     plan = Plan.load(tmp_path / "start" / "plan.toml")
+    sizes = BatchSizes(values_to_draw=3000)  # several parts a level
     # The reference is made in this process alone.
-    pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1)
-    monkeypatch.setattr(door, "_MANY", 1)
-    monkeypatch.setattr(topdown, "_MANY", 2)
-    pipeline.release(plan, to=tmp_path / "out", rng=Seeded(7), engine=engine, workers=2)
+    pipeline.release(plan, to=tmp_path / "reference", rng=Seeded(7), workers=1, sizes=sizes)
+    sizes = replace(sizes, parts_to_share=1, units_to_share=2)
+    out = tmp_path / "out"
+    pipeline.release(plan, to=out, rng=Seeded(7), engine=engine, workers=2, sizes=sizes)
     expected, found = (
         {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
         for out in (tmp_path / "reference", tmp_path / "out")
@@ -800,12 +800,12 @@ def test_the_same_seed_gives_the_same_bytes_on_every_engine(engine, tmp_path, mo
 
 @every_engine
 def test_errors_replicates_and_risk_maps_are_the_same_on_every_engine(engine, tiny, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 15)  # several row groups
     monkeypatch.setattr(messages, "_VALUES", 15)  # several runs of families
     text = TINY_PLAN.replace('"AGE*SEX" =', 'AGE = "1/4"\n"AGE*SEX" =').replace('"3/4"', '"1/2"')
     tiny.write_text(text + '[postprocess]\nmethod = "top-down"\nconfidence = 0.9\n')
     plan = Plan.load(tiny)
-    release = pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(7), workers=1)
+    small = BatchSizes(values_to_draw=15)  # several row groups
+    release = pipeline.release(plan, to=tiny.parent / "out", rng=Seeded(7), workers=1, sizes=small)
     counts = open_engine("local").tabulate(plan)
     areas = {"east": ["A1", "A4"], "all": ["A1", "A2", "A3", "A4", "A5"]}
 

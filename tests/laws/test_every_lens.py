@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -33,7 +35,7 @@ def toy(subject: Subject) -> Section:
 
 @pytest.fixture
 def listed(monkeypatch):
-    monkeypatch.setattr(lenses, "LENSES", [*LENSES, Lens("toy", "Toys.", "plan", toy)])
+    monkeypatch.setattr(lenses, "LENSES", [*LENSES, Lens("toy", "Show toys.", "plan", toy)])
 
 
 @pytest.fixture
@@ -58,6 +60,26 @@ def test_a_lens_that_is_listed_is_shown_everywhere(listed, tiny, out):
     assert sentence in public_report(Release.read(out))
     plan = Plan.load(tiny)
     assert sentence in lens_sections(plan, Settings.of(plan))["html"]
+
+
+def test_commands_follow_the_registry(listed):
+    lines = in_process("assess", "--help").output.split("Commands")[1]
+    places = [lines.index(f"│ {lens.name} ") for lens in lenses.LENSES]
+    assert places == sorted(places)
+    assert lines.index("│ map ") > places[-1]  # it is no lens
+    for lens in LENSES:
+        assert lens.help.split()[0] in ("Show", "Bracket")
+        text = " ".join(in_process("assess", lens.name, "--help").output.split())
+        assert f"TARGET}} {lens.help} " in text or f"OUT}} {lens.help} " in text
+
+
+def test_sections_of_commands_come_from_the_registry():
+    for path in Path(cli.assess_commands.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_section"):
+                # One released unit is an answer to a question, not a lens.
+                names = {item.name for item in node.names}
+                assert node.module.endswith("unit_section") or not names & {"section", "section_of"}
 
 
 @every_plan_lens

@@ -20,6 +20,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, parts_of, write_people
 from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
 from countveil.errors import FolderError, InputError, Interrupted, LedgerError
 from countveil.measure import door, draw_tasks
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
 
 INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "AGE"\nreason = "known"\n'
@@ -28,6 +29,9 @@ INVARIANT = '[[invariants]]\nlevel = "region"\nquery = "AGE"\nreason = "known"\n
 def tabulated(path: Path):
     plan = Plan.load(path)
     return open_engine("local").tabulate(plan), plan
+
+
+SMALL = BatchSizes(values_to_draw=14)
 
 
 def taken(path: Path, out: str = "out", rng=None, **options):
@@ -97,9 +101,8 @@ def test_measurements_open_directly_in_pandas_polars_and_duckdb(tiny):
     assert rows[0][3] > 0
 
 
-def test_streaming_yields_whole_families(tiny, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 14)
-    measurements = taken(tiny)
+def test_streaming_yields_whole_families(tiny):
+    measurements = taken(tiny, sizes=SMALL)
     batches = list(measurements.stream("area"))
     assert [batch["TOTAL"].geocodes.to_pylist() for batch in batches] == [
         ["A1", "A2"],
@@ -109,11 +112,12 @@ def test_streaming_yields_whole_families(tiny, monkeypatch):
     assert (whole == measurements.read("area", "AGE*SEX").values).all()
 
 
-def test_seeded_measurements_do_not_depend_on_batching(tiny, monkeypatch):
+def test_seeded_measurements_do_not_depend_on_batching(tiny):
     one = taken(tiny, "one", rng=Seeded(7)).read("area", "AGE*SEX").values
-    monkeypatch.setattr(door, "_VALUES", 14)
     counts, plan = tabulated(tiny)
-    two = measure.take(counts, plan, rng=Seeded(7), ledger=None, to=tiny.parent / "two")
+    two = measure.take(
+        counts, plan, rng=Seeded(7), ledger=None, to=tiny.parent / "two", sizes=SMALL
+    )
     assert (one == two.read("area", "AGE*SEX").values).all()
 
 
@@ -350,9 +354,8 @@ def test_parts_of_another_size_are_not_mixed(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         taken(tiny)
     monkeypatch.undo()
-    monkeypatch.setattr(door, "_VALUES", 14)
     with pytest.raises(FolderError, match="was started with another version of countveil"):
-        taken(tiny)
+        taken(tiny, sizes=SMALL)
 
 
 def test_level_names_that_contain_each_other_keep_their_parts_apart(tiny):

@@ -25,6 +25,7 @@ from countveil.engines.counts import Counts
 from countveil.engines.workers import Workers
 from countveil.errors import FolderError, Interrupted, LedgerError, Overtaken, VerificationError
 from countveil.measure import door, draw_tasks
+from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
 from countveil.measure.run import Run
@@ -58,10 +59,11 @@ class CountedOnce:
 
 
 ENGINE = CountedOnce()
+SMALL = BatchSizes(values_to_draw=14)  # three parts
 
 
 @pytest.fixture(params=["measurements", "one table"])
-def plan(request, monkeypatch) -> Path:
+def plan(request) -> Path:
     """A plan of each kind, in a folder of its own, so that the ledger is outside what is copied."""
     if request.param == "one table":
         path = request.getfixturevalue("cases")
@@ -69,7 +71,6 @@ def plan(request, monkeypatch) -> Path:
     else:
         path = request.getfixturevalue("tiny")
         path.write_text(TINY_PLAN + ROOM)
-        monkeypatch.setattr(door, "_VALUES", 14)  # three parts
     (path.parent / "here").mkdir()
     return path
 
@@ -82,7 +83,7 @@ def released(plan: Path, where: str = "here", **options):
         rng=Secure(),
         ledger=folder / "l.sqlite",
         engine=ENGINE,
-        **options,
+        **{"sizes": SMALL} | options,
     )
 
 
@@ -291,13 +292,12 @@ def test_an_older_backup_does_not_lock_out_the_draws_that_were_sealed(plan, monk
 
 
 def test_two_hosts_with_one_ledger_finish_one_release(plan, monkeypatch):
-    monkeypatch.undo()  # processes of their own cut parts as usual
     publish = "_publish" if (plan.parent / "people.csv").exists() else "publish_one_table"
     with monkeypatch.context() as patch:
         patch.setattr(door, publish, lambda *a, **o: kill())
         patch.setattr(Ledger, "seal", lambda *a: None)
         with pytest.raises(Killed):
-            released(plan)
+            released(plan, sizes=USUAL_SIZES)  # processes of their own cut parts as usual
     for path in plan.parent.glob("here/out-internal/parts/*/*"):
         path.unlink()  # charged, and nothing drawn yet
     copied(plan, "copy")
@@ -359,7 +359,11 @@ def test_a_charged_run_cannot_change_to_a_ledger_that_does_not_know_it(plan, mon
             Overtaken, match="has no charge for release .*, which was charged to ano"
         ):
             pipeline.release(
-                loaded, to=plan.parent / "here" / "out", rng=Secure(), ledger=other.path
+                loaded,
+                to=plan.parent / "here" / "out",
+                rng=Secure(),
+                ledger=other.path,
+                sizes=SMALL,
             )
         assert (other.path.read_bytes() if other.path.exists() else None) == before
     released(plan)

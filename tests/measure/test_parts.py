@@ -18,6 +18,7 @@ from countveil import Release, Secure, Seeded, measure, open_engine
 from countveil.base import storage
 from countveil.errors import FolderError, Interrupted
 from countveil.measure import door, draw_tasks
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.measure.draw_tasks import DrawJob
 from countveil.measure.parts import Parts
 from countveil.plan.plans import Plan
@@ -139,14 +140,19 @@ def test_a_task_says_nothing_of_its_counts(tiny, tmp_path):
     assert repr(task) == "<confidential: part 0 of level area>"
 
 
-def test_processes_measure_what_one_process_measures(tiny, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 14)
-    monkeypatch.setattr(door, "_MANY", 1)
+def test_processes_measure_what_one_process_measures(tiny):
+    sizes = BatchSizes(values_to_draw=14, parts_to_share=1)
     plan = Plan.load(tiny)
     counts = open_engine("local").tabulate(plan)
     results = [
         measure.take(
-            counts, plan, rng=Seeded(7), ledger=None, to=tiny.parent / f"out{n}", workers=n
+            counts,
+            plan,
+            rng=Seeded(7),
+            ledger=None,
+            to=tiny.parent / f"out{n}",
+            workers=n,
+            sizes=sizes,
         )
         for n in (1, 2)
     ]
@@ -230,14 +236,16 @@ def test_a_task_that_is_late_finds_nowhere_to_write(tiny, monkeypatch):
     Release.read(out).verify(ledger)
 
 
-def test_lost_workers_leave_a_run_that_resumes(tiny, monkeypatch):
-    monkeypatch.setattr(door, "_VALUES", 14)
+def test_lost_workers_leave_a_run_that_resumes(tiny):
+    sizes = BatchSizes(values_to_draw=14)
     plan, out = Plan.load(tiny), tiny.parent / "out"
     counts = open_engine("local").tabulate(plan)
     ledger = tiny.parent / "ledger.sqlite"
 
     def take(workers):
-        return measure.take(counts, plan, rng=Secure(), ledger=ledger, to=out, workers=workers)
+        return measure.take(
+            counts, plan, rng=Secure(), ledger=ledger, to=out, workers=workers, sizes=sizes
+        )
 
     with pytest.raises(
         Interrupted, match="a worker was killed.*run the same command again to resume"

@@ -12,7 +12,7 @@ from tests.laws.documented_code import documented_mechanism
 from countveil import pipeline
 from countveil.assess.empirical_loss.planned_loss import loss_by_level
 from countveil.assess.homogeneity.group_risk import homogeneity_by_size
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.pricing import price
 from countveil.base.randomness import Secure
 from countveil.errors import InputError, PlanError

@@ -304,3 +304,27 @@ def test_limits_of_a_ledger_are_above_zero(key, amount):
     lines = "".join(f'{name} = "{value}"\n' for name, value in limits.items())
     with pytest.raises(PlanError, match=rf"ledger\.{key}: {amount} is not allowed; .* above 0"):
         Plan.parse(TINY_PLAN + '[ledger]\nperiod = "year"\n' + lines)
+
+
+def priced(item):
+    return item.level, item.query.name, item.cost, item.sensitivity, item.mechanism
+
+
+@pytest.mark.parametrize(
+    "budget", ['rho = "2"', 'epsilon = "3/7"', 'epsilon = "1"\ndelta = "1e-6"']
+)
+def test_another_budget_gives_the_plan_that_a_changed_file_gives(budget):
+    plan = Plan.parse(TINY_PLAN.replace('rho = "2"', budget))
+    for times in (Fraction(1, 16), Fraction(1), Fraction(22, 7)):
+        other = plan.with_budget(plan.cost.amount * times)
+        read = plan.with_document(other.document)
+        assert [priced(item) for item in other.allocations] == [
+            priced(item) for item in read.allocations
+        ]
+        assert other.cost == read.cost
+        assert other.cost.amount == plan.cost.amount * times
+        assert other.digest == read.digest
+    with pytest.raises(PlanError, match="protects no one"):
+        plan.with_budget(Fraction(10**30))
+    with pytest.raises(PlanError, match="more than any count"):
+        plan.with_budget(Fraction(1, 10**60))

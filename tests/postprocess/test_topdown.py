@@ -11,7 +11,8 @@ import pytest
 
 from countveil import Seeded, postprocess
 from countveil.errors import CertificateError, InputError
-from countveil.postprocess import family, topdown
+from countveil.measure.batch_sizes import BatchSizes
+from countveil.postprocess import family
 
 BLOCK_CELLS = "KIND*AGE*RACE"
 
@@ -68,12 +69,11 @@ def test_the_gap_finds_a_sum_that_is_off(measured):
     assert broken.consistency_gap() == 2
 
 
-def test_estimates_do_not_depend_on_workers_or_batches(measured, monkeypatch):
+def test_estimates_do_not_depend_on_workers_or_batches(measured):
     measurements, plan = measured()
     first = arrays(postprocess.top_down(measurements, plan))
-    monkeypatch.setattr(topdown, "_VALUES", 1)
-    monkeypatch.setattr(topdown, "_MANY", 2)
-    second = arrays(postprocess.top_down(measurements, plan, workers=2))
+    small = BatchSizes(values_to_solve=1, units_to_share=2)
+    second = arrays(postprocess.top_down(measurements, plan, workers=2, sizes=small))
     assert all((first[level] == second[level]).all() for level in first)
 
 
@@ -168,10 +168,10 @@ def test_queries_that_leave_cells_undecided_are_completed_from_the_parent(measur
     assert np.abs(shares_of_a - tract[:, 0] / tract.sum(axis=1))[large].max() < 0.1
 
 
-def test_a_stopped_descent_goes_on_where_it_was(measured, tmp_path, monkeypatch):
+def test_a_stopped_descent_goes_on_where_it_was(measured, tmp_path):
     measurements, plan = measured()
     whole = arrays(postprocess.top_down(measurements, plan))
-    monkeypatch.setattr(topdown, "_VALUES", 1)
+    small = BatchSizes(values_to_solve=1)
     seen = []
 
     def stop(stage, level, done, units):
@@ -181,14 +181,18 @@ def test_a_stopped_descent_goes_on_where_it_was(measured, tmp_path, monkeypatch)
 
     work = tmp_path / "work"
     with pytest.raises(KeyboardInterrupt):
-        postprocess.top_down(measurements, plan, work=work, progress=stop)
+        postprocess.top_down(measurements, plan, work=work, progress=stop, sizes=small)
     with (work / "tract.cells").open("ab") as file:  # a batch torn by the stop
         file.write(b"torn")
     with (work / "tract.journal").open("ab") as file:
         file.write(b'{"units": 99')
     again = []
     estimates = postprocess.top_down(
-        measurements, plan, work=work, progress=lambda *step: again.append(step[1:3])
+        measurements,
+        plan,
+        work=work,
+        progress=lambda *step: again.append(step[1:3]),
+        sizes=small,
     )
     assert seen[:4] + again == list(dict.fromkeys(seen[:4] + again))
     assert all((whole[level] == values).all() for level, values in arrays(estimates).items())

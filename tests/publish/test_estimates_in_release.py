@@ -14,7 +14,7 @@ from countveil import Ledger, Release, Secure, pipeline
 from countveil.errors import InfeasibleError, InputError, Interrupted, VerificationError
 from countveil.plan.plans import Plan
 from countveil.postprocess import topdown
-from countveil.publish import standing_of
+from countveil.publish import status_of
 
 MORE = """
 [[invariants]]
@@ -226,7 +226,7 @@ def test_a_stop_after_the_last_file_leaves_nothing_and_is_told_as_released(plan,
     pipeline.release(Plan.load(plan), to=to, rng=Secure())
     assert tree(to) == before
     assert not (plan.parent / "out-internal" / "estimates").exists()
-    assert standing_of(to).state == "released"
+    assert status_of(to).state == "released"
 
 
 def test_constraints_travel_with_the_release(plan, tmp_path):
@@ -475,7 +475,7 @@ def test_a_killed_estimation_is_finished_by_the_same_command(tmp_path):
     command = ["release", plan, "--to", out, "--quiet"]
     with standing_still("estimating", "countveil", *command) as process:
         process.send_signal(signal.SIGKILL)
-    assert standing_of(out).state == "estimating"
+    assert status_of(out).state == "estimating"
     ran = run("release", plan, "--to", out, "--quiet")
     assert ran.status == 0, ran.err
     Release.read(out).verify(tmp_path / "start-ledger.sqlite")

@@ -18,9 +18,10 @@ from countveil.congenial.guarantee.partial_privacy import Theta
 from countveil.congenial.mechanism.k_norm import KNormGradient
 from countveil.errors import FolderError, InputError, Interrupted
 from countveil.measure import door, draw_estimate
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
 from countveil.postprocess import topdown
-from countveil.publish import run_status, standing_of
+from countveil.publish import run_status, status_of
 
 TOP_DOWN = TINY_PLAN + '[postprocess]\nmethod = "top-down"\n'
 
@@ -32,23 +33,22 @@ def released(plan, **options):
     )
 
 
-def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
+def test_a_run_is_seen_from_its_begin_to_its_end(tiny):
     tiny.write_text(TOP_DOWN)
     out = tiny.parent / "out"
-    monkeypatch.setattr(door, "_VALUES", 14)
     seen = []
 
     def look(stage, level, done, units):
         if stage == "rehearsing":
             assert not out.exists(), "the rehearsal comes before anything is written"
         else:
-            seen.append((stage, level, done, standing_of(out)))
+            seen.append((stage, level, done, status_of(out)))
 
     with pytest.raises(
         InputError, match="no release was started there; if one is counting its records"
     ):
-        standing_of(out)
-    released(tiny, progress=look)
+        status_of(out)
+    released(tiny, progress=look, sizes=BatchSizes(values_to_draw=14))
     assert [(stage, level, done) for stage, level, done, _ in seen][:3] == [
         ("measuring", "region", 2),
         ("measuring", "area", 2),
@@ -61,7 +61,7 @@ def test_a_run_is_seen_from_its_begin_to_its_end(tiny, monkeypatch):
     # What is shown comes before what is logged, so the first step of a stage sees the last one's end.
     last = seen[-1][3]
     assert (last.state, last.units) == ("estimating", 5)
-    end = standing_of(out)
+    end = status_of(out)
     assert (end.state, end.process, end.level, end.attempts) == ("released", None, None, 1)
     assert end.engine == "local"
     assert end.memory > 1_000_000
@@ -77,7 +77,7 @@ def test_a_stopped_run_says_why_and_that_it_resumes(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         released(tiny)
     monkeypatch.undo()
-    found = standing_of(tiny.parent / "out")
+    found = status_of(tiny.parent / "out")
     assert (found.state, found.stopped_by, found.charged) == ("publishing", "OSError", True)
     ran = run("status", tiny.parent / "out")
     assert ran.status == 0
@@ -92,7 +92,7 @@ def test_a_stopped_run_says_why_and_that_it_resumes(tiny, monkeypatch):
     with pytest.raises(Interrupted):
         released(tiny)
     monkeypatch.undo()
-    found = standing_of(tiny.parent / "out")
+    found = status_of(tiny.parent / "out")
     assert (found.state, found.attempts, found.stopped_by) == ("estimating", 2, "MemoryError")
     released(tiny)
     document = run("status", tiny.parent / "out", "--json").document()
@@ -108,9 +108,9 @@ def test_looking_does_not_disturb_and_sees_who_is_at_it(tiny):
     released(tiny)
     out = tiny.parent / "out"
     with storage.held(tiny.parent / "out-internal" / "lock"):
-        assert standing_of(out).process == os.getpid()
+        assert status_of(out).process == os.getpid()
         assert f"running as process {os.getpid()}" in run("status", out).out
-    assert standing_of(out).process is None
+    assert status_of(out).process is None
     before = {path: path.read_bytes() for path in tiny.parent.rglob("*") if path.is_file()}
     run("status", out)
     assert before == {path: path.read_bytes() for path in tiny.parent.rglob("*") if path.is_file()}
@@ -119,7 +119,7 @@ def test_looking_does_not_disturb_and_sees_who_is_at_it(tiny):
 def test_a_published_folder_without_its_internal_one_is_released(tiny):
     released(tiny)
     (tiny.parent / "out-internal").rename(tiny.parent / "elsewhere")
-    found = standing_of(tiny.parent / "out")
+    found = status_of(tiny.parent / "out")
     assert (found.state, found.attempts, found.charged) == ("released", 0, False)
 
 
@@ -128,11 +128,11 @@ def test_tables_made_anew_are_seen(tiny):
     released(tiny)
     seen = []
     pipeline.make_estimates(
-        tiny.parent / "out", progress=lambda *step: seen.append(standing_of(tiny.parent / "out"))
+        tiny.parent / "out", progress=lambda *step: seen.append(status_of(tiny.parent / "out"))
     )
     assert seen[0].state == "released"
     assert seen[-1].state == "estimating"
-    assert standing_of(tiny.parent / "out").state == "released"
+    assert status_of(tiny.parent / "out").state == "released"
 
 
 def test_the_log_holds_no_count(tiny):
@@ -187,7 +187,7 @@ def log_line(out, **facts):
 def test_a_release_whose_manifest_is_gone_is_not_said_to_resume(tiny, capsys):
     out = released(tiny).folder
     (out / "manifest.json").unlink()
-    assert standing_of(out).state == "manifest gone"
+    assert status_of(out).state == "manifest gone"
     text = shown(out, capsys)
     assert "out: finished, but its manifest.json is missing\n" in text
     assert "the same command cannot resume; restore the folder from a backup" in text
@@ -210,14 +210,14 @@ def test_a_release_whose_manifest_is_gone_is_not_said_to_resume(tiny, capsys):
 def test_a_manifest_that_is_none_of_ours_is_not_taken_for_one(tiny, text, capsys):
     out = released(tiny).folder
     (out / "manifest.json").write_bytes(text.encode("latin-1"))
-    assert standing_of(out).state == "manifest unreadable"
+    assert status_of(out).state == "manifest unreadable"
     told = shown(out, capsys)
     assert "out: its manifest.json is not a readable countveil manifest\n" in told
     assert "cannot resume; restore" in told
     assert "to resume" not in told
     (tiny.parent / "out-internal").rename(tiny.parent / "elsewhere")
     with pytest.raises(InputError, match="its manifest.json is not from countveil, and no release"):
-        standing_of(out)
+        status_of(out)
 
 
 def test_a_run_whose_state_is_damaged_is_refused_with_a_message(tiny):
@@ -225,11 +225,11 @@ def test_a_run_whose_state_is_damaged_is_refused_with_a_message(tiny):
     for text in (NESTED, "{", "[]", "\0"):
         (tiny.parent / "out-internal" / "run.json").write_text(text)
         with pytest.raises(FolderError, match="run.json: not readable as a run; restore it"):
-            standing_of(out)
+            status_of(out)
     ran = run("status", out)
     assert (ran.status, "not readable as a run" in ran.err) == (2, True)
     with pytest.raises(InputError, match="/: not a release folder"):
-        standing_of("/")
+        status_of("/")
 
 
 @pytest.mark.parametrize(
@@ -239,20 +239,20 @@ def test_a_manifest_with_another_plan_is_a_release_all_the_same(tiny, plan):
     out = released(tiny).folder
     document = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps({**document, "plan": plan}))
-    assert standing_of(out).state == "released"
+    assert status_of(out).state == "released"
 
 
 def test_lines_of_the_log_that_no_run_wrote_are_left_out(tiny, capsys):
     out = stopped(tiny)
-    before = standing_of(out)
+    before = status_of(out)
     with (tiny.parent / "out-internal" / "log.jsonl").open("ab") as file:
         file.write(b"\xff\xfe{}\n" + NESTED.encode() + b"\n[1]\n7\n{\n")
     log_line(out, event=["progress"], stage="measuring")
     log_line(out, event="\x1b[2Jprogress")
-    assert standing_of(out) == before
+    assert status_of(out) == before
     log_line(out, event="attempt")
     log_line(out, event="progress", stage=["measuring"], level="area")
-    assert standing_of(out).state == "publishing"
+    assert status_of(out).state == "publishing"
     log_line(
         out,
         event="progress",
@@ -267,7 +267,7 @@ def test_lines_of_the_log_that_no_run_wrote_are_left_out(tiny, capsys):
         worker_memory=True,
         retries=1.5,
     )
-    found = standing_of(out)
+    found = status_of(out)
     assert found.state == "measuring"
     assert (found.level, found.done, found.units, found.per_second) == (None, None, None, None)
     assert (found.seconds_left, found.engine, found.memory) == (None, None, None)
@@ -291,7 +291,7 @@ def test_an_estimate_beside_public_information_is_a_release(tmp_path):
         ledger=None,
         to=tmp_path / "out",
     )
-    found = standing_of(tmp_path / "out")
+    found = status_of(tmp_path / "out")
     assert (found.state, found.attempts) == ("released", 1)
 
 
@@ -341,16 +341,15 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
     assert status_command._duration(seconds) == text
 
 
-def test_a_run_under_way_is_told_as_such(tiny, monkeypatch):
+def test_a_run_under_way_is_told_as_such(tiny):
     tiny.write_text(TOP_DOWN)
-    monkeypatch.setattr(door, "_VALUES", 14)
     seen = []
 
     def look(stage, level, done, units):
         if (stage, level, done) == ("measuring", "area", 5):
             seen.append(run("status", tiny.parent / "out"))
 
-    released(tiny, progress=look)
+    released(tiny, progress=look, sizes=BatchSizes(values_to_draw=14))
     (ran,) = seen
     assert ran.status == 0
     lines = ran.out.splitlines()
@@ -396,16 +395,16 @@ def test_who_holds_the_lock_is_told_from_others_with_the_same_inode(tiny, monkey
         monkeypatch.setattr(run_status, "_LOCKS", locks)
         with storage.held(lock):
             lock_lines(sleeper.pid, gone.pid, os.getpid())
-            assert standing_of(tiny.parent / "out").process == os.getpid()
+            assert status_of(tiny.parent / "out").process == os.getpid()
             lock_lines(sleeper.pid, gone.pid)
-            assert standing_of(tiny.parent / "out").process is None
+            assert status_of(tiny.parent / "out").process is None
             lock_lines(sleeper.pid)
 
             def forbidden(*arguments):
                 raise PermissionError
 
             monkeypatch.setattr(run_status, "_descriptors", forbidden)
-            assert standing_of(tiny.parent / "out").process == sleeper.pid
+            assert status_of(tiny.parent / "out").process == sleeper.pid
         sleeper.communicate(b"\n")
 
 

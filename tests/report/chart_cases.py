@@ -20,8 +20,8 @@ from countveil.assess import Level, homogeneity
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residual_values import gathered
 from countveil.assess.homogeneity.group_risk import homogeneity_by_size
-from countveil.assess.intruder import hierarchy
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.several_levels import hierarchy
 from countveil.assess.risk_maps import RiskMap
 from countveil.estimate import AreaEstimates
 from countveil.estimate.errors_by_level import LevelError

@@ -9,7 +9,7 @@ from tests.report.numbers_in_words import NUMBER, rounds_to
 from tests.report.reading import Page
 
 from countveil import Release, Secure, Seeded, pipeline
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate import expected_error

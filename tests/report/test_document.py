@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from weasyprint.urls import FatalURLFetchingError
 
 from countveil import Release, Secure, Seeded, open_engine, pipeline
-from countveil.assess.intruder.plan_risk import judged, risk_by_level
+from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
 from countveil.cli.command_line import app
 from countveil.cli.records_again import counts_again

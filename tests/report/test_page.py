@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.report import charts
 from countveil.report.html_parts import environment, figure, part, percent, policy, shown, svg_image
 

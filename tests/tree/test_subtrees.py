@@ -11,7 +11,7 @@ from countveil.postprocess.family_information import SubtreeInformation
 from countveil.postprocess.solver.family_problem import multiplied_out
 from countveil.postprocess.topdown import SubtreesOfRelease, lowest_slice
 from countveil.tree.observed_levels import Observed
-from countveil.tree.subtrees import subtrees_of
+from countveil.tree.subtrees import CellTerms, Subtrees
 from countveil.tree.tree_shape import Tree
 from countveil.tree.tree_values import UpwardFit
 
@@ -26,7 +26,7 @@ def test_terms_over_cells_are_the_weights_in_subspaces(seed, tmp_path):
     observed = Observed.of(made.measurements, plan)
     query = plan.schema.every_cell
     up = UpwardFit.of(made.measurements, observed, Tree.of(made.geography), query)
-    subtrees, terms = subtrees_of(up, observed)
+    subtrees, terms = Subtrees(up), CellTerms.of(observed, up.passes.decomposition)
     possible = np.flatnonzero(plan.possible)
     cells = np.sort(rng.choice(possible, int(rng.integers(1, len(possible) + 1)), replace=False))
     decomposition = up.passes.decomposition

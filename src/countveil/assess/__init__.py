@@ -4,16 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from countveil.assess import choose
-from countveil.assess.intruder import attacks, composition, hierarchy
+from countveil.assess.intruder import attacks, composition
 from countveil.assess.intruder.decision import Losses, decide
-from countveil.assess.intruder.hierarchy_level import (
-    Exactly,
-    Flat,
-    Level,
-    Pmf,
-    SiblingsPoisson,
-    UpTo,
-)
 from countveil.assess.intruder.one_level import (
     correct_decision,
     disclosure_risk,
@@ -23,6 +15,15 @@ from countveil.assess.intruder.one_level import (
     posterior,
 )
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.hierarchy_level import (
+    Exactly,
+    Flat,
+    Level,
+    Pmf,
+    SiblingsPoisson,
+    UpTo,
+)
 from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:

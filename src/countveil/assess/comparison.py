@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
 
 _LEFT_OUT = ("records", "ledger")  # these say where files are, not what the plan does
@@ -102,6 +101,8 @@ def compare(first: Plan | Release, second: Plan | Release) -> Comparison:
     names = [
         str(item.folder) if isinstance(item, Release) else item.name for item in (first, second)
     ]
+    plans[0].places()
+    plans[1].share_places(plans[0])
     # Errors are compared like with like: without places of one, each level alone for both.
     alone = any(plan.places() is None for plan in plans)
     sides = [_side(plan, name, alone) for plan, name in zip(plans, names, strict=True)]
@@ -120,7 +121,7 @@ def _side(plan: Plan, name: str, alone: bool) -> ComparedPlan:
         name,
         plan.title,
         str(cost),
-        cost.epsilon(plan.delta) if isinstance(cost, ZCDP) else None,
+        cost.epsilon_at(plan.delta) if cost.pure_epsilon is None else None,
         plan.judged_level,
         tuple(judged(plan, risk_by_level(plan, invariants=True))),
         expected_error(plan, alone=alone),

@@ -82,8 +82,8 @@ def as_arrow(frame: Any, columns: Sequence[str] | None = None) -> pa.Table:
         raise InputError("records: two columns have the same name; rename one")
     kept = list(named) if columns is None else list(columns)
     _refuse_absent("records", list(named), kept)
-    chosen = [named[name] for name in kept]
-    part = frame.select(chosen) if isinstance(frame, pa.Table) else pa.table(frame[chosen])
+    columns_of = [named[name] for name in kept]
+    part = frame.select(columns_of) if isinstance(frame, pa.Table) else pa.table(frame[columns_of])
     plain = [_plain(field) for field in part.schema][: len(kept)]
     return part.select(range(len(kept))).cast(pa.schema(plain)).rename_columns(kept)
 

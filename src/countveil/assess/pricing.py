@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.noise.law import Mechanism
 from countveil.plan.budget import Allocation
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP, Cost
+from countveil.privacy.costs import Cost
 from countveil.privacy.loss_distribution import LossyQuery, tight_epsilon
 
 
@@ -56,7 +56,7 @@ def price(plan: Plan) -> Price:
     """
     noises = tuple(QueryNoise(item, item.mechanism) for item in plan.allocations)
     tight = None
-    if isinstance(plan.cost, ZCDP):
+    if plan.cost.currency == "rho":
         tight = tight_epsilon(
             [_loss_of(item, plan) for item in plan.allocations], float(plan.delta)
         )

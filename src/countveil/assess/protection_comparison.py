@@ -14,16 +14,20 @@ from typing import Literal
 import numpy as np
 from numpy.random import default_rng
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.protections.exact_tables import Basis, ExactTables, TableKey
 from countveil.assess.protections.known_others import Flags, targets_in
 from countveil.assess.protections.protection import Between, Disclosure, Protection
 from countveil.assess.protections.registry import read_protection
-from countveil.assess.protections.simulated_plan import simulated_tables
 from countveil.base.numerics import FloatArray
+from countveil.base.randomness import Seeded
+from countveil.base.spill_folder import private_folder
+from countveil.engines.counts import build
 from countveil.errors import InputError
 from countveil.estimate.plan_error import ExpectedError, expected_error
+from countveil.measure.door import take
 from countveil.plan.plans import Plan
+from countveil.postprocess.topdown import top_down
 
 _SEVERAL_ROWS = (
     "People may have several rows in this plan. Its own risk is for someone with all of them; that of "
@@ -83,23 +87,23 @@ class ProtectedSide:
 
     def worst(self, prior: float) -> Between:
         """Return the largest expected posterior over prior, over all attacks."""
-        found = [item.worst for item in self.risks if item.prior == prior]
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        values = [item.worst for item in self.risks if item.prior == prior]
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
     def mean(self, prior: float) -> Between:
         """Return the mean over people of the same, for the attack from which most is learned."""
-        found = [item.mean for item in self.risks if item.prior == prior]
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        values = [item.mean for item in self.risks if item.prior == prior]
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
     def certain(self, *, presence: bool) -> Between | None:
         """Return the share of people about whom an attack gives certainty, on presence or otherwise.
 
         It is that of the attack with the largest share; None if there is no such attack.
         """
-        found = [item.certain for item in self.risks if (item.attack == "presence") == presence]
-        if not found:
+        values = [item.certain for item in self.risks if (item.attack == "presence") == presence]
+        if not values:
             return None
-        return Between(max(item.lower for item in found), max(item.upper for item in found))
+        return Between(max(item.lower for item in values), max(item.upper for item in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +166,17 @@ def compare_protections(
     """
     if not protections:
         raise InputError("protections: none is named; name at least one, such as suppression:10")
-    chosen = {text: read_protection(text, plan) for text in protections}
+    by_text = {text: read_protection(text, plan) for text in protections}
     if not len(tables.people):
         raise InputError(f"{plan.name}: its tables count no one, so there is no one to protect")
     priors = tuple(dict.fromkeys(plan.intruder.priors))
-    found = [_side(text, item, tables, priors, seed) for text, item in chosen.items()]
-    limits = [sentence for item in chosen.values() for sentence in item.limits]
+    sides = [_side(text, item, tables, priors, seed) for text, item in by_text.items()]
+    limits = [sentence for item in by_text.values() for sentence in item.limits]
     if tables.basis in ("published estimates", "simulated release"):
         limits.append(_ESTIMATES)
     if plan.rows_per_person > 1:
         limits.append(_SEVERAL_ROWS)
-    if any(sampled for _, sampled in found):
+    if any(sampled for _, sampled in sides):
         limits.append(_SAMPLE)
     return ProtectionComparison(
         plan.name,
@@ -190,7 +194,7 @@ def compare_protections(
         ),
         expected_error(plan, geography=tables.geography),
         _run_errors(tables, seed),
-        tuple(side for side, _ in found),
+        tuple(side for side, _ in sides),
         tables.basis,
         tables.internal,
         seed,
@@ -199,8 +203,8 @@ def compare_protections(
 
 
 def _run_errors(tables: ExactTables, seed: int) -> tuple[ProtectionError, ...]:
-    found = simulated_tables(tables, seed)
-    return () if found is None else tuple(_errors(tables, found, {}))
+    simulation = simulated_tables(tables, seed)
+    return () if simulation is None else tuple(_errors(tables, simulation, {}))
 
 
 def _errors(
@@ -218,17 +222,17 @@ def _side(
     """Return one protection's figures, and whether they rest on a sample of people."""
     rng = default_rng(seed)
     published = protection.protect(tables, rng)
-    found = [
+    protection_risks = [
         protection.disclosure(tables, published, targets, priors, rng)
         for targets in targets_in(tables, rng)
         if len(targets.unit)
     ]
     values = {key: table.values for key, table in published.items()}
     hidden = {key: table.hidden for key, table in published.items() if table.hidden is not None}
-    risks = [risk for item in found for risk in _risks(item, priors)]
+    risks = [risk for item in protection_risks for risk in _risks(item, priors)]
     return (
         ProtectedSide(text, protection.label, tuple(risks), tuple(_errors(tables, values, hidden))),
-        any(item.sampled for item in found),
+        any(item.sampled for item in protection_risks),
     )
 
 
@@ -241,3 +245,37 @@ def _risks(item: Disclosure, priors: Sequence[float]) -> list[ProtectionRisk]:
 
 def _over(posterior: Between, prior: float) -> Between:
     return Between(posterior.lower / prior, posterior.upper / prior)
+
+
+def simulated_tables(tables: ExactTables, seed: int) -> dict[TableKey, FloatArray] | None:
+    """Return the tables that a seeded run of the plan would publish.
+
+    The forecast of a plan's error is that of unbiased estimates. Published counts are whole and never
+    negative, which makes tables of small counts far better; only a run shows by how much. Nothing of it
+    may be published, and its files are deleted.
+
+    Parameters
+    ----------
+    tables : ExactTables
+        The people, and the tables of the plan.
+    seed : int
+        The seed of the noise.
+
+    Returns
+    -------
+    dict of TableKey to array, or None
+        Estimates, units × cells; None if the plan publishes measurements only.
+
+    """
+    plan = tables.plan
+    if plan.method != "top-down" or tables.lowest != plan.levels[-1]:
+        return None
+    entries = (tables.unit, tables.cell, tables.people)
+    counts = build(tables.geography, plan.schema.cells, [entries], plan.counting_digest)
+    with private_folder() as folder:
+        measured = take(counts, plan, rng=Seeded(seed), ledger=None, to=folder / "run")
+        estimates = top_down(measured, plan)
+        return {
+            key: estimates.counts(key.level, tables.query(key)).astype(float)
+            for key in tables.counts
+        }

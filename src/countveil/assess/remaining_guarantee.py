@@ -24,7 +24,6 @@ from countveil.congenial.mechanism.loss_sensitivity import compare_sensitivity
 from countveil.measure.one_table import theta_of
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
-from countveil.privacy.costs import ZCDP, Cost, PureDP
 from countveil.publish.release_folder import AnyRelease, Release, TableRelease
 
 
@@ -162,18 +161,18 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
         if not ties:
             secrets.append(_secret(plan, what, 1, "no exact count depends on it"))
         else:
-            named = words.listed([f"{item.query.name} of {item.level}" for item in ties])
-            why = f"another {plan.unit} must compensate to keep {named}"
+            names = words.listed([f"{item.query.name} of {item.level}" for item in ties])
+            why = f"another {plan.unit} must compensate to keep {names}"
             secrets.append(_secret(plan, f"{what}, where an exact count depends on it", more, why))
     return secrets
 
 
 def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
-    cost = _for_records(plan.cost, records)
-    if isinstance(cost, PureDP):
-        odds = odds_bounds(cost.epsilon)[1]
+    cost = plan.cost.of_group(records)
+    if cost.pure_epsilon is not None:
+        odds = odds_bounds(cost.pure_epsilon)[1]
         return ProtectedSecret(what, records, why, str(cost), odds)
-    epsilon = cost.epsilon(plan.delta)
+    epsilon = cost.epsilon_at(plan.delta)
     return ProtectedSecret(
         what,
         records,
@@ -181,13 +180,6 @@ def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
         f"{cost} (epsilon {math.ceil(100 * epsilon) / 100:.2f} at delta {float(plan.delta):g})",
         None,
     )
-
-
-def _for_records(cost: Cost, records: int) -> Cost:
-    """Return the cost where several records differ: group privacy."""
-    if isinstance(cost, PureDP):
-        return PureDP(cost.epsilon * records)
-    return ZCDP(cost.rho * records**2)
 
 
 def _settled(release: Release) -> list[str]:
@@ -207,7 +199,7 @@ def _settled(release: Release) -> list[str]:
 def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     """State the guarantee of one table that agrees with public totals."""
     table = of if isinstance(of, OneTablePlan) else of.plan
-    epsilon = table.epsilon
+    epsilon, moved = table.epsilon, table.records_moved
     low, high = odds_bounds(epsilon)
     # A constant normalizer saves the factor 2, and lets log-ratios span twice as much.
     rho = epsilon**2 / (2 if table.base == "naive" else 8)
@@ -215,7 +207,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         f"Seeing the release changes the odds between the two secrets of a pair by a factor of "
         f"{words.rounded_down(low)} to {words.rounded_up(high)}, and the probability of either by at "
         f"most {words.rounded_up(largest_shift(epsilon))}.",
-        f"If {table.people} record{'' if table.people == 1 else 's'} of the database were "
+        f"If {moved} record{'' if moved == 1 else 's'} of the database were "
         f"different, what people believe after the release would differ by at most "
         f"{words.rounded_up(posterior_to_posterior(epsilon))}, in total variation.",
         f"Between the two secrets, the release is also zCDP with rho = {rho}.",
@@ -226,7 +218,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
     if table.loss != "squared L2":
         compared = compare_sensitivity(
             table.loss,
-            table.people,
+            table.records_moved,
             fixed_total=table.fixed is not None,
             deaths=table.part is not None,
             neighbors=table.neighbors,
@@ -248,7 +240,7 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
             if number:
                 sentences.append(f"{number:,} of {len(groups):,} public totals {what}.")
     secret = ProtectedSecret(
-        theta.secrets, table.people, theta.dependence, f"epsilon = {epsilon}", high
+        theta.secrets, table.records_moved, theta.dependence, f"epsilon = {epsilon}", high
     )
     return PublicGuarantee(
         table.title,

@@ -185,15 +185,15 @@ def public_map(
     """
     plan = measurements.plan
     level = plan.judged_level if level is None else level
-    chosen = _finest(plan, level) if query is None else plan.schema.query(query)
-    if chosen.name not in {item.query.name for item in plan.at(level)}:
+    map_query = _finest(plan, level) if query is None else plan.schema.query(query)
+    if map_query.name not in {item.query.name for item in plan.at(level)}:
         measured = ", ".join(item.query.name for item in plan.at(level))
         raise InputError(
-            f"query: {chosen.name} is not measured at level {level}; choose from {measured}"
+            f"query: {map_query.name} is not measured at level {level}; choose from {measured}"
         )
-    labels = [(name, list(categories)) for name, categories in chosen.labels]
+    labels = [(name, list(categories)) for name, categories in map_query.labels]
     groups = _Groups.of(plan, geography, level, places, labels)
-    job = groups.job(measurements, chosen.name, prior, thresholds, worst)
+    job = groups.job(measurements, map_query.name, prior, thresholds, worst)
     return groups.mapped(job, None, workers, progress)
 
 
@@ -431,8 +431,8 @@ class RiskJob:
         assert self.query is not None
         rows, table = plan.rows_per_person, values[self.query]
         unit, cell = np.nonzero(table >= 1)
-        seen = table[unit, cell].astype(float)
-        log_odds = laws[self.level, self.query].loss_at(seen - rows, rows)
+        counts = table[unit, cell].astype(float)
+        log_odds = laws[self.level, self.query].loss_at(counts - rows, rows)
         return _MappedCells(unit, cell, np.ones(len(unit), np.int64), log_odds)
 
 

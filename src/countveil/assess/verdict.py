@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
 
@@ -63,7 +63,7 @@ class Verdict:
         worst = self.worst
         who = (
             f"in {worst.unit_kind}, for someone who knows everyone else there, sees the whole "
-            f"release, wants to find out {wanted(worst.attack)} and has a prior of "
+            f"release, wants to find out {aim_of(worst.attack)} and has a prior of "
             f"{words.prior(worst.prior)}"
         )
         largest = f"the largest risk is {self.shown} times the prior"
@@ -110,7 +110,7 @@ class Verdict:
         return words.multiple(risk, limit=self.limit)
 
 
-def wanted(attack: str) -> str:
+def aim_of(attack: str) -> str:
     """Return what an attack wants to find out, in words."""
     if attack == "whole record":
         return "which of two records is someone's"

@@ -42,7 +42,7 @@ def count_interval(
 
 def _ends(scaled: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return both ends for estimates with a standard error of 1."""
-    table = _Table.of(confidence)
+    table = _IntervalEnds.of(confidence)
     # Far above 0, the bound at 0 does not matter.
     low = np.interp(scaled, table.reach, table.lowest)
     low = np.where(scaled >= 2 * table.half, scaled - table.half, low)
@@ -51,7 +51,7 @@ def _ends(scaled: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Table:
+class _IntervalEnds:
     """Ends near 0, for interpolation: `lowest` for estimates `reach`, `highest` for negative ones.
 
     A negative estimate x is looked up as 1 / (1 - x), in which the ends are smooth.
@@ -65,7 +65,7 @@ class _Table:
 
     @classmethod
     @lru_cache(maxsize=16)
-    def of(cls, confidence: float) -> _Table:
+    def of(cls, confidence: float) -> _IntervalEnds:
         normal, confidence = NormalDist(), max(confidence, _SMALLEST)
         half = normal.inv_cdf((1 + confidence) / 2)
         first = max(normal.inv_cdf(confidence), 0.0)  # up to here 0 is inside

@@ -102,3 +102,9 @@ def enclose_exp_minus(q: Fraction, bits: int) -> tuple[int, int]:
         low, high = low * low >> scale, (high * high >> scale) + 1
     shift = scale - bits
     return low >> shift, -(-high >> shift)
+
+
+def decimal(value: Fraction) -> str:
+    """Return a number as people write it if it has few digits, and as a fraction otherwise."""
+    text = f"{float(value):.15g}"
+    return text if "e" not in text and Fraction(text) == value else str(value)

@@ -1,15 +1,7 @@
 """The command line: `countveil --help`."""
 
 from countveil.cli import (
-    assess_command,
-    assess_homogeneity_command,
-    assess_loss_command,
-    assess_map_command,
-    assess_presence_command,
-    assess_public_command,
-    assess_published_command,
-    assess_published_homogeneity_command,
-    assess_reconstruction_command,
+    assess_commands,
     choose_command,
     commands,
     compare_command,
@@ -23,15 +15,7 @@ from countveil.cli import (
 from countveil.cli.command_line import main
 
 __all__ = [
-    "assess_command",
-    "assess_homogeneity_command",
-    "assess_loss_command",
-    "assess_map_command",
-    "assess_presence_command",
-    "assess_public_command",
-    "assess_published_command",
-    "assess_published_homogeneity_command",
-    "assess_reconstruction_command",
+    "assess_commands",
     "choose_command",
     "commands",
     "compare_command",

@@ -135,7 +135,7 @@ def choose_budget(
                 "choose: with a plan, give one of --risk, --posterior and --correct, without "
                 "--epsilon: the plan has its own currency"
             )
-        limits = _Limits(risk, posterior, correct)
+        limits = _RiskLimits(risk, posterior, correct)
         _choose_for_plan(plan, limits, prior, attack, attribute, total, as_json)
 
 
@@ -151,14 +151,13 @@ def _choose_for_one_count(
     from countveil.assess.intruder.one_level import correct_decision, marginal_risk
     from countveil.assess.intruder.prior_knowledge import Intruder
     from countveil.base.words import brief_percent, prior_percent, times_out_of
-    from countveil.noise.discrete_gaussian import DiscreteGaussian
-    from countveil.noise.discrete_laplace import DiscreteLaplace
-    from countveil.noise.law import Mechanism
+    from countveil.noise.mechanisms import calibrate, mechanism_named
+    from countveil.privacy.costs import ONE_COUNT, Currency, cost_of
 
+    name: Currency = "epsilon" if pure else "rho"
     pick = choosing.largest_epsilon if pure else choosing.largest_rho
-    chosen = pick(risk=risk, posterior=posterior, correct=correct, prior=priors)
-    noise: Mechanism = DiscreteLaplace(1 / chosen) if pure else DiscreteGaussian.from_rho(chosen)
-    name = "epsilon" if pure else "rho"
+    amount = pick(risk=risk, posterior=posterior, correct=correct, prior=priors)
+    noise = calibrate(mechanism_named(None, name), cost_of(name, amount), ONE_COUNT)
     outcomes = []
     for p in priors:
         who = Intruder(prior=p)
@@ -173,9 +172,9 @@ def _choose_for_one_count(
             }
         )
     if as_json:
-        showing.print_json({name: str(chosen), "value": float(chosen), "outcomes": outcomes})
+        showing.print_json({name: str(amount), "value": float(amount), "outcomes": outcomes})
         return
-    print(f"{name} = {float(chosen):.10g}, exactly {chosen}")
+    print(f"{name} = {float(amount):.10g}, exactly {amount}")
     for item in outcomes:
         print(
             f"prior {prior_percent(item['prior'])}: if the target is there, the intruder's "
@@ -185,7 +184,7 @@ def _choose_for_one_count(
         )
 
 
-class _Limits(NamedTuple):
+class _RiskLimits(NamedTuple):
     """The limit on risk that was given; the others are None."""
 
     risk: float | None
@@ -204,7 +203,7 @@ class _Limits(NamedTuple):
 
 def _choose_for_plan(
     path: Path,
-    limits: _Limits,
+    limits: _RiskLimits,
     prior: list[float] | None,
     attack: str | None,
     attribute: str | None,
@@ -226,7 +225,7 @@ def _choose_for_plan(
         targets_of(plan, kind, attribute, None)  # refuses what the plan has not
         name = name_of(kind, attribute)
     with showing.busy("choosing"):
-        chosen = within_risk(
+        choice = within_risk(
             plan,
             risk=limits.risk,
             posterior=limits.posterior,
@@ -235,21 +234,21 @@ def _choose_for_plan(
             attack=name,
             total=None if total is None else positive(total, "total"),
         )
-    worst = max(chosen.risks, key=lambda rung: rung.marginal_risk)
-    settled = (
+    worst = max(choice.risks, key=lambda rung: rung.marginal_risk)
+    certain = (
         " Counts published exactly give the answer to such an intruder, whatever the budget; the "
         "limit is kept by what noisy counts add."
-        if chosen.settled
+        if choice.settled
         else ""
     )
     sentence = (
-        f"With {chosen.currency} = {float(chosen.total):g}, {limits.words} for priors "
+        f"With {choice.currency} = {float(choice.total):g}, {limits.words} for priors "
         f"{', '.join(f'{p:g}' for p in priors)}, in any {worst.level} in which someone knows everyone "
         f"else and sees the whole release. R is at most {worst.marginal_risk:.4g}: "
-        f"{worst.attack}, in {worst.unit_kind or article(worst.level)}.{settled} Put these lines into "
+        f"{worst.attack}, in {worst.unit_kind or article(worst.level)}.{certain} Put these lines into "
         f"the plan:"
     )
-    _show_chosen(chosen, sentence, as_json)
+    _show_chosen(choice, sentence, as_json)
 
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
@@ -263,38 +262,38 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
         raise InputError(
             "choose: --accuracy needs a plan, and there is no plan.toml here; name a plan file"
         )
-    chosen = within_accuracy(require_counts(Plan.load(plan_path), "choose"), target)
+    choice = within_accuracy(require_counts(Plan.load(plan_path), "choose"), target)
     of = ""
     if target.size is not None:
         origin = "" if "of" in text.split() else ", the default size"
         of = f" ({100 * target.half_width / target.size:g} % of {target.size:,} people{origin})"
     sentence = (
-        f"With rho = {float(chosen.total):g}, {target.query} of "
+        f"With rho = {float(choice.total):g}, {target.query} of "
         f"{article(target.level)} is within ±{target.half_width:g}{of} with "
         f"{100 * target.confidence:g} % confidence, before rounding. R is the largest over "
         f"the plan's priors. Put these lines into the plan:"
     )
-    _show_chosen(chosen, sentence, as_json)
+    _show_chosen(choice, sentence, as_json)
 
 
-def _show_chosen(chosen: ChosenPlan, sentence: str, as_json: bool) -> None:
+def _show_chosen(choice: ChosenPlan, sentence: str, as_json: bool) -> None:
     from countveil.report.terminal import risk_terminal
 
     if as_json:
-        limit = chosen.plan.intruder.limit
+        limit = choice.plan.intruder.limit
         showing.print_json(
             {
-                chosen.currency: str(chosen.total),
-                "levels": {level: str(value) for level, value in chosen.costs.items()},
-                "risks": [asdict(rung) for rung in chosen.risks],
-                "ladder": [asdict(rung) for rung in chosen.ladder],
-                "settled": chosen.settled,
+                choice.currency: str(choice.total),
+                "levels": {level: str(value) for level, value in choice.costs.items()},
+                "risks": [asdict(rung) for rung in choice.risks],
+                "ladder": [asdict(rung) for rung in choice.ladder],
+                "settled": choice.settled,
                 "above_limit": limit is not None
-                and any(rung.marginal_risk > limit for rung in chosen.risks),
+                and any(rung.marginal_risk > limit for rung in choice.risks),
             }
         )
         return
-    showing.console().print(risk_terminal.chosen_view(chosen, sentence), soft_wrap=True)
+    showing.console().print(risk_terminal.chosen_view(choice, sentence), soft_wrap=True)
 
 
 def _choose_by_homogeneity(
@@ -308,7 +307,8 @@ def _choose_by_homogeneity(
 ) -> None:
     """Print the largest epsilon of geometric noise within a local homogeneity risk."""
     from countveil.assess import homogeneity
-    from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.noise.mechanisms import calibrate, mechanism_named
+    from countveil.privacy.costs import ONE_COUNT, PureDP
     from countveil.report.audience import INTERNAL
 
     table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
@@ -319,20 +319,19 @@ def _choose_by_homogeneity(
             f"--homogeneity: the exact table already has a risk of {before:.4g}, within {limit:g}, "
             f"so any epsilon would do; set a lower limit, or choose by another risk"
         )
-    chosen = homogeneity.largest_epsilon(
-        table, risk=limit, measure=measure, mechanism=DiscreteLaplace
-    )
-    noise = DiscreteLaplace(epsilon=chosen)
+    kind = mechanism_named(None, "epsilon")
+    epsilon = homogeneity.largest_epsilon(table, risk=limit, measure=measure, mechanism=kind)
+    noise = calibrate(kind, PureDP(epsilon), ONE_COUNT)
     risk = float(homogeneity.local_risk(table, mechanism=noise, weighted=weighted).value)
     if as_json:
-        document = {"audience": "internal", "epsilon": str(chosen), "risk": risk, "limit": limit}
+        document = {"audience": "internal", "epsilon": str(epsilon), "risk": risk, "limit": limit}
         showing.print_json({**document, "budget": {"chosen_from": "records"}})
         return
     print(INTERNAL)
     print(
-        f"epsilon = {float(chosen):.10g}, exactly {chosen}: with geometric noise on every cell of "
+        f"epsilon = {float(epsilon):.10g}, exactly {epsilon}: with geometric noise on every cell of "
         f"{', '.join((*identifiers, sensitive))}, the local homogeneity risk is {risk:.4f}, within "
         f"{limit:g}.\nThis choice used the records, and no guarantee covers it. State that in the "
         f"plan:"
     )
-    print(f'[budget]\nepsilon = "{chosen}"\nchosen_from = "records"')
+    print(f'[budget]\nepsilon = "{epsilon}"\nchosen_from = "records"')

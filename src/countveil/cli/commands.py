@@ -260,7 +260,7 @@ def release(
         for warning in warnings:
             showing.warn(warning)
     with showing.levels(quiet) as progress:
-        done = pipeline.release(
+        release = pipeline.release(
             loaded,
             to=to,
             rng=Secure(),
@@ -279,12 +279,12 @@ def release(
         showing.print_json(
             {
                 "folder": str(to),
-                "release": done.manifest["release"],
-                "cost": done.manifest.get("cost") or done.manifest["guarantee"],
+                "release": release.manifest["release"],
+                "cost": release.manifest.get("cost") or release.manifest["guarantee"],
                 "released_before": before is not None,
                 "left": left,
                 "warnings": warnings,
-                "files": list(done.manifest["files"]),
+                "files": list(release.manifest["files"]),
             }
         )
     elif before == storage.read_file(manifest):
@@ -323,10 +323,12 @@ def postprocess_release(
         showing.levels(quiet, counting=False) as progress,
         open_engine(engine).workers(workers) as team,
     ):
-        done = pipeline.make_estimates(out, other, engine=engine, workers=team, progress=progress)
+        release = pipeline.make_estimates(
+            out, other, engine=engine, workers=team, progress=progress
+        )
     if as_json:
-        showing.print_json({"folder": str(out), "estimates": done.manifest.get("estimates")})
-    elif "estimates" not in done.manifest:
+        showing.print_json({"folder": str(out), "estimates": release.manifest.get("estimates")})
+    elif "estimates" not in release.manifest:
         print(
             f'{out}: its plan has method = "none"; to make estimates, name a plan with method = '
             f'"top-down"'
@@ -334,7 +336,7 @@ def postprocess_release(
     else:
         from countveil.report.terminal import price_tables
 
-        showing.console().print(price_tables.certificate_table(done.certificate))
+        showing.console().print(price_tables.certificate_table(release.certificate))
 
 
 @command("verify")

@@ -143,8 +143,8 @@ def _protections(
             "--internal and --public-records: records are either confidential or public; give one"
         )
     if isinstance(target, Release):
-        for name, given in (("--internal", internal), ("--public-records", public)):
-            if given:
+        for name, flag in (("--internal", internal), ("--public-records", public)):
+            if flag:
                 raise InputError(
                     f"{name}: has no effect for a release folder, whose published estimates are used; "
                     f"name its plan, or remove {name}"

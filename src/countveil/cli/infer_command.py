@@ -75,12 +75,14 @@ def infer(
     release = TableRelease.read(out)
     released = release.counts
     denominators = None if exposure is None else _read_exposure(exposure, release)
-    chosen = _model(model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha)
+    count_model = _model(
+        model, release, denominators, shape=shape, rate=rate, a=a, b=b, alpha=alpha
+    )
     warmup = max(100, draws // 2)
     sweeps = chains * (warmup + draws) if method == "augmented" else 1
     with showing.progress_bar("fitting", sweeps, quiet) as step:
         posterior = congenial.posterior(
-            model=chosen,
+            model=count_model,
             released=released,
             mechanism=release.mechanism,
             method=method,  # type: ignore[arg-type]

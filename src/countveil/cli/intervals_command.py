@@ -100,13 +100,17 @@ def estimate_counts(
         refuse_reserved_names(release.plan.schema.query(name))
     geography = release.geography
     places = _places(geography, level, areas)
-    chosen = confidence if confidence is not None else (release.plan.confidence or _CONFIDENCE)
+    confidence_level = (
+        confidence if confidence is not None else (release.plan.confidence or _CONFIDENCE)
+    )
     with _hired(engine, workers) as team:
         if method == _LEAST_SQUARES:
-            source: LeastSquares | Replicates = _least_squares(release, geography, chosen, team)
+            source: LeastSquares | Replicates = _least_squares(
+                release, geography, confidence_level, team
+            )
         else:
-            source = _replicates(release, chosen, count, seed, team, work, quiet)
-        request = _Request(source, places, tuple(queries), chosen)
+            source = _replicates(release, confidence_level, count, seed, team, work, quiet)
+        request = _Request(source, places, tuple(queries), confidence_level)
         _give(request, release, method, to, as_json, quiet)
 
 
@@ -182,13 +186,13 @@ class _Request:
         from countveil.estimate.interval_tables import attributes_of, with_query_column
 
         attributes = attributes_of(self.source.plan, self.queries)
-        done = 0
+        rows = 0
         for query in self.queries:
             for table in self.tables(query):
                 for start in range(0, table.num_rows, _ROWS):
                     yield with_query_column(table.slice(start, _ROWS), query, attributes)
-                done += table.num_rows
-                step(done)
+                rows += table.num_rows
+                step(rows)
 
     def about(self, release: Release, method: str) -> dict[str, Any]:
         places = "units" if isinstance(self.places, str) else "areas"

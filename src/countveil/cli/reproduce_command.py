@@ -36,7 +36,7 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Use fewer draws for simulated items.")
     ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Only list the items.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Only list the items.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +51,7 @@ def reproduce(
     if item is not None and paper is None:
         raise InputError("PAPER: missing; name the paper of the item, such as 002")
     entries = catalogue.items(paper)
-    if listing:
+    if list_only:
         _list(entries, as_json)
         return
     names = [(e.paper, e.name) for e in entries] if item is None else [(str(paper), item)]

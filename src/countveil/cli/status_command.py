@@ -11,7 +11,7 @@ from countveil.cli.command_line import command
 from countveil.cli.commands import AsJson, OutPath
 
 if TYPE_CHECKING:
-    from countveil.publish.run_status import Standing
+    from countveil.publish.run_status import RunStatus
 
 _STATES = {
     "begun": "started",
@@ -39,55 +39,51 @@ def status(out: OutPath, as_json: AsJson = False) -> None:
 
     Example: `countveil status out`
     """
-    from countveil.publish.run_status import standing_of
+    from countveil.publish.run_status import status_of
 
-    standing = standing_of(out)
+    status = status_of(out)
     if as_json:
-        showing.print_json({"folder": str(out), **dataclasses.asdict(standing)})
+        showing.print_json({"folder": str(out), **dataclasses.asdict(status)})
         return
-    for line in _lines(out, standing):
+    for line in _lines(out, status):
         print(line)
 
 
-def _lines(out: Path, standing: Standing) -> list[str]:
-    where = _STATES[standing.state]
-    if standing.level is not None and standing.units:
-        share = (standing.done or 0) / standing.units
-        where += f" {standing.level}: {standing.done:,} of {standing.units:,} units ({share:.0%})"
+def _lines(out: Path, status: RunStatus) -> list[str]:
+    where = _STATES[status.state]
+    if status.level is not None and status.units:
+        share = (status.done or 0) / status.units
+        where += f" {status.level}: {status.done:,} of {status.units:,} units ({share:.0%})"
     lines = [f"{out}: {where}"]
     speed = []
-    if standing.per_second is not None:
-        speed.append(f"{standing.per_second:,.0f} units per second")
-    if standing.seconds_left is not None:
-        speed.append(f"about {_duration(standing.seconds_left)} left in this stage")
-    if standing.memory:
-        speed.append(f"memory {standing.memory / 1e6:,.0f} MB")
-    if standing.worker_memory:
-        speed.append(f"largest worker {standing.worker_memory / 1e6:,.0f} MB")
+    if status.per_second is not None:
+        speed.append(f"{status.per_second:,.0f} units per second")
+    if status.seconds_left is not None:
+        speed.append(f"about {_duration(status.seconds_left)} left in this stage")
+    if status.memory:
+        speed.append(f"memory {status.memory / 1e6:,.0f} MB")
+    if status.worker_memory:
+        speed.append(f"largest worker {status.worker_memory / 1e6:,.0f} MB")
     if speed:
         lines.append(f"  {', '.join(speed)}")
-    if standing.attempts:
-        engine = "" if standing.engine is None else f" on the {standing.engine} engine"
-        again = f", {standing.retries} tasks retried" if standing.retries else ""
-        lines.append(f"  attempt {standing.attempts}{engine}{again}")
-    if standing.process is not None:
-        lines.append(f"  running as process {standing.process}")
-    elif standing.state in ("manifest gone", "manifest unreadable"):
+    if status.attempts:
+        engine = "" if status.engine is None else f" on the {status.engine} engine"
+        again = f", {status.retries} tasks retried" if status.retries else ""
+        lines.append(f"  attempt {status.attempts}{engine}{again}")
+    if status.process is not None:
+        lines.append(f"  running as process {status.process}")
+    elif status.state in ("manifest gone", "manifest unreadable"):
         lines.append(f"  {_RESTORE}")
-    elif standing.state != "released":
-        why = (
-            f" (the last attempt was stopped by {standing.stopped_by})"
-            if standing.stopped_by
-            else ""
-        )
-        lines.append(f"  not running on this machine{why}; {_next(standing)}")
+    elif status.state != "released":
+        why = f" (the last attempt was stopped by {status.stopped_by})" if status.stopped_by else ""
+        lines.append(f"  not running on this machine{why}; {_next(status)}")
     return lines
 
 
-def _next(standing: Standing) -> str:
-    if standing.stopped_by == "FolderError":  # a file it needs has changed or is missing
+def _next(status: RunStatus) -> str:
+    if status.stopped_by == "FolderError":  # a file it needs has changed or is missing
         return "run the same command again to see what to fix"
-    paid = ", without charging again" if standing.charged else ""
+    paid = ", without charging again" if status.charged else ""
     return f"run the same command again to resume{paid}"
 
 

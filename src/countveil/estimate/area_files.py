@@ -139,14 +139,14 @@ def _other_case(expected: str, names: Sequence[str]) -> str:
     return ""
 
 
-class _Rows(NamedTuple):
+class _AreaRows(NamedTuple):
     """The area and the code of the unit of each row."""
 
     area: pa.DictionaryArray
     code: pa.StringArray
 
 
-def _read(path: Path, column: str) -> _Rows:
+def _read(path: Path, column: str) -> _AreaRows:
     columns = [AREA, column]
     with _translated(path):
         if _is_parquet(path):
@@ -158,7 +158,7 @@ def _read(path: Path, column: str) -> _Rows:
     if not table.num_rows:
         raise InputError(f"{path}: has no rows; it needs {_ROWS}")
     area, code = (table[name].cast(pa.string()).combine_chunks() for name in columns)
-    return _Rows(area.dictionary_encode(), code)
+    return _AreaRows(area.dictionary_encode(), code)
 
 
 def _read_delimited(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -117,15 +117,15 @@ def expected_error(
     every = list(dict.fromkeys(query for level in targets.values() for query in level))
     errors = errors_of_queries(Observed.planned(plan), tree, every)
     result = []
-    for level, asked in targets.items():
+    for level, requests in targets.items():
         depth = places.index(level)
         here = {
             query: (at.levels[depth], at.cells)
-            for query in asked
+            for query in requests
             if (at := errors[query]) is not None
         }
         units = np.bincount(tree.positions[depth].of_unit).astype(float)
-        result += _at(plan, level, asked, here, units, "tree")
+        result += _at(plan, level, requests, here, units, "tree")
     return tuple(result)
 
 

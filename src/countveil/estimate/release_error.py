@@ -310,7 +310,7 @@ class _LevelSums:
         self.attributes = plan.schema.attributes
         self.shape = plan.schema.shape
         queries = (plan.schema.query(TOTAL), *(item.query for item in plan.at(level)))
-        self.tallies = {query.name: _Tally(query) for query in queries}
+        self.tallies = {query.name: _ErrorTally(query) for query in queries}
         self.units = np.zeros(len(SIZE_CLASSES), np.int64)
         self.percentages = np.zeros(len(SIZE_CLASSES))
         axes = range(len(self.shape))
@@ -411,7 +411,7 @@ class _Summary(NamedTuple):
     quantiles: list[int]
 
 
-class _Tally:
+class _ErrorTally:
     """How often each non-zero error of a query occurs in each size class.
 
     Errors are integers, so these few numbers give every quantile exactly.

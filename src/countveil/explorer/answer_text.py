@@ -9,7 +9,6 @@ from countveil.base.words import article, upwards
 from countveil.estimate.plan_error import ExpectedError
 from countveil.explorer.answers import Answer
 from countveil.explorer.settings import Settings
-from countveil.privacy.costs import PureDP
 
 _SETTLED = (
     " This is from noisy counts alone; the counts that the plan publishes exactly reveal it anyway."
@@ -61,7 +60,7 @@ def short(answer: Answer) -> str:
 def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
     """Return the exact cost, and what it amounts to in the other currency."""
     lines = [("Cost", str(answer.cost))]
-    if isinstance(answer.cost, PureDP):
+    if answer.cost.pure_epsilon is not None:
         lines.append(("In rho", f"{float(answer.cost.rho):.4g}"))
     else:
         lines.append(("Epsilon", f"{upwards(answer.epsilon)} at delta {float(answer.delta):g}"))

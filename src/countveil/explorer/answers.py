@@ -16,7 +16,7 @@ from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.explorer.settings import MOST_PRIORS, Settings, shares_of
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
-from countveil.privacy.costs import Cost, PureDP
+from countveil.privacy.costs import Cost
 
 _MOST_LAWS = 16  # each may take some megabytes, and a session computes thousands
 
@@ -106,7 +106,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     shares = shares_of(plan)
     return Answer(
         cost=cost,
-        epsilon=float(cost.epsilon) if isinstance(cost, PureDP) else cost.epsilon(plan.delta),
+        epsilon=cost.epsilon_at(plan.delta),
         delta=plan.delta,
         level=level,
         prior=settings.prior_value,

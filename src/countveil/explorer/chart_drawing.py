@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.whole_release import (
     decisions_by_prior,

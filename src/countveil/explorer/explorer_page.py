@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from countveil.plan.plans import Plan
     from countveil.report.section_data import Section
 
-_TEMPLATES = "countveil.explorer.templates"
+_TEMPLATES = "countveil.explorer.explorer_templates"
 _LEAST, _MOST = -3, 2  # powers of ten between which the budget slider moves
 
 

@@ -41,7 +41,7 @@ class Malformed(InputError):
 class Settings:
     """Budget, split, neighbours and intruder; exact numbers are text.
 
-    `weights` are shares before they are normalised.
+    `weights` are shares before they are normalized.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

@@ -31,6 +31,7 @@ from countveil.engines.counts import Counts
 from countveil.engines.workers import Workers, hired
 from countveil.errors import FolderError, InputError
 from countveil.measure import manifest, one_estimate, one_table
+from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
 from countveil.measure.draw_tasks import DrawJob, DrawTask, add_counts, digest_of
 from countveil.measure.measurements import (
@@ -64,9 +65,6 @@ from countveil.plan.plan_basis import GEOGRAPHY
 from countveil.plan.plans import CONSTRAINTS, AnyPlan, Plan
 from countveil.privacy.ledger import Ledger
 
-_VALUES = 4_000_000  # noisy values in memory at a time, unless one family has more
-_MANY = 16  # parts from which starting processes pays off
-
 
 def take(
     counts: Counts,
@@ -78,6 +76,7 @@ def take(
     workers: int | Workers = 1,
     progress: Progress = silent,
     restart: Restart | None = None,
+    sizes: BatchSizes = USUAL_SIZES,
 ) -> Measurements:
     """Measure every query of a plan for every unit, once, and write the release folder.
 
@@ -100,6 +99,8 @@ def take(
         Called with the stage, the level, the number of units done and the number of units.
     restart
         If given, an unfinished run is set aside first.
+    sizes
+        How much is drawn at a time.
 
     Returns
     -------
@@ -112,13 +113,13 @@ def take(
     _refuse_without_ledger(ledger, rng)
     book = ledger_for(plan, ledger)
     for level in plan.levels:
-        _refuse_large_families(counts, plan, level)
+        _refuse_large_families(counts, plan, level, sizes)
     for path in plan.public_files.values():
         if not path.is_file():
             raise InputError(
                 f"{path}: no such file, but a constraint of the plan names it; restore the file"
             )
-    layout = f"{manifest.FORMAT}, sealed parts of {_VALUES} values"
+    layout = f"{manifest.FORMAT}, sealed parts of {sizes.values_to_draw} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
     with hired(workers) as team:
@@ -129,9 +130,9 @@ def take(
             counts.keyed_hash,
             None if book is None else (book, plan.cost),
             title=plan.title,
-            draw=lambda run: _draw(run, counts, plan, rng, team, progress),
-            digest=lambda run: _seal(run, counts, plan, identity),
-            publish=lambda run: _publish(run, counts, plan, rng, identity),
+            draw=lambda run: _draw(run, counts, plan, rng, team, progress, sizes),
+            digest=lambda run: _seal(run, counts, plan, identity, sizes),
+            publish=lambda run: _publish(run, counts, plan, rng, identity, sizes),
             restart=restart,
         )
     return _read(folder, plan, counts.geography)
@@ -150,15 +151,21 @@ def _refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -
 
 
 def _draw(
-    run: Run, counts: Counts, plan: Plan, rng: BitSource, workers: Workers, progress: Progress
+    run: Run,
+    counts: Counts,
+    plan: Plan,
+    rng: BitSource,
+    workers: Workers,
+    progress: Progress,
+    sizes: BatchSizes,
 ) -> None:
     """Draw the noise of every cell of every unit of every level, including empty cells."""
     job = DrawJob(plan, rng, run.parts)
     for level in plan.levels:
-        units, batches = counts.geography.units(level), _batches(counts, plan, level)
+        units, batches = counts.geography.units(level), _batches(counts, plan, level, sizes)
         left = [n for n in range(len(batches)) if run.parts.read(level, n) is None]
         tasks = (_task(counts, level, number, *batches[number]) for number in left)
-        done = workers.map(job, tasks, large=len(left) >= _MANY)
+        done = workers.map(job, tasks, large=len(left) >= sizes.parts_to_share)
         for number, _ in zip(left, done, strict=True):
             progress("measuring", level, batches[number][1], units)
     workers.rest()
@@ -172,16 +179,16 @@ def _task(counts: Counts, level: str, number: int, start: int, stop: int) -> Dra
     )
 
 
-def _batches(counts: Counts, plan: Plan, level: str) -> list[tuple[int, int]]:
+def _batches(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> list[tuple[int, int]]:
     scalars = sum(item.query.cells for item in plan.at(level))
     if scalars == 0:
         return []
-    return counts.geography.batches(level, max(1, _VALUES // scalars))
+    return counts.geography.batches(level, max(1, sizes.values_to_draw // scalars))
 
 
-def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
+def _refuse_large_families(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> None:
     scalars = sum(item.query.cells for item in plan.at(level))
-    most = max((stop - start for start, stop in _batches(counts, plan, level)), default=0)
+    most = max((stop - start for start, stop in _batches(counts, plan, level, sizes)), default=0)
     if most * scalars >= 2**31:
         raise InputError(
             f"{plan.name}: one parent has {most:,} units of level {level} with {scalars:,} values "
@@ -189,12 +196,14 @@ def _refuse_large_families(counts: Counts, plan: Plan, level: str) -> None:
         )
 
 
-def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | None:
+def _seal(
+    run: Run, counts: Counts, plan: Plan, identity: Identity, sizes: BatchSizes
+) -> str | None:
     """Return the seal of all draws and public facts, None while a draw is missing."""
     places = [
         (level, number)
         for level in plan.measured_levels
-        for number in range(len(_batches(counts, plan, level)))
+        for number in range(len(_batches(counts, plan, level, sizes)))
     ]
     if not all(run.parts.has(level, number) for level, number in places):
         return None
@@ -202,7 +211,7 @@ def _seal(run: Run, counts: Counts, plan: Plan, identity: Identity) -> str | Non
     facts = (
         (f"{INVARIANTS}/{level}", rows_digest(table, DRAWN))
         for level in invariant_levels(plan)
-        for table in _invariants(counts, plan, level)
+        for table in _invariants(counts, plan, level, sizes)
     )
     return seal_of(drawn, public_digest(counts.geography, identity.crosswalk, facts))
 
@@ -216,7 +225,9 @@ def _part(run: Run, level: str, number: int) -> bytes:
     return part
 
 
-def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity) -> None:
+def _publish(
+    run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Identity, sizes: BatchSizes
+) -> None:
     """Join the parts into one file per level, write the invariants, and last the manifest."""
     files = []
     for name in (FOLDER, INVARIANTS) if plan.invariants else (FOLDER,):
@@ -232,7 +243,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
         files.append(name)
     storage.keep_only(run.folder / CONSTRAINTS, [Path(name).name for name in plan.public_files])
     for level in plan.levels:
-        batches = _batches(counts, plan, level)
+        batches = _batches(counts, plan, level, sizes)
         if not batches:
             continue
         path = path_of(run.folder, level)
@@ -244,7 +255,7 @@ def _publish(run: Run, counts: Counts, plan: Plan, rng: BitSource, identity: Ide
     for level in invariant_levels(plan):
         path = run.folder / INVARIANTS / f"{level}.parquet"
         with storage.replacing(path) as temporary, open_writer(temporary) as writer:
-            for table in _invariants(counts, plan, level):
+            for table in _invariants(counts, plan, level, sizes):
                 writer.write_table(table, row_group_size=table.num_rows)
         files.append(f"{INVARIANTS}/{level}.parquet")
     document = _described(run.release, counts, plan, rng, identity)
@@ -265,11 +276,11 @@ def _described(
     )
 
 
-def _invariants(counts: Counts, plan: Plan, level: str) -> Iterator[pa.Table]:
+def _invariants(counts: Counts, plan: Plan, level: str, sizes: BatchSizes) -> Iterator[pa.Table]:
     """Yield the exact invariants of a level, some units at a time; their variance is 0."""
     queries = [item.query for item in plan.invariants if item.level == level]
     scalars = sum(query.cells for query in queries)
-    for start, stop in counts.geography.batches(level, max(1, _VALUES // scalars)):
+    for start, stop in counts.geography.batches(level, max(1, sizes.values_to_draw // scalars)):
         entries = counts.entries(level, start, stop)
         parts = []
         for query in queries:

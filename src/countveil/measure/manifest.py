@@ -23,7 +23,7 @@ from countveil.errors import FolderError, InputError, VerificationError
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plan_file import at_most, values_by_depth
 from countveil.plan.plans import MOST_QUERIES, AnyPlan, Plan
-from countveil.privacy.costs import Cost, PureDP
+from countveil.privacy.costs import Cost
 
 NAME = "manifest.json"
 FORMAT = "countveil release 1"
@@ -149,7 +149,7 @@ class _Subtotal(_Stated):
     total: Count
 
 
-class _Table(_Stated):
+class _TableRecord(_Stated):
     level: str
     total: Count | None
     subtotals: Annotated[list[_Subtotal], Field(max_length=_MOST_SUBTOTALS)]
@@ -222,7 +222,7 @@ class _Manifest(_Stated):
     files: Annotated[dict[FileName, _File], Field(min_length=1), at_most(_MOST_FILES)]
     cost: dict[str, str | float] | None = None
     guarantee: dict[str, Any] | None = None
-    table: _Table | None = None
+    table: _TableRecord | None = None
     estimates: _Estimates | None = None
 
     @field_validator("versions")
@@ -310,12 +310,10 @@ def _end(plan: AnyPlan, crosswalk_sha256: str) -> dict[str, Any]:
 
 def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
     """Return a cost as exact text; for a whole plan, also as epsilon at its delta."""
-    if isinstance(cost, PureDP):
-        return {"epsilon": str(cost.epsilon)}
-    document: dict[str, Any] = {"rho": str(cost.rho)}
-    if plan is not None:
+    document: dict[str, Any] = {cost.currency: str(cost.amount)}
+    if plan is not None and cost.pure_epsilon is None:
         document |= {
-            "epsilon": cost.epsilon(plan.delta),
+            "epsilon": cost.epsilon_at(plan.delta),
             "delta": str(plan.delta),
             "implied_epsilon": cost.implied_epsilon,
         }

@@ -36,7 +36,7 @@ def mechanism_of(plan: OneTablePlan, totals: IntArray | None, geography: Geograp
     previous = plan.previous_counts(codes)
     settings: dict[str, Any] = {"loss": plan.loss, "epsilon": plan.epsilon}
     settings |= {
-        "delta_z": plan.people,
+        "delta_z": plan.records_moved,
         "neighbors": plan.neighbors,
         "deaths": plan.part is not None,
     }
@@ -77,8 +77,8 @@ def theta_of(plan: OneTablePlan) -> Theta:
     if plan.previous is not None:
         public.append(f"the counts of every {plan.level} in an earlier period")
     assumed = "given what is public, no one's record reveals anything about another's"
-    if plan.people > 1:
-        assumed = f"given what is public, at most {plan.people} records depend on each other"
+    if plan.records_moved > 1:
+        assumed = f"given what is public, at most {plan.records_moved} records depend on each other"
     return Theta(tuple(public), assumed, secrets, _identity(plan))
 
 
@@ -91,8 +91,8 @@ def _identity(plan: OneTablePlan) -> tuple[str, str]:
     if plan.part is not None:
         secrets += f", and whether as {plan.part_name}"
     assumed = "given what is public, nobody's record tells anything of another's"
-    if plan.people > 1:
-        assumed = f"given what is public, at most {plan.people} records depend on each other"
+    if plan.records_moved > 1:
+        assumed = f"given what is public, at most {plan.records_moved} records depend on each other"
     return assumed, secrets
 
 
@@ -104,7 +104,7 @@ def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:
     return PartialPrivacy(
         mechanism.epsilon,
         theta_of(plan),
-        coupling=f"{plan.people} of {plan.unit} {plan.neighbors} within the public totals of "
+        coupling=f"{plan.records_moved} of {plan.unit} {plan.neighbors} within the public totals of "
         f"{plan.fixed} {public_hash(mechanism.total, mechanism.subtotals)}, all others as they are",
     )
 

@@ -32,6 +32,11 @@ class Laplace:
     def __init__(self, epsilon: float) -> None:
         object.__setattr__(self, "epsilon", _above_zero(epsilon, "epsilon"))
 
+    @classmethod
+    def calibrated_for(cls, *, epsilon: float, delta: float | None = None) -> Laplace:
+        """Return the noise that spends epsilon on a count of sensitivity 1; it spends no delta."""
+        return cls(epsilon)
+
     @property
     def variance(self) -> float:
         """2/epsilon²."""
@@ -135,6 +140,16 @@ class Gaussian:
             z = float(ndtri(delta / 2))
             return cls(sensitivity * (math.sqrt(z * z + 2 * epsilon) - z) / (2 * epsilon))
         raise InputError(f'unknown kind {kind!r}; choose "DP" or "pDP"')
+
+    @classmethod
+    def calibrated_for(cls, *, epsilon: float, delta: float | None = None) -> Gaussian:
+        """Return the noise that spends (epsilon, delta) on a count of sensitivity 1: kind="pDP"."""
+        if delta is None or not 0 < delta < 1:
+            raise InputError(
+                f"delta: {delta} is not allowed with Gaussian noise; give one between 0 and 1, such as "
+                f"1e-6"
+            )
+        return cls.calibrated(epsilon=epsilon, delta=float(delta), kind="pDP")
 
     @property
     def variance(self) -> float:

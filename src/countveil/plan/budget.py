@@ -44,10 +44,8 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     if (budget.rho is None) == (budget.epsilon is None):
         raise PlanError('budget: give exactly one of rho and epsilon, for example rho = "1"')
     amount = budget.rho if budget.rho is not None else budget.epsilon
-    if amount is None or amount <= 0:
-        raise PlanError(f"budget: {amount} is not allowed; it must be above 0")
-    if amount > _LARGEST_BUDGET:
-        raise PlanError(f"budget: above {_LARGEST_BUDGET:,}, which protects no one; lower it")
+    assert amount is not None
+    _refuse_odd_amount(amount)
     delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
     if not 0 < delta < 1:
         raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
@@ -61,6 +59,13 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     if budget.delta is not None:
         return ApproxDP(amount, delta).zcdp, delta
     return PureDP(amount), delta
+
+
+def _refuse_odd_amount(amount: Fraction) -> None:
+    if amount <= 0:
+        raise PlanError(f"budget: {amount} is not allowed; it must be above 0")
+    if amount > _LARGEST_BUDGET:
+        raise PlanError(f"budget: above {_LARGEST_BUDGET:,}, which protects no one; lower it")
 
 
 def allocate(
@@ -107,15 +112,39 @@ def allocate(
                 continue
             part = type(cost)(cost.amount * shares[level] * share)
             sensitivity = query.sensitivity(neighbors, rows)
-            mechanism = calibrate(kind, part, sensitivity)
-            if not mechanism.variance <= LARGEST_DEVIATION**2:
-                raise PlanError(
-                    f"{where}.{query.name}: the noise would have a standard deviation above "
-                    f"{LARGEST_DEVIATION:,}, more than any count; give it a larger share, or 0"
-                )
-            allocations.append(Allocation(level, query, part, sensitivity, mechanism))
+            allocations.append(_allocation(level, query, part, sensitivity, kind))
     _refuse_denominators((item.cost.amount for item in allocations), "budget")
     return tuple(allocations)
+
+
+def rescale(allocations: Sequence[Allocation], cost: Cost) -> tuple[Allocation, ...]:
+    """Return allocations with the same shares of another budget in the same currency."""
+    _refuse_odd_amount(cost.amount)
+    times = cost.amount / sum((item.cost.amount for item in allocations), Fraction(0))
+    result = tuple(
+        _allocation(
+            item.level,
+            item.query,
+            type(cost)(item.cost.amount * times),
+            item.sensitivity,
+            type(item.mechanism),
+        )
+        for item in allocations
+    )
+    _refuse_denominators((item.cost.amount for item in result), "budget")
+    return result
+
+
+def _allocation(
+    level: str, query: Query, part: Cost, sensitivity: Sensitivity, kind: type[Mechanism]
+) -> Allocation:
+    mechanism = calibrate(kind, part, sensitivity)
+    if not mechanism.variance <= LARGEST_DEVIATION**2:
+        raise PlanError(
+            f"budget.queries.{level}.{query.name}: the noise would have a standard deviation above "
+            f"{LARGEST_DEVIATION:,}, more than any count; give it a larger share, or 0"
+        )
+    return Allocation(level, query, part, sensitivity, mechanism)
 
 
 def _refuse_denominators(values: Iterable[Fraction], where: str) -> None:

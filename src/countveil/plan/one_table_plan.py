@@ -34,7 +34,9 @@ class OneTablePlan(PlanBasis):
     """A plan of one table: counts of all units of `level`, drawn to agree with public totals.
 
     `fixed` is the lowest level above `level` with public totals, None if there is none. Plans of
-    this kind come from `Plan.load` if the plan's method is "congenial".
+    this kind come from `Plan.load` if the plan's method is "congenial". `records_moved` is Delta_z: how
+    many records differ between the databases that the guarantee compares, the plan's `congenial.people`
+    times its rows per person.
     """
 
     epsilon: Fraction
@@ -47,7 +49,7 @@ class OneTablePlan(PlanBasis):
     previous: Path | None
     alpha: Fraction
     pseudo_count: Fraction
-    people: int
+    records_moved: int
 
     def __repr__(self) -> str:
         return (
@@ -178,7 +180,7 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
         else beside_plan(basis.folder, previous, "congenial.previous"),
         alpha=section.alpha,
         pseudo_count=section.pseudo_count,
-        people=section.people * rows,
+        records_moved=section.people * rows,
     )
 
 

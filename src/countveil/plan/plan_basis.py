@@ -116,6 +116,13 @@ class PlanBasis:
         """Use places that were read from the crosswalk already, so that it is not read again."""
         self.__dict__.setdefault("_geography", places)
 
+    def share_places(self, other: PlanBasis) -> None:
+        """Use the places that another plan has read, if both have the same crosswalk and levels."""
+        if self.crosswalk == other.crosswalk and self.levels == other.levels:
+            places = vars(other).get("_geography")
+            if places is not None:
+                self.keep_places(places)
+
     @cached_property
     def _geography(self) -> Geography:
         if self.crosswalk is None:

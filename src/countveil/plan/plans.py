@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import Exact, exact
+from countveil.base.numerics import decimal, exact
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
-from countveil.plan.budget import Allocation, allocate, whole_budget
+from countveil.plan.budget import Allocation, allocate, rescale, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
 from countveil.plan.person_ids import is_nobody, is_placeholder
@@ -33,7 +33,7 @@ from countveil.plan.public_facts import (
 )
 from countveil.plan.table_layouts import TableLayout, read_tables
 from countveil.plan.workload import Schema
-from countveil.privacy.costs import ZCDP, Cost, PureDP, total
+from countveil.privacy.costs import ZCDP, Cost, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
@@ -148,8 +148,19 @@ class Plan(PlanBasis):
         plan = require_counts(
             Plan.of(document, folder=self.folder, name=self.name), "a changed plan"
         )
-        if plan.crosswalk == self.crosswalk and plan.levels == self.levels:
-            vars(plan).update({k: v for k, v in vars(self).items() if k == "_geography"})
+        plan.share_places(self)
+        return plan
+
+    def with_budget(self, amount: Fraction) -> Plan:
+        """Return the plan with another budget in its currency; levels and queries keep their shares."""
+        kept = {k: v for k, v in self.document["budget"].items() if k not in ("rho", "epsilon")}
+        budget = {**kept, self.cost.currency: decimal(amount)}
+        try:
+            allocations = rescale(self.allocations, cost_of(self.cost.currency, amount))
+        except PlanError as error:
+            raise PlanError(f"{self.name}: {error}") from error
+        plan = replace(self, allocations=allocations, document={**self.document, "budget": budget})
+        plan.share_places(self)
         return plan
 
     @property
@@ -194,7 +205,7 @@ class Plan(PlanBasis):
             `value`, `level`, `attack`, `unit_kind` and `ladder`, a table. No record is read.
 
         """
-        from countveil.assess.intruder.plan_risk import plan_risk  # a later stage answers
+        from countveil.assess.intruder.ladder import plan_risk  # a later stage answers
 
         return plan_risk(self, prior=prior)
 
@@ -250,19 +261,14 @@ class Plan(PlanBasis):
         """
         section = self.document.get("ledger", {})
         where = Path(path) if path is not None else self.ledger_path
-        pure = isinstance(self.cost, PureDP)
-        in_rho = section.get("currency", "epsilon" if pure else "rho") == "rho"
-
-        def cost(amount: Exact) -> Cost:
-            return ZCDP(amount) if in_rho else PureDP(amount)
-
+        currency = section.get("currency", self.cost.currency)
         limit, period = Ledger.limits_of(where)
         if "total" in section:
-            limit = cost(section["total"])
+            limit = cost_of(currency, section["total"])
         elif limit is None:
-            limit = ZCDP(self.cost.rho) if in_rho else self.cost
+            limit = ZCDP(self.cost.rho) if currency == "rho" else self.cost
         if "period" in section:
-            period = Period(section["period"], cost(section["period_limit"]))
+            period = Period(section["period"], cost_of(currency, section["period_limit"]))
         return Ledger(where, self.dataset, self.unit, self.neighbors, limit, period)
 
 
@@ -275,16 +281,6 @@ def require_counts(plan: AnyPlan, purpose: str) -> Plan:
         raise InputError(
             f"{plan.name}: {purpose} needs a plan of counts, but this plan draws one table that agrees "
             f"with public totals; name another plan"
-        )
-    return plan
-
-
-def require_one_table(plan: AnyPlan, purpose: str) -> OneTablePlan:
-    """Return a plan of one table; refuse a plan of counts, which `purpose` cannot use."""
-    if isinstance(plan, Plan):
-        raise InputError(
-            f"{plan.name}: {purpose} needs a plan of one table that agrees with public totals; set "
-            f'method = "congenial" in [postprocess]'
         )
     return plan
 

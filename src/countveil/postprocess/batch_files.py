@@ -33,7 +33,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _BatchStep:
     """A line of the journal: units and entries so far, and a hash of the line and its batch."""
 
     units: int
@@ -41,7 +41,7 @@ class _Step:
     certificate: LevelCertificate
     sha256: str = ""
 
-    def sealed(self, parts: Iterable[bytes]) -> _Step:
+    def sealed(self, parts: Iterable[bytes]) -> _BatchStep:
         """Return the step with the hash of its other fields and of the bytes of its batch."""
         digest = hashlib.sha256(json.dumps(asdict(replace(self, sha256=""))).encode())
         for part in parts:
@@ -101,7 +101,9 @@ class BatchFolder:
                 file.flush()
                 os.fsync(file.fileno())
                 sizes[kind] = file.tell() // _WIDTHS[kind]
-        step = _Step(sizes["lengths"], sizes["cells"], batch.certificate).sealed(parts.values())
+        step = _BatchStep(sizes["lengths"], sizes["cells"], batch.certificate).sealed(
+            parts.values()
+        )
         with self._path(level, "journal").open("ab") as file:
             file.write(json.dumps(asdict(step)).encode() + b"\n")
             file.flush()
@@ -145,14 +147,14 @@ class BatchFolder:
     def _path(self, level: str, kind: str) -> Path:
         return self.folder / f"{level}.{kind}"
 
-    def _listed(self, level: str) -> Iterator[tuple[bytes, _Step]]:
+    def _listed(self, level: str) -> Iterator[tuple[bytes, _BatchStep]]:
         """Yield the lines of the journal up to one truncated by a crash."""
         path = self._path(level, "journal")
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
             try:
                 fields = storage.parse_json(line)
                 certificate = LevelCertificate(**fields.pop("certificate"))
-                step = _Step(**fields, certificate=certificate)
+                step = _BatchStep(**fields, certificate=certificate)
             except (ValueError, TypeError, KeyError, AttributeError):
                 return
             ends = (step.units, step.entries)
@@ -160,7 +162,7 @@ class BatchFolder:
                 return
             yield line, step
 
-    def _batch(self, level: str, units: int, entries: int, step: _Step) -> Iterator[bytes]:
+    def _batch(self, level: str, units: int, entries: int, step: _BatchStep) -> Iterator[bytes]:
         """Yield the bytes of a step's batch, which begins after this many units and entries."""
         for kind, width in _WIDTHS.items():
             begin, end = (units, step.units) if kind == "lengths" else (entries, step.entries)

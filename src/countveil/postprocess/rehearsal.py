@@ -51,7 +51,7 @@ _ENTRIES = 300_000  # in larger families, only the smallest population is tried
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Step:
+class _RehearsedStep:
     """One family on a path down: units start … stop - 1 of a level, and which to enter next."""
 
     level: str
@@ -70,7 +70,7 @@ class _Draw:
     number: int
     people: int
     smallest: bool
-    path: tuple[_Step, ...]
+    path: tuple[_RehearsedStep, ...]
 
 
 def rehearse(
@@ -186,7 +186,7 @@ class Rehearsal:
     def _estimate(
         self,
         rng: np.random.Generator,
-        step: _Step,
+        step: _RehearsedStep,
         cells: IntArray,
         truths: IntArray,
         parent: IntArray | None,
@@ -218,7 +218,7 @@ class Rehearsal:
     def _information(
         self,
         rng: np.random.Generator,
-        step: _Step,
+        step: _RehearsedStep,
         cells: IntArray,
         truths: IntArray,
         kept: IntArray,
@@ -243,7 +243,7 @@ class Rehearsal:
         observed = Observations.of_queries(queries, variances)
         return LevelInformation.of(observed, cells[kept], np.concatenate(values, axis=1))
 
-    def _facts(self, step: _Step, cells: IntArray, truths: IntArray) -> LevelFacts:
+    def _facts(self, step: _RehearsedStep, cells: IntArray, truths: IntArray) -> LevelFacts:
         """Return the facts from files, with what invariants of this level and below would fix."""
         plan, bounds, groups = self.plan, list(step.facts.bounds), list(step.facts.groups)
         below = plan.levels[plan.levels.index(step.level) :]
@@ -291,7 +291,7 @@ def _split(
 
 
 def _fitted_to_facts(
-    truths: IntArray, parent: IntArray | None, cells: IntArray, step: _Step
+    truths: IntArray, parent: IntArray | None, cells: IntArray, step: _RehearsedStep
 ) -> IntArray:
     """Move simulated people as little as the facts from files require."""
     if not step.facts.bounds and not step.facts.groups:
@@ -322,7 +322,7 @@ def _fitted_to_facts(
 
 def _hardest_paths(
     plan: Plan, geography: Geography, subtrees: _PlannedSubtrees | None
-) -> list[tuple[_Step, ...]]:
+) -> list[tuple[_RehearsedStep, ...]]:
     """Return paths from top to bottom through each level's widest and most bounded family."""
     visited = plan.measured_levels
     facts = read_facts(plan, geography, None)
@@ -375,7 +375,7 @@ def _steps(
     facts: dict[str, LevelFacts],
     subtrees: _PlannedSubtrees | None,
     path: Sequence[int],
-) -> tuple[_Step, ...]:
+) -> tuple[_RehearsedStep, ...]:
     """Return the families along a path."""
     visited = plan.measured_levels
     steps = []
@@ -397,7 +397,7 @@ def _steps(
         if subtrees is not None and from_below(plan, level):
             depth = geography.index(level)
             shapes = SubtreeShapes.of(subtrees.tree, subtrees.rungs, depth, start, stop)
-        steps.append(_Step(level, start, stop, then, known, groups, shapes))
+        steps.append(_RehearsedStep(level, start, stop, then, known, groups, shapes))
     return tuple(steps)
 
 

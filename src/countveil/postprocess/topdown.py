@@ -25,6 +25,7 @@ from countveil.base.randomness import BitSource, Secure
 from countveil.engines.workers import Workers, beyond_here, hired
 from countveil.errors import InputError
 from countveil.measure import manifest
+from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.measurements import FOLDER, Measured, Measurements
 from countveil.measure.progress import Progress, silent
 from countveil.plan.geography import Geography
@@ -55,8 +56,6 @@ from countveil.tree.subtrees import (
 from countveil.tree.tree_shape import Tree
 from countveil.tree.tree_values import UpwardFit
 
-_VALUES = 4_000_000  # measurements in memory at a time, unless one family has more
-_MANY = 2_000  # a level with this many units is worth starting processes for
 _TASKS = 16  # at least, if a level has enough families; does not depend on the number of workers
 _FORMAT = "top-down 2"
 
@@ -102,6 +101,7 @@ def top_down(
     work: str | Path | None = None,
     rng: BitSource | None = None,
     progress: Progress = silent,
+    sizes: BatchSizes = USUAL_SIZES,
 ) -> Estimates:
     """Turn measurements into consistent non-negative integers, level by level from the top.
 
@@ -128,6 +128,8 @@ def top_down(
         Randomness for unbiased rounding; the operating system's by default.
     progress : Progress
         Called after each batch.
+    sizes : BatchSizes
+        How much is solved at a time.
 
     Returns
     -------
@@ -154,6 +156,7 @@ def top_down(
                 work=folder,
                 rng=rng,
                 progress=progress,
+                sizes=sizes,
             )
     geography = plan.geography() if geography is None else geography
     if information is not None:
@@ -163,7 +166,9 @@ def top_down(
     # Workers run in folders of their own, so files are named by their full paths.
     measured = dataclasses.replace(measurements, folder=measurements.folder.absolute())
     job = DescentJob(measured, plan, batches.folder.absolute(), rng)
-    return descend(job, geography, subtrees=subtrees, workers=workers, progress=progress)
+    return descend(
+        job, geography, subtrees=subtrees, workers=workers, progress=progress, sizes=sizes
+    )
 
 
 def descend(
@@ -173,6 +178,7 @@ def descend(
     subtrees: SubtreesOfRelease | None = None,
     workers: int | Workers = 1,
     progress: Progress = silent,
+    sizes: BatchSizes = USUAL_SIZES,
 ) -> Estimates:
     """Solve the families of every level, from the top, resuming from the job's folder of batches."""
     plan, folder = job.plan, BatchFolder(job.work)
@@ -201,10 +207,10 @@ def descend(
             if not unchanged:
                 folder.forget(level)
             finished = folder.finished(level)
-            cut = _Cut.of(plan, geography, facts[level], subtrees, above, level)
+            cut = _Cut.of(plan, geography, facts[level], subtrees, above, level, sizes)
             left = range(len(finished), len(cut.ranges))
             unchanged = unchanged and not left
-            large = geography.units(level) >= _MANY and len(left) > 1
+            large = geography.units(level) >= sizes.units_to_share and len(left) > 1
             batches = team.map(job, map(cut.task, left), large=large)
             for number, batch in zip(left, batches, strict=True):
                 folder.append(level, batch)
@@ -403,10 +409,11 @@ class _Cut:
         subtrees: SubtreesOfRelease | None,
         above: str | None,
         level: str,
+        sizes: BatchSizes,
     ) -> _Cut:
         units = geography.units(level)
         scalars = sum(item.query.cells for item in plan.at(level))
-        most = max(1, min(_VALUES // scalars, math.ceil(units / _TASKS)))
+        most = max(1, min(sizes.values_to_solve // scalars, math.ceil(units / _TASKS)))
         if above is None:
             # At the top each unit is solved by itself, unless public facts tie units together.
             parents = np.zeros(units, np.int64) if facts.groups else np.arange(units)

@@ -45,11 +45,11 @@ def refuse_unmeasured(plan: Plan) -> None:
                 continue
             line = table.variables[int(np.argmin(known))]
             below = plan.levels[plan.levels.index(level) :]
-            asked = dict.fromkeys(item.query.name for at in below for item in plan.at(at))
+            measured = dict.fromkeys(item.query.name for at in below for item in plan.at(at))
             raise PlanError(
                 f"postprocess.tables: {table.name}: nothing measured at level {level} or below "
                 f"determines {line.label!r}, so the table would show made-up numbers (measured: "
-                f"{', '.join(asked) or 'nothing'}); give {table.query.name} a share in "
+                f"{', '.join(measured) or 'nothing'}); give {table.query.name} a share in "
                 f"[budget.queries] at level {level}, remove the table, or set "
                 f'unmeasured = "label" in [postprocess] to publish it marked as not measured'
             )

@@ -25,6 +25,9 @@ class Sensitivity:
     l2_squared: Fraction
 
 
+ONE_COUNT = Sensitivity(Fraction(1), Fraction(1))
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class PureDP:
     """A cost in pure differential privacy.
@@ -70,6 +73,25 @@ class PureDP:
         """The rho it implies, epsilon²/2 (002, Theorem 2)."""
         return self.epsilon**2 / 2
 
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """Epsilon: it bounds every privacy loss."""
+        return self.epsilon
+
+    def epsilon_at(self, delta: Exact) -> float:
+        """Return epsilon, which holds at every delta."""
+        return float(self.epsilon)
+
+    @property
+    def implied_epsilon(self) -> float:
+        """Epsilon, rounded up."""
+        with localcontext(prec=_DIGITS):
+            return _round_up(_decimal(self.epsilon))
+
+    def of_group(self, people: int) -> PureDP:
+        """Return the cost where several people differ: epsilon times their number."""
+        return PureDP(self.epsilon * people)
+
     def __str__(self) -> str:
         return f"epsilon = {show(self.epsilon)}"
 
@@ -113,6 +135,19 @@ class ZCDP:
     def amount(self) -> Fraction:
         """Rho: the cost in its own currency."""
         return self.rho
+
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """None: no epsilon bounds every privacy loss."""
+        return None
+
+    def epsilon_at(self, delta: Exact) -> float:
+        """Return an epsilon with (epsilon, delta)-DP, as `epsilon` does."""
+        return self.epsilon(delta)
+
+    def of_group(self, people: int) -> ZCDP:
+        """Return the cost where several people differ: rho times their number squared."""
+        return ZCDP(self.rho * people**2)
 
     @property
     def implied_epsilon(self) -> float:
@@ -203,6 +238,11 @@ class ApproxDP:
 
 
 Cost: TypeAlias = PureDP | ZCDP
+
+
+def cost_of(currency: Currency, amount: Exact) -> Cost:
+    """Return an amount of a currency as a cost."""
+    return PureDP(amount) if currency == "epsilon" else ZCDP(amount)
 
 
 def total(costs: list[Cost]) -> Cost:

@@ -2,17 +2,17 @@
 
 from countveil.publish.additions import is_current, write_estimates
 from countveil.publish.release_folder import Release, TableRelease, open_release
-from countveil.publish.run_status import Standing, standing_of
+from countveil.publish.run_status import RunStatus, status_of
 from countveil.publish.verification import Verification, refuse_damaged
 
 __all__ = [
     "Release",
-    "Standing",
+    "RunStatus",
     "TableRelease",
     "Verification",
     "is_current",
     "open_release",
     "refuse_damaged",
-    "standing_of",
+    "status_of",
     "write_estimates",
 ]

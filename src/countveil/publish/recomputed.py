@@ -212,7 +212,7 @@ def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Pa
         files = []
         for path in paths:
             opened = _parquet_rows if path.suffix == ".parquet" else _csv_rows
-            files.append((path, _Rows(stack.enter_context(closing(opened(path, layout))))))
+            files.append((path, _FileRows(stack.enter_context(closing(opened(path, layout))))))
         for rows in table_files.rows_of(estimates, table):
             for path, file in files:
                 if not file.take(rows.num_rows, layout).equals(rows):
@@ -259,7 +259,7 @@ def _refuse_other_microdata(estimates: Estimates, path: Path) -> None:
     layout = microdata.layout_of(estimates)
     plain = pa.schema([pa.field(name, pa.string()) for name in layout.names])
     with closing(_parquet_rows(path, layout)) as batches:
-        file = _Rows(_decoded(batch, plain) for batch in batches)
+        file = _FileRows(_decoded(batch, plain) for batch in batches)
         for rows in microdata.rows_of(estimates):
             if not file.take(rows.num_rows, plain).equals(_as_text(rows, plain)):
                 _fail_remaking(path)
@@ -274,7 +274,7 @@ def _as_text(table: pa.Table, plain: pa.Schema) -> pa.Table:
     return pa.table([column.cast(pa.string()) for column in table.columns], schema=plain)
 
 
-class _Rows:
+class _FileRows:
     """The rows of a file, read in pieces of any size."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -42,7 +42,7 @@ _LARGEST = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """The status of a run; values that its log does not have are None."""
 
     release: str
@@ -62,7 +62,7 @@ class Standing:
     stopped_by: str | None = None
 
 
-def standing_of(folder: str | Path) -> Standing:
+def status_of(folder: str | Path) -> RunStatus:
     """Return the status of the run into a folder.
 
     Parameters
@@ -72,7 +72,7 @@ def standing_of(folder: str | Path) -> Standing:
 
     Returns
     -------
-    Standing
+    RunStatus
         The state, progress, speed and memory of the run, as far as known.
 
     """
@@ -101,7 +101,7 @@ def standing_of(folder: str | Path) -> Standing:
     # A stop belongs to the latest attempt only if no attempt began after it.
     stops = [event for event in events if event["event"] in ("stopped", "attempt", "released")]
     stopped = bool(stops) and stops[-1]["event"] == "stopped"
-    return Standing(
+    return RunStatus(
         release=str(document["release"] if document else release),
         state=state,
         charged=any(event["event"].startswith("charged") for event in events),

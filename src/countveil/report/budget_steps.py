@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.assess.verdict import judge
@@ -15,7 +15,6 @@ from countveil.estimate.plan_error import expected_error
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
-from countveil.privacy.costs import PureDP
 
 _UP = tuple(Fraction(times) for times in (1, "3/2", 2, 3, 4, 6, 8, 12, 16))
 _TIMES = (*(1 / times for times in reversed(_UP[1:])), *_UP)
@@ -106,12 +105,12 @@ def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBud
     steps = []
     for times in _TIMES:
         try:
-            other = plan if times == 1 else _scaled(plan, times)
+            other = plan if times == 1 else plan.with_budget(plan.cost.amount * times)
         except PlanError:
             continue
         steps.append(_step(other, places, priors, chosen=times == 1))
     settled = any(risk.settled for risk in judge(plan).risks)
-    return OtherBudgets(_amount(plan)[0], priors, plan.measured_levels, tuple(steps), settled)
+    return OtherBudgets(plan.cost.currency, priors, plan.measured_levels, tuple(steps), settled)
 
 
 def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, chosen: bool) -> Step:
@@ -123,24 +122,10 @@ def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, ch
         for item in expected_error(plan, (TOTAL,), geography=places)
     }
     return Step(
-        str(_amount(plan)[1]),
+        str(plan.cost.amount),
         str(plan.cost),
         tuple(rung.marginal_risk for rung in rungs),
         tuple(rung.correct_decision for rung in rungs),
         tuple(totals.get(level) for level in plan.measured_levels),
         chosen,
     )
-
-
-def _amount(plan: Plan) -> tuple[str, Fraction]:
-    """Return the currency of a plan, and its cost in that currency."""
-    cost = plan.cost
-    return ("epsilon", cost.epsilon) if isinstance(cost, PureDP) else ("rho", cost.rho)
-
-
-def _scaled(plan: Plan, times: Fraction) -> Plan:
-    """Return the plan with its budget multiplied and its shares unchanged."""
-    currency, amount = _amount(plan)
-    kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
-    budget = {**kept, currency: str(amount * times)}
-    return plan.with_document({**plan.document, "budget": budget})

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from countveil.assess.intruder.plan_risk import LevelRisk, judged, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
-from countveil.assess.suppression import SMALL, kept_secret, posterior_under_suppression
+from countveil.assess.protections.cell_suppression import (
+    SMALL,
+    kept_secret,
+    posterior_under_suppression,
+)
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.plans import Plan
 from countveil.postprocess.unmeasured import unmeasured_in_words
-from countveil.privacy.costs import ZCDP, PureDP
 from countveil.privacy.ledger import Ledger
 from countveil.publish.release_folder import Release
 
@@ -119,13 +122,15 @@ class DecisionSheet:
     @property
     def suppression(self) -> str:
         """What suppressing small counts would have protected, in one sentence."""
-        kept = kept_secret(rows=self.rows)
-        if not kept:
+        sizes = kept_secret(rows=self.rows)
+        if not sizes:
             return (
                 f"With counts of 1 to {SMALL - 1} suppressed, they would be certain everywhere: "
                 f"the {self.rows} rows of a person move any count into or out of that range."
             )
-        many = f"{kept[0]} to {kept[-1]} others" if len(kept) > 1 else f"exactly {kept[0]} other"
+        many = (
+            f"{sizes[0]} to {sizes[-1]} others" if len(sizes) > 1 else f"exactly {sizes[0]} other"
+        )
         return (
             f"With counts of 1 to {SMALL - 1} suppressed, they would stay at their prior only in "
             f"cells with {many}, and only if no total gives away the rest; anywhere else they "
@@ -207,41 +212,38 @@ def _learned(attack: str) -> str:
 
 def _parameters(plan: Plan) -> list[tuple[str, str]]:
     cost = plan.cost
-    found = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
-    if isinstance(cost, ZCDP):
-        found.append(("Budget", str(cost)))
-        found.append(
-            ("Epsilon", f"{words.upwards(cost.epsilon(plan.delta))} at delta {float(plan.delta):g}")
-        )
-    elif isinstance(cost, PureDP):
-        found.append(("Budget", str(cost)))
-    found.append(("Rows per person, at most", str(plan.rows_per_person)))
-    found += _attested(plan)
-    found.append(("Intruder knows", f"everyone else in {words.article(plan.judged_level)}"))
+    parameters = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
+    parameters.append(("Budget", str(cost)))
+    if cost.pure_epsilon is None:
+        epsilon = words.upwards(cost.epsilon_at(plan.delta))
+        parameters.append(("Epsilon", f"{epsilon} at delta {float(plan.delta):g}"))
+    parameters.append(("Rows per person, at most", str(plan.rows_per_person)))
+    parameters += _attested(plan)
+    parameters.append(("Intruder knows", f"everyone else in {words.article(plan.judged_level)}"))
     if plan.intruder.limit is not None:
-        found.append(("Risk limit", f"{plan.intruder.limit:g} times the prior"))
+        parameters.append(("Risk limit", f"{plan.intruder.limit:g} times the prior"))
     by = plan.document["budget"].get("chosen_by")
-    found.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
+    parameters.append(("Chosen by", by or "not stated in the plan (budget.chosen_by)"))
     if plan.chosen_from_records:
-        found.append(("Chosen from", "the records; the guarantee does not cover this choice"))
-    return found
+        parameters.append(("Chosen from", "the records; the guarantee does not cover this choice"))
+    return parameters
 
 
 def _attested(plan: Plan) -> list[tuple[str, str]]:
     """Return what the curator attests about the query that reads the records."""
     records = plan.document.get("records", {})
-    found = []
+    attestations = []
     if plan.attests_each_person_alone:
         attested = (
             "that no person's rows depend on other people's records: the curator vouches for the "
             "query, and countveil did not check it"
         )
-        found.append(("Attested", attested))
+        attestations.append(("Attested", attested))
     if records.get("public_tables"):
-        found.append(("Treated as public", ", ".join(records["public_tables"])))
+        attestations.append(("Treated as public", ", ".join(records["public_tables"])))
     if records.get("real_ids"):
-        found.append(("Treated as real person ids", ", ".join(records["real_ids"])))
-    return found
+        attestations.append(("Treated as real person ids", ", ".join(records["real_ids"])))
+    return attestations
 
 
 def _suppressed(prior: float, rows: int) -> float:
@@ -270,7 +272,7 @@ def _period(ledger: Ledger) -> list[tuple[str, str]]:
 
 def _identity(release: Release) -> list[tuple[str, str]]:
     stated = release.manifest
-    found = [("Release", stated["release"]), ("Randomness", stated["randomness"])]
-    found += [("SHA-256 of the plan", stated["plan_sha256"])]
-    found += [(f"Version of {name}", version) for name, version in stated["versions"].items()]
-    return found
+    identity = [("Release", stated["release"]), ("Randomness", stated["randomness"])]
+    identity += [("SHA-256 of the plan", stated["plan_sha256"])]
+    identity += [(f"Version of {name}", version) for name, version in stated["versions"].items()]
+    return identity

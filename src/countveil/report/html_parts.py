@@ -32,7 +32,7 @@ __all__ = [
     "svg_image",
 ]
 
-TEMPLATES = "countveil.report.templates"
+TEMPLATES = "countveil.report.report_templates"
 _ROLES = re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
 
 

@@ -1,7 +1,8 @@
 """The lenses: each looks at a plan or a release and produces one section.
 
 To add one, write a module with a function `section(subject)` and list it here. It then has a command
-under `countveil assess` and a section in the report and, if it needs only a plan, in the explorer.
+under `countveil assess` and a section in the report and, if it needs only a plan, in the explorer. The
+order here is the order there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from countveil.report.section_data import Section, Subject
@@ -22,86 +23,111 @@ _SECTIONS = "countveil.report.sections"
 class Lens:
     """A way to look at a plan, a release, or a release and the records it was made from.
 
-    `made_by` is a function of a subject, or its name, "module:function", which is loaded when needed.
-    It returns None if the lens does not apply.
+    `help` is one imperative sentence. `made_by` is a function of a subject, or its name,
+    "module:function", which is loaded when needed. It returns None if the lens does not apply.
+    `worded_by` names the function that makes the section from results, for a command whose options
+    change what is computed.
     """
 
     name: str
     help: str
     needs: Needs
     made_by: str | Callable[[Subject], Section | None]
+    worded_by: str = ""
 
     def section(self, subject: Subject) -> Section | None:
         """Return the section of a subject, or None if the lens does not apply."""
-        function = self.made_by
-        if isinstance(function, str):
-            module, _, name = function.partition(":")
-            function = getattr(import_module(f"{_SECTIONS}.{module}"), name)
+        function = _loaded(self.made_by) if isinstance(self.made_by, str) else self.made_by
         section: Section | None = function(subject)
         return section
+
+    def section_of(self, *results: object) -> Section:
+        """Return the section of results that the command of this lens has computed itself."""
+        section: Section = _loaded(self.worded_by)(*results)
+        return section
+
+
+def _loaded(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"{_SECTIONS}.{module}"), name)
+    return function
 
 
 LENSES: list[Lens] = [
     Lens(
         "presence",
-        "What someone learns who knows everyone else in a place.",
+        "Show what someone who knows everyone else in a place would learn.",
         "plan",
         "intruder_section:section",
     ),
     Lens(
         "published",
-        "What the published tables reveal about one person.",
+        "Bracket what the published tables reveal about one person.",
         "release",
         "published_section:section",
+        "published_section:section_of",
     ),
     Lens(
         "published-homogeneity",
-        "Groups that the published tables show with one value.",
+        "Bracket how many people the published tables reveal because a group shows one value.",
         "release",
         "published_homogeneity_section:section",
+        "published_homogeneity_section:section_of",
     ),
-    Lens("error", "How far off a count is expected to be.", "plan", "error_section:section"),
-    Lens("margin", "The margin of error of each count.", "release", "margin_section:section"),
-    Lens("loss", "The privacy loss of single counts.", "plan", "loss_section:section"),
+    Lens("error", "Show how far off a count is expected to be.", "plan", "error_section:section"),
+    Lens("margin", "Show the margin of error of each count.", "release", "margin_section:section"),
+    Lens("loss", "Show the privacy loss of single counts.", "plan", "loss_section:section"),
     Lens(
         "homogeneity",
-        "Groups in which everyone has the same value.",
+        "Show how often a group in which everyone has the same value is revealed.",
         "plan",
         "homogeneity_section:section",
     ),
     Lens(
         "reconstruction",
-        "What exact tables would give away.",
+        "Show what the tables of a release would give away if they were published exactly.",
         "release",
         "reconstruction_section:section",
+        "reconstruction_section:section_of",
     ),
-    Lens("public", "What public totals reveal.", "plan", "public_section:section"),
+    Lens(
+        "public",
+        "Show what public totals reveal, and what is still guaranteed.",
+        "plan",
+        "public_section:section",
+        "public_section:section_of",
+    ),
     Lens(
         "realised-error",
-        "The error of the release, measured against the records.",
+        "Show the error of the release, measured against the records.",
         "records",
         "realised_sections:error",
     ),
-    Lens("everyone", "The risk of everyone counted.", "records", "realised_sections:everyone"),
+    Lens("everyone", "Show the risk of everyone counted.", "records", "realised_sections:everyone"),
     Lens(
         "realised-loss",
-        "The privacy loss estimated from residuals.",
+        "Show the privacy loss estimated from residuals.",
         "records",
         "realised_sections:loss",
     ),
     Lens(
         "realised-attack",
-        "The homogeneity attack on the release.",
+        "Show how well the homogeneity attack works on the release.",
         "records",
         "realised_sections:attack",
     ),
     Lens(
         "realised-reconstruction",
-        "What exact tables of the records would have given away.",
+        "Show what exact tables of the records would have given away.",
         "records",
         "reconstruction_section:realised",
     ),
 ]
+
+
+def lens_named(name: str) -> Lens:
+    """Return the lens with a name."""
+    return next(lens for lens in LENSES if lens.name == name)
 
 
 def sections_of(subject: Subject) -> list[Section]:

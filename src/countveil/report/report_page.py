@@ -50,7 +50,7 @@ def public_report(
 
 def internal_report(
     release: Release,
-    found: Realised,
+    disclosure: Realised,
     *,
     ledger: Ledger | None = None,
     shapes: Mapping[str, Any] | None = None,
@@ -61,7 +61,7 @@ def internal_report(
     ----------
     release
         The release, as `Release.read` opens it.
-    found
+    disclosure
         What `assess.realised_disclosure.realised` computed from the release and its counts.
     ledger, shapes
         As in `public_report`.
@@ -72,7 +72,7 @@ def internal_report(
         One self-contained HTML page, watermarked INTERNAL.
 
     """
-    return _report(release, ledger, shapes, found)
+    return _report(release, ledger, shapes, disclosure)
 
 
 def as_pdf(html: str) -> bytes:
@@ -108,14 +108,14 @@ def _report(
     release: Release,
     ledger: Ledger | None,
     shapes: Mapping[str, Any] | None,
-    found: Realised | None,
+    disclosure: Realised | None,
 ) -> str:
-    subject = Subject(release.plan, release, found, shapes=shapes)
+    subject = Subject(release.plan, release, disclosure, shapes=shapes)
     others = subject.other_budgets
     sheet = decision_sheet(release, ledger, subject.summary)
     sections = sections_of(subject)
     html = _rendered(
-        release, sheet, others, with_distinct_names(sections), internal=found is not None
+        release, sheet, others, with_distinct_names(sections), internal=disclosure is not None
     )
     if shapes is not None and len(html.encode()) > MOST_BYTES:
         raise InputError(

@@ -68,7 +68,7 @@ class OutsideInformation:
             total += outside.reshape(len(outside), -1) @ grams.reshape(len(grams), -1).T
         return np.asarray(np.maximum(total, 0.0))
 
-    def standing_for(self, level: int) -> list[tuple[int, NDArray[np.bool_]]]:
+    def places_of(self, level: int) -> list[tuple[int, NDArray[np.bool_]]]:
         """Return where the units of a level are looked at: a level, and which of its positions.
 
         Units that are only children are looked at where the same people first have siblings.

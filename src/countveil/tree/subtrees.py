@@ -366,11 +366,6 @@ class CellTerms:
         return where
 
 
-def subtrees_of(up: UpwardFit, observed: Observed) -> tuple[Subtrees, CellTerms]:
-    """Return what subtrees say, and how to translate it to cells."""
-    return Subtrees(up), CellTerms.of(observed, up.passes.decomposition)
-
-
 def _kept_apart(observed: Observed, axes: Sequence[_Axis]) -> tuple[tuple[int, ...], ...]:
     """Return the sets of attributes that terms keep apart: those of queries, and what they share."""
     everything = frozenset(range(len(axes)))

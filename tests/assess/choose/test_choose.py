@@ -10,12 +10,12 @@ from countveil import DiscreteGaussian, DiscreteLaplace, Intruder, assess
 from countveil.assess.choose import budget_for_risk
 from countveil.assess.choose.plan_budget import (
     AccuracyTarget,
-    decimal,
     within_accuracy,
     within_risk,
 )
 from countveil.assess.intruder.composition import sequential_risk
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
+from countveil.base.numerics import decimal
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error
 from countveil.papers.kazan_reiter import illustrated_risk

@@ -8,7 +8,7 @@ import pytest
 from countveil import DiscreteGaussian, DiscreteLaplace, Gaussian, Intruder, Laplace, assess
 from countveil.assess import Losses, decide
 from countveil.assess.choose import budget_for_risk
-from countveil.assess.intruder import hierarchy
+from countveil.assess.intruder.several_levels import hierarchy
 from countveil.errors import InputError
 
 NOISES = (DiscreteGaussian(5), DiscreteGaussian("1/4"), DiscreteLaplace(2))

@@ -4,7 +4,7 @@ import pytest
 from tests.assess.intruder.test_attacks import SMALL
 
 from countveil.assess import Intruder, exceedance
-from countveil.assess.intruder.plan_risk import risk_by_level
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.summary import summarise
 from countveil.assess.intruder.whole_release import whole_release_risk
 from countveil.plan.geography import read_crosswalk

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.whole_release import random_case
 
 from countveil import Plan
-from countveil.assess.intruder.plan_risk import plan_risk, risk_by_level
+from countveil.assess.intruder.ladder import plan_risk, risk_by_level
 from countveil.assess.intruder.whole_release import evidence, whole_release_risk
 
 TRUTHS = {

@@ -14,7 +14,7 @@ from tests.conftest import TINY_PLAN
 
 from countveil import Plan, Seeded, assess, measure, open_engine
 from countveil.assess import Intruder, attacks, hierarchy
-from countveil.assess.intruder.hierarchy_level import Level, SiblingsPoisson
+from countveil.assess.intruder.several_levels.hierarchy_level import Level, SiblingsPoisson
 from countveil.assess.published import many_releases
 from countveil.assess.published.many_releases import Place, SimulatedReleases
 from countveil.assess.published.two_databases import TwoDatabases

@@ -14,14 +14,10 @@ from benchmarks.faults import prepare
 from tests.conftest import standing_still, wait_until
 
 from countveil import Secure, pipeline
-from countveil.measure import door
+from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
-from countveil.postprocess import topdown
 
-
-def small_pieces(monkeypatch, values: int = 4000) -> None:
-    monkeypatch.setattr(door, "_VALUES", values)
-    monkeypatch.setattr(topdown, "_VALUES", values)
+SMALL = BatchSizes(values_to_draw=4000, values_to_solve=4000)
 
 
 def release_while(trial: Trial, stage: str, strike) -> None:
@@ -41,6 +37,7 @@ def release_while(trial: Trial, stage: str, strike) -> None:
         ledger=trial.ledger,
         engine="spark",
         progress=step,
+        sizes=SMALL,
     )
     assert struck
     trial.check()
@@ -56,30 +53,23 @@ def trial_in(folder: Path) -> Trial:
     return Trial(plan, plan.parent / "out", "spark")
 
 
-def test_an_executor_lost_while_measuring_is_replaced(
-    spark_session, cluster, tmp_path, monkeypatch
-):
-    small_pieces(monkeypatch)
-
+def test_an_executor_lost_while_measuring_is_replaced(spark_session, cluster, tmp_path):
     def strike() -> None:
         os.kill(cluster.executors()[0], signal.SIGKILL)
 
     release_while(trial_in(tmp_path), "measuring", strike)
 
 
-def test_a_worker_lost_while_post_processing_is_done_without(
-    spark_session, cluster, tmp_path, monkeypatch
-):
-    small_pieces(monkeypatch)
+def test_a_worker_lost_while_post_processing_is_done_without(spark_session, cluster, tmp_path):
     release_while(trial_in(tmp_path), "estimating", lambda: cluster.kill("worker0"))
     cluster.replace_lost()
 
 
-def test_a_driver_lost_while_measuring_is_started_again(
-    spark_session, cluster, tmp_path, monkeypatch
-):
+def test_a_driver_lost_while_measuring_is_started_again(spark_session, cluster, tmp_path):
     """The session of this process takes up what a driver of its own began; its spill is deleted."""
-    small_pieces(monkeypatch, 1500)  # those of the driver that is killed
+    sizes = BatchSizes(
+        values_to_draw=1500, values_to_solve=1500
+    )  # those of the driver that is killed
     trial = trial_in(tmp_path)
     before = spilled(cluster.folder)
     arguments = [trial.plan, "--to", trial.out, "--ledger", trial.ledger, "--quiet"]
@@ -95,7 +85,12 @@ def test_a_driver_lost_while_measuring_is_started_again(
     assert len(trial.charges()) == 1
     assert trial.state() == "measuring"
     pipeline.release(
-        Plan.load(trial.plan), to=trial.out, rng=Secure(), ledger=trial.ledger, engine="spark"
+        Plan.load(trial.plan),
+        to=trial.out,
+        rng=Secure(),
+        ledger=trial.ledger,
+        engine="spark",
+        sizes=sizes,
     )
     trial.check()
     wait_until(lambda: not spilled(cluster.folder) & made, "blocks of a lost driver are deleted")

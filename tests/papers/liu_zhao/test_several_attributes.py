@@ -197,6 +197,7 @@ def test_laws_at_a_loss():
     assert exact == DiscreteGaussian.from_rho(ApproxDP("0.5", "0.001").zcdp.rho)
     for mechanism, epsilon, delta, message in (
         (Gaussian, 0.5, None, "delta: None is not allowed with Gaussian noise; give one between"),
+        (DiscreteGaussian, 0.5, None, "delta: None is not allowed with noise priced in rho; give"),
         (Laplace, -1.0, None, "epsilon: -1.0 is not allowed"),
         (Laplace(1), 1.0, None, "is not a kind of noise; give Laplace"),
     ):

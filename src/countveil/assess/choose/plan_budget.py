@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from scipy.special import ndtri
 
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.verdict import judge
 from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError
@@ -18,7 +18,6 @@ from countveil.estimate.plan_error import expected_error
 from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP, PureDP
 
 SIZE = 10_000
 """The count to which a percentage refers, unless one is named."""
@@ -62,12 +61,12 @@ class ChosenPlan:
     @property
     def total(self) -> Fraction:
         """What all levels spend."""
-        return amount_of(self.plan)
+        return self.plan.cost.amount
 
     @property
     def currency(self) -> str:
         """What the budget is in: rho or epsilon."""
-        return currency_of(self.plan)
+        return self.plan.cost.currency
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +172,8 @@ def within_risk(
         The plan with its new budget, and what it risks.
 
     """
-    given = {"marginal_risk": risk, "posterior": posterior, "correct_decision": correct}
-    limits = {name: value for name, value in given.items() if value is not None}
+    stated_limits = {"marginal_risk": risk, "posterior": posterior, "correct_decision": correct}
+    limits = {name: value for name, value in stated_limits.items() if value is not None}
     if len(limits) != 1:
         raise InputError("choose: give one of risk, posterior and correct")
     ((measure, limit),) = limits.items()
@@ -198,27 +197,27 @@ def within_risk(
                 geography=places,
             )
 
-        found = at(invariants=True)
-        return at(invariants=False) if any(rung.settled for rung in found) else found
+        exact_rungs = at(invariants=True)
+        return at(invariants=False) if any(rung.settled for rung in exact_rungs) else exact_rungs
 
     def keeps(amount: Fraction) -> bool:
         try:
-            other = with_amount(plan, amount)
+            other = plan.with_budget(amount)
         except PlanError:
             return False  # no plan may have noise this small, or this wide
         return all(getattr(rung, measure) <= limit for rung in rungs(other))
 
-    most = _largest_amount(keeps, amount_of(plan))
+    most = _largest_amount(keeps, plan.cost.amount)
     if total is not None:
         most = min(most, total)
-    chosen = with_amount(plan, most)
-    settled = any(rung.settled for rung in judge(chosen).risks)
+    largest = plan.with_budget(most)
+    certain = any(rung.settled for rung in judge(largest).risks)
     return ChosenPlan(
-        chosen,
-        {level: cost_of(chosen, level) for level in chosen.measured_levels},
-        tuple(rungs(chosen)),
-        tuple(risk_by_level(chosen, priors, invariants=True, attack=attack, geography=places)),
-        settled,
+        largest,
+        {level: _spent_at(largest, level) for level in largest.measured_levels},
+        tuple(rungs(largest)),
+        tuple(risk_by_level(largest, priors, invariants=True, attack=attack, geography=places)),
+        certain,
     )
 
 
@@ -243,11 +242,11 @@ def _largest_amount(keeps: Callable[[Fraction], bool], start: Fraction) -> Fract
     for _ in range(_HALVINGS):
         middle = Fraction(math.sqrt(low * high)).limit_denominator(10**15)
         low, high = (middle, high) if keeps(middle) else (low, middle)
-    found = short(low)
-    step = Fraction(10) ** (math.floor(math.log10(found)) - _DIGITS + 1)
-    while not keeps(found):
-        found -= step  # a risk is not smooth where noise is integer-valued and small
-    return found
+    amount = short(low)
+    step = Fraction(10) ** (math.floor(math.log10(amount)) - _DIGITS + 1)
+    while not keeps(amount):
+        amount -= step  # a risk is not smooth where noise is integer-valued and small
+    return amount
 
 
 def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
@@ -278,23 +277,23 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     scale = Fraction((_standard_error(plan, target) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): search a little further.
     for _ in range(60):
-        chosen = with_amount(plan, short(amount_of(plan) * scale, up=True))
-        error = _standard_error(chosen, target)
+        candidate = plan.with_budget(short(plan.cost.amount * scale, up=True))
+        error = _standard_error(candidate, target)
         if error <= needed:
             break
         scale *= max(Fraction((error / needed) ** 2), Fraction(1_000_001, 1_000_000))
-    rungs = risk_by_level(chosen, invariants=True)
+    rungs = risk_by_level(candidate, invariants=True)
     return ChosenPlan(
-        chosen,
-        {level: cost_of(chosen, level) for level in chosen.measured_levels},
-        tuple(rung for rung in rungs if rung.level == chosen.judged_level),
+        candidate,
+        {level: _spent_at(candidate, level) for level in candidate.measured_levels},
+        tuple(rung for rung in rungs if rung.level == candidate.judged_level),
         tuple(rungs),
-        any(rung.settled for rung in judge(chosen).risks),
+        any(rung.settled for rung in judge(candidate).risks),
     )
 
 
 def _refuse_other_costs(plan: Plan) -> None:
-    if not isinstance(plan.cost, ZCDP):
+    if plan.cost.currency != "rho":
         raise InputError(
             "plan: its budget is in epsilon, and budgets are chosen for plans in rho; give it in rho"
         )
@@ -327,38 +326,9 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
     )
 
 
-# A plan with another budget; levels and queries keep their shares.
-
-
-def currency_of(plan: Plan) -> str:
-    """Return the currency of a plan's budget: rho or epsilon."""
-    return "epsilon" if isinstance(plan.cost, PureDP) else "rho"
-
-
-def amount_of(plan: Plan) -> Fraction:
-    """Return the budget of a plan in its currency."""
-    cost = plan.cost
-    return cost.epsilon if isinstance(cost, PureDP) else cost.rho
-
-
-def cost_of(plan: Plan, level: str) -> Fraction:
+def _spent_at(plan: Plan, level: str) -> Fraction:
     """Return what a level spends, in the plan's currency."""
-    costs = [item.cost for item in plan.at(level)]
-    amounts = [cost.epsilon if isinstance(cost, PureDP) else cost.rho for cost in costs]
-    return sum(amounts, Fraction(0))
-
-
-def with_amount(plan: Plan, amount: Fraction) -> Plan:
-    """Return the plan with another budget."""
-    kept = {k: v for k, v in plan.document["budget"].items() if k not in ("rho", "epsilon")}
-    budget = {**kept, currency_of(plan): decimal(amount)}
-    return plan.with_document({**plan.document, "budget": budget})
-
-
-def decimal(value: Fraction) -> str:
-    """Return a number as people write it if it has few digits, and as a fraction otherwise."""
-    text = f"{float(value):.15g}"
-    return text if "e" not in text and Fraction(text) == value else str(value)
+    return sum((item.cost.amount for item in plan.at(level)), Fraction(0))
 
 
 def short(value: Fraction, *, up: bool = False) -> Fraction:

@@ -95,10 +95,10 @@ def bias(
     values = []
     for _ in range(replicates):
         counts = rng.multinomial(observed.total, p / p.sum())
-        seen = np.flatnonzero(counts)
-        if len(seen) < 2:
+        places = np.flatnonzero(counts)
+        if len(places) < 2:
             continue
-        sample = Residuals(k[seen].astype(float), counts[seen], whole=True)
+        sample = Residuals(k[places].astype(float), counts[places], whole=True)
         values.append(kde(sample, bandwidth=factor, span=loss.span, step=loss.step).value)
     finite = [value for value in values if np.isfinite(value)]
     if len(finite) < 2:

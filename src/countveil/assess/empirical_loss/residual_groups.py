@@ -153,7 +153,7 @@ def of_release(
         Internal.
     """
     several = [released] if isinstance(released, Measurements | Estimates) else list(released)
-    tally = _Tally()
+    tally = _GroupTally()
     for one in several:
         if counts.counted_as != one.plan.counting_digest:
             raise InputError("the counts were tabulated for another plan; tabulate this one")
@@ -203,7 +203,7 @@ def of_columns(
             raise InputError(
                 f"by: {name!r} is the name of a column of the result; rename the column of groups"
             )
-    tally = _Tally()
+    tally = _GroupTally()
     with people_file.opened(source, columns) as records:
         records.refuse_missing(columns)
         exact_count, released_count = (
@@ -291,8 +291,8 @@ def exchangeability(
         raise InputError(
             f"groups: got {len(names)} with {len(bins)} distinct residuals; give two or more of each"
         )
-    seen = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
-    table = seen.reshape(len(names), len(bins))
+    counts = np.bincount(group * len(bins) + place, minlength=len(names) * len(bins))
+    table = counts.reshape(len(names), len(bins))
     rows, columns = table.sum(axis=1), table.sum(axis=0)
     drawn = random_table(rows, columns).rvs(tables, random_state=np.random.default_rng(seed))
     expected = np.outer(rows, columns) / rows.sum()
@@ -364,7 +364,7 @@ def _layout(names: Sequence[str]) -> pa.Schema:
     )
 
 
-class _Tally:
+class _GroupTally:
     """Residuals read so far, by group and size class."""
 
     def __init__(self) -> None:

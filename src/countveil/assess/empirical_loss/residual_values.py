@@ -85,8 +85,8 @@ def gathered(residuals: Array | Residuals) -> Residuals:
     if whole and high - low < _WIDEST:
         counts = np.zeros(int(high - low) + 1, np.int64)
         _count(numbers, int(low), counts)
-        seen = np.flatnonzero(counts)
-        return Residuals(np.asarray(seen + low, np.float64), counts[seen], whole)
+        places = np.flatnonzero(counts)
+        return Residuals(np.asarray(places + low, np.float64), counts[places], whole)
     if len(numbers) > _WIDEST // 16:  # fractions rarely coincide, and counting them takes long
         values = np.sort(numbers.astype(np.float64))
         return Residuals(values, np.ones(len(numbers), np.int64), whole)

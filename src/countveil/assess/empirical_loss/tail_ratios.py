@@ -127,18 +127,18 @@ def tail_ratio(
     at = np.arange(0, max(thresholds, threshold) + 2)
     tails = dict(zip(("upper", "lower"), _tails(observed, at), strict=True))
     tails["both"] = np.where(at > 0, tails["upper"] + tails["lower"], observed.total)
-    chosen = tails[side]
-    if chosen[threshold] == 0:
+    tail = tails[side]
+    if tail[threshold] == 0:
         raise InputError(
             f"threshold: no residual is {threshold} or more from 0, side {side!r}; use a smaller one"
         )
-    low, high = _interval(chosen[threshold + 1], chosen[threshold], alpha / 2)
+    low, high = _interval(tail[threshold + 1], tail[threshold], alpha / 2)
     if selection == "bonferroni":
         bound = float(_bounds(_tails(observed, at), thresholds, alpha / (2 * thresholds)).max())
     else:
         bound = _split_bound(observed, at, thresholds, alpha, seed)
     return TailRatio(
-        value=_loss(int(chosen[threshold + 1]), int(chosen[threshold])),
+        value=_loss(int(tail[threshold + 1]), int(tail[threshold])),
         interval=ConfidenceInterval(float(low), float(high)),
         lower_bound=max(0.0, bound),
         confidence=confidence,
@@ -271,9 +271,9 @@ def _curve(at: IntArray, tails: dict[str, IntArray], alpha: float) -> pa.Table:
     rows: list[dict[str, object]] = []
     for side, n in tails.items():
         # At 0 both tails together contain everything, so their ratio means nothing there.
-        kept = np.flatnonzero((n[:-1] > 0) & ((at[:-1] > 0) | (side != "both")))
-        low, high = _interval(n[kept + 1], n[kept], alpha / 2)
-        for k, lower, upper in zip(kept.tolist(), low.tolist(), high.tolist(), strict=True):
+        places = np.flatnonzero((n[:-1] > 0) & ((at[:-1] > 0) | (side != "both")))
+        low, high = _interval(n[places + 1], n[places], alpha / 2)
+        for k, lower, upper in zip(places.tolist(), low.tolist(), high.tolist(), strict=True):
             beyond, tail = int(n[k + 1]), int(n[k])
             row: dict[str, object] = {"side": side, "threshold": int(at[k]), "residuals": tail}
             rows.append(

@@ -210,12 +210,12 @@ def _chosen(outputs: list[FloatArray], delta: float, confidence: float) -> Event
         ((0, 1), "database"),
         ((1, 0), "neighbour"),
     )
-    best, chosen = -math.inf, Event(-math.inf, math.inf, "database")
+    best, event = -math.inf, Event(-math.inf, math.inf, "database")
     for low, high, hits in kinds:
         for order, name in orders:
             bounds = _bound(hits[order[0]], hits[order[1]], runs, delta, confidence)
             place = int(np.argmax(bounds))
             if bounds[place] > best:
                 best = float(bounds[place])
-                chosen = Event(float(low[place]), float(high[place]), name)
-    return chosen
+                event = Event(float(low[place]), float(high[place]), name)
+    return event

@@ -2,7 +2,7 @@
 
 from countveil.assess.homogeneity.average_risk import MEASURES, METHODS, Measure
 from countveil.assess.homogeneity.cell_risk import Scenarios, scenarios
-from countveil.assess.homogeneity.dirichlet import by_likelihood, by_moments, printed_moments
+from countveil.assess.homogeneity.dirichlet import by_likelihood, by_moments
 from countveil.assess.homogeneity.epsilon_limit import largest_epsilon
 from countveil.assess.homogeneity.label_splits import Dirichlet
 from countveil.assess.homogeneity.measures import (
@@ -47,7 +47,6 @@ __all__ = [
     "marginal_shrinkage_risk",
     "negative_binomial",
     "plain_poisson",
-    "printed_moments",
     "risk_of",
     "scenarios",
     "shrinkage_risk",

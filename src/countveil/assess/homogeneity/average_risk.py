@@ -123,8 +123,18 @@ def averages(prepared: Sequence[FittedMeasure], laws: Sequence[Law]) -> FloatArr
         keep = keeping(some, counts)
         for number, item in enumerate(prepared):
             each = risks(item, some, keep)
-            values[start : start + step, number] = each @ item.cells.weights
+            values[start : start + step, number] = weighted_averages(each, item)
     return np.clip(values, 0.0, 1.0)
+
+
+def weighted_averages(each: FloatArray, item: FittedMeasure) -> FloatArray:
+    """Return averages over cells, unweighted and weighted, of their risks: laws × 2.
+
+    A product of matrices would depend, in its last digit, on how many laws there are and on where the
+    numbers are in memory.
+    """
+    weights = item.cells.weights
+    return np.column_stack([(each * weights[:, number]).sum(axis=1) for number in (0, 1)])
 
 
 def risks(item: FittedMeasure, laws: Sequence[Law], keep: Keeping) -> FloatArray:

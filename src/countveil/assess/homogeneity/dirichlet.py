@@ -58,37 +58,15 @@ def by_moments(counts: IntArray) -> Dirichlet:
     sizes = counts.sum(axis=1)
     people = float(sizes.sum())
     shares = counts.sum(axis=0) / people
-    spread = float(((counts - sizes[:, None] * shares) ** 2).sum())
+    squares = float(((counts - sizes[:, None] * shares) ** 2).sum())
     binomial = float((shares * (1 - shares)).sum())
     if binomial <= 0:
         return Dirichlet(shares, math.inf, "moments")
-    r = spread / binomial
+    r = squares / binomial
     if r - people <= _ROUNDING * people:
         return Dirichlet(shares, math.inf, "moments")
     concentration = (float((sizes.astype(float) ** 2).sum()) - r) / (r - people)
     return Dirichlet(shares, max(0.0, concentration), "moments")
-
-
-def printed_moments(counts: IntArray) -> FloatArray:
-    """Return the alphas by the formula that S2 of 004 prints, which may be negative; see `by_moments`.
-
-    Parameters
-    ----------
-    counts : array, cells × labels
-        The counts of people.
-
-    Returns
-    -------
-    array
-        One alpha per label.
-    """
-    sizes = counts.sum(axis=1).astype(float)
-    shares = counts.sum(axis=0) / sizes.sum()
-    variance = counts.var(axis=0, ddof=1)
-    binomial = shares * (1 - shares)
-    above = shares * (binomial * (sizes**2).sum() - variance)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(above / (variance - binomial * sizes.sum()))
 
 
 def by_likelihood(counts: IntArray) -> Dirichlet:

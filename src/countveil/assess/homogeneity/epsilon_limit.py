@@ -58,12 +58,12 @@ def largest_epsilon(
     """
     if not 0 < risk < 1:
         raise InputError(f"risk: {risk} is not allowed; it must be between 0 and 1")
-    chosen = Measure(measure) if isinstance(measure, str) else measure
-    fitted = [prepare(table, chosen)]
+    limited = Measure(measure) if isinstance(measure, str) else measure
+    fitted = [prepare(table, limited)]
 
     def at(points: FloatArray) -> FloatArray:
         laws = [law_at(mechanism, float(point), delta) for point in points]
-        return np.asarray(averages(fitted, laws)[:, 0, int(chosen.weighted)])
+        return np.asarray(averages(fitted, laws)[:, 0, int(limited.weighted)])
 
     grid = _grid(epsilons)
     risks = at(grid)
@@ -83,8 +83,8 @@ def largest_epsilon(
         low, high = (middle, high) if at(np.array([middle]))[0] <= risk else (low, middle)
     epsilon = _rounded_down(low)
     # Where risk falls with epsilon, rounding down may exceed the limit; the grid point does not.
-    kept = at(np.array([float(epsilon)]))[0] <= risk
-    return epsilon if kept else Fraction(repr(float(grid[last])))
+    within = at(np.array([float(epsilon)]))[0] <= risk
+    return epsilon if within else Fraction(repr(float(grid[last])))
 
 
 def _grid(epsilons: Sequence[float] | None) -> FloatArray:

@@ -23,7 +23,7 @@ _LOG_TINY = -690.0  # weights below exp of it, 1e-300, are left out
 _LOG_SCALED = -300.0  # how far below the largest a coefficient may be in one pass
 
 
-class Split(Protocol):
+class LabelWeights(Protocol):
     """How n people get their labels: weights W(m) of each label, whose product has known coefficients.
 
     Multinomial shares and the Dirichlet prior are splits. The weights may be tilted by a constant to
@@ -68,7 +68,9 @@ def expected_risks(
     return risks / sizes if share else risks
 
 
-def risks_by_size(split: Split, most: int, keep: Keeping, *, share: bool = False) -> FloatArray:
+def risks_by_size(
+    split: LabelWeights, most: int, keep: Keeping, *, share: bool = False
+) -> FloatArray:
     """Return the average for every size from 0 to `most`: laws × sizes.
 
     Passes run from the largest size down; each covers the sizes whose coefficients fit in a double.
@@ -83,7 +85,9 @@ def risks_by_size(split: Split, most: int, keep: Keeping, *, share: bool = False
     return risks
 
 
-def _fill(risks: FloatArray, split: Split, top: int, shown: FloatArray, dropped: FloatArray) -> int:
+def _fill(
+    risks: FloatArray, split: LabelWeights, top: int, shown: FloatArray, dropped: FloatArray
+) -> int:
     """Fill in the sizes that a pass around `top` reaches; return the largest that remains."""
     log_w = split.log_weights(top, top)
     first, last = _windows(log_w)

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from countveil.assess.homogeneity.average_risk import MEASURES, Measure, averages, prepare, risks
+from countveil.assess.homogeneity.average_risk import (
+    MEASURES,
+    Measure,
+    averages,
+    prepare,
+    risks,
+    weighted_averages,
+)
 from countveil.assess.homogeneity.cell_risk import keeping
 from countveil.assess.homogeneity.label_splits import Dirichlet
 from countveil.assess.homogeneity.sensitive_table import Table
@@ -227,18 +234,18 @@ def risk_of(table: Table, *, mechanism: Law, measure: Measure | str) -> Homogene
     HomogeneityRisk
         The average and the risk of each cell; internal.
     """
-    chosen = Measure(measure) if isinstance(measure, str) else measure
-    fitted = prepare(table, chosen)
+    item = Measure(measure) if isinstance(measure, str) else measure
+    fitted = prepare(table, item)
     keep = keeping([mechanism], fitted.counts)
     each = np.clip(risks(fitted, [mechanism], keep)[0], 0.0, 1.0)
     return HomogeneityRisk(
-        measure=f"{chosen.name.replace('_', ' ')} homogeneity risk",
-        value=float(min(1.0, each @ fitted.cells.weights[:, int(chosen.weighted)])),
+        measure=f"{item.name.replace('_', ' ')} homogeneity risk",
+        value=float(min(1.0, weighted_averages(each[None], fitted)[0, int(item.weighted)])),
         audience="internal",
         noise=(mechanism,),
         cells=each[fitted.cells.place],
-        weighted=chosen.weighted,
-        method=chosen.method,
+        weighted=item.weighted,
+        method=item.method,
         prior=fitted.prior,
         sizes=fitted.sizes,
     )
@@ -276,8 +283,8 @@ def curve(
     """
     if not measures:
         raise InputError(f"measures: the list is empty; choose from {', '.join(MEASURES)}")
-    chosen = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
-    values = averages([prepare(table, item) for item in chosen], mechanisms)
+    items = [Measure(name, method=method, prior=prior, sizes=sizes) for name in measures]
+    values = averages([prepare(table, item) for item in items], mechanisms)
     columns: dict[str, object] = {"mechanism": [repr(law) for law in mechanisms]}
     for number, name in enumerate(measures):
         columns[name] = values[:, number, 0]

@@ -56,22 +56,22 @@ class Sizes:
         return len(self.pmf) - 1
 
 
-def sizes_of(sizes: IntArray, chosen: str | Sizes) -> Sizes:
+def sizes_of(sizes: IntArray, law: str | Sizes) -> Sizes:
     """Return the named distribution fitted to the sizes of cells, or the one that is passed.
 
     "poisson" and "negative-binomial" are zero-truncated, as only occupied cells are seen, and fitted by
     maximum likelihood; "plain-poisson" has the mean size and is not truncated, as 004 prints it.
     """
-    if isinstance(chosen, Sizes):
-        return chosen
+    if isinstance(law, Sizes):
+        return law
     fits: dict[str, Callable[[IntArray], Sizes]] = {
         "poisson": fit_poisson,
         "negative-binomial": fit_negative_binomial,
         "plain-poisson": lambda seen: plain_poisson(float(seen.mean())),
     }
-    if not isinstance(chosen, str) or chosen not in fits:
-        raise InputError(f"sizes: {chosen!r} is not allowed; choose from {', '.join(fits)}")
-    return fits[chosen](sizes)
+    if not isinstance(law, str) or law not in fits:
+        raise InputError(f"sizes: {law!r} is not allowed; choose from {', '.join(fits)}")
+    return fits[law](sizes)
 
 
 def plain_poisson(mean: float) -> Sizes:
@@ -143,10 +143,10 @@ def negative_binomial(r: float, q: float) -> Sizes:
         most = min(_MOST, 2 * most)
     pmf = np.exp(log_pmf)
     beyond = np.cumsum(pmf[::-1])[::-1]
-    kept = (
+    mass = (
         int(np.argmax(beyond < math.exp(_LOG_TAIL))) if beyond[-1] < math.exp(_LOG_TAIL) else most
     )
-    return Sizes("negative-binomial", pmf[: kept + 1], {"r": r, "q": q})
+    return Sizes("negative-binomial", pmf[: mass + 1], {"r": r, "q": q})
 
 
 def fit_poisson(sizes: IntArray) -> Sizes:
@@ -195,18 +195,18 @@ def fit_negative_binomial(sizes: IntArray) -> Sizes:
     if sizes.max() == 1:
         return fit_poisson(sizes)
     mean = float(sizes.mean())
-    seen, times = np.unique(sizes, return_counts=True)
+    distinct, times = np.unique(sizes, return_counts=True)
 
     def minus_log_likelihood(log_r: float) -> float:
         r = math.exp(log_r)
         q = _matching(r, mean)
-        return -float(times @ _log_negative_binomial(r, q, int(seen[-1]))[seen])
+        return -float(times @ _log_negative_binomial(r, q, int(distinct[-1]))[distinct])
 
     def slope(log_r: float) -> float:
         """Return the derivative by r; q is already optimal, so it contributes nothing."""
         r = math.exp(log_r)
         log_free = math.log1p(-_matching(r, mean))
-        added = np.cumsum(1 / (r + np.arange(seen[-1])))[seen - 1]
+        added = np.cumsum(1 / (r + np.arange(distinct[-1])))[distinct - 1]
         return float(times @ added - len(sizes) * log_free / math.expm1(r * log_free))
 
     grid = np.linspace(*_LOG_R, 81)

@@ -1,9 +1,7 @@
 """The Bayesian intruder: what they know, what they see, what they conclude.
 
 In reading order. What they know: `prior_knowledge`; how they decide: `decision`. One noisy count:
-`one_level`, and `combined_loss` for several. The same cell at every level: `hierarchy` (described by
-`hierarchy_level`, `siblings`), solved by `two_levels` or `many_levels`, both with `count_chain` and
-`lowest_count`; `near_ties` where doubles cannot decide; `composition` for several releases. A whole
-plan: `attacks` on `targets`, with `joint_precision` for the levels above; `plan_risk` and `summary` for
-readers. `paper_sampler` reproduces a paper. `assess.published` attacks the published tables.
+`one_level`, and `combined_loss` for several. The same cell at every level: `several_levels`;
+`composition` for several releases. A whole plan: `attacks` on `targets`, with `joint_precision` for the
+levels above; `ladder` and `summary` for readers. `assess.published` attacks the published tables.
 """

@@ -35,13 +35,11 @@ from countveil.plan.workload import Query
 
 __all__ = [
     "Identification",
-    "PresenceRisk",
     "among",
     "correct_decision",
     "effective_rho",
     "is_settled",
     "marginal_risk",
-    "presence_by_prior",
 ]
 
 _ROUNDING = 1e-12
@@ -195,64 +193,6 @@ def correct_decision(
     return Risk("correct decision", value, intruder=who, level=level, attack=attack)
 
 
-class PresenceRisk(NamedTuple):
-    """What the presence attack yields at one prior: expected posterior, and how often it is right."""
-
-    prior: float
-    posterior: float
-    correct_decision: float
-
-
-def presence_by_prior(
-    plan: Plan, level: str, priors: Sequence[float], *, invariants: bool = False
-) -> list[PresenceRisk]:
-    """Return the expected posterior and the probability of a correct guess for each prior.
-
-    The intruder knows everyone else in a unit of the level, sees all its queries, and wants to know
-    whether their target is counted. With `invariants` they also see what is published exactly; where
-    that settles the matter, they are certain.
-    """
-    if invariants and is_settled(plan, level):
-        return [PresenceRisk(prior, 1.0, 1.0) for prior in priors]
-    after = posteriors_by_prior(plan, level, priors)
-    right = decisions_by_prior(plan, level, priors)
-    return [PresenceRisk(*item) for item in zip(priors, after, right, strict=True)]
-
-
-def posteriors_by_prior(
-    plan: Plan,
-    level: str,
-    priors: Sequence[float],
-    *,
-    attack: Attack = "presence",
-    attribute: str | None = None,
-) -> list[float]:
-    """Return the expected posterior of an attack for each prior, for the worst target.
-
-    What is published exactly is left out. The law of the loss does not depend on the prior, so it is
-    computed once for each kind of target.
-    """
-    rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
-    kinds = [joint_loss(each_noise(laws), rows) for laws in _distinct_laws(plan, level, targets)]
-    odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
-    return [max(expected_posterior(loss, log_odds) for loss in kinds) for log_odds in odds]
-
-
-def decisions_by_prior(
-    plan: Plan,
-    level: str,
-    priors: Sequence[float],
-    *,
-    attack: Attack = "presence",
-    attribute: str | None = None,
-) -> list[float]:
-    """Return the probability of a correct guess for each prior, without what is published exactly."""
-    rows, targets = plan.rows_per_person, targets_of(plan, attack, attribute, None)
-    kinds = [lattice_loss(laws, rows) for laws in _distinct_laws(plan, level, targets)]
-    odds = [Intruder(prior=prior, rows=rows).log_odds for prior in priors]
-    return [max(guesses_right(loss, log_odds, 0.5) for loss in kinds) for log_odds in odds]
-
-
 def is_settled(
     plan: Plan, level: str, *, attack: Attack = "presence", attribute: str | None = None
 ) -> bool:
@@ -395,7 +335,7 @@ def among(
         `posterior` and `correct_decision`, with standard errors where they are simulated.
     """
     level = plan.judged_level if level is None else level
-    belief = _normalised(plan, cells, prior, truth)
+    belief = _normalized(plan, cells, prior, truth)
     laws = _laws_by_candidate(plan, level, cells)
     if laws is not None and draws is None:
         return Identification(
@@ -420,7 +360,7 @@ def among(
     return _simulated_among(plan, level, cells, belief, truth, draws or _DRAWS, rng)
 
 
-def _normalised(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: int) -> FloatArray:
+def _normalized(plan: Plan, cells: Sequence[int], prior: Sequence[float], truth: int) -> FloatArray:
     """Return the prior with sum 1; refuse candidates that an attack cannot have."""
     belief = np.asarray(prior, float)
     if len(cells) < 2 or belief.shape != (len(cells),) or not (belief > 0).all():
@@ -480,8 +420,8 @@ def _smooth_evidence(laws: tuple[NoisyCells, ...], rows: int) -> LossLaw:
     if not laws:
         return LossLaw(np.zeros(1), np.ones(1))
     points, weights = joint_loss([noise for noise, _ in laws], rows)
-    kept = weights > 1e-18
-    return LossLaw(points[kept], weights[kept] / weights[kept].sum())
+    heavy = weights > 1e-18
+    return LossLaw(points[heavy], weights[heavy] / weights[heavy].sum())
 
 
 def _log_laplace(

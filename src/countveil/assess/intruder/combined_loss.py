@@ -133,8 +133,8 @@ def _convolved(one: LossLaw, other: LossLaw) -> LossLaw:
 
 
 def _pruned(law: LossLaw) -> LossLaw:
-    kept = law.weights > _NEGLIGIBLE
-    return LossLaw(law.points[kept], law.weights[kept])
+    heavy = law.weights > _NEGLIGIBLE
+    return LossLaw(law.points[heavy], law.weights[heavy])
 
 
 def _on_grid(law: LossLaw, step: float) -> tuple[float, FloatArray]:

@@ -47,12 +47,12 @@ def rho_with_levels_above(
     plan: Plan, level: str, target: Target, siblings: Mapping[str, int], invariants: bool
 ) -> float:
     """Return vᵀPv, P the precision of the target's unit, v the difference between the hypotheses."""
-    seen = _seen(plan.schema, target)
+    sight = _seen(plan.schema, target)
     names = plan.levels[: plan.levels.index(level) + 1]
-    views = {name: list(_views(plan, name, seen, invariants)) for name in names}
+    views = {name: list(_views(plan, name, sight, invariants)) for name in names}
     return sum(
-        float(np.sum(_precision(names, views, siblings, seen, about) * seen.contrast(about)))
-        for about in seen.sets()
+        float(np.sum(_precision(names, views, siblings, sight, about) * sight.contrast(about)))
+        for about in sight.sets()
     )
 
 

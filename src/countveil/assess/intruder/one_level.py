@@ -259,13 +259,13 @@ def correct_decision(
 
 
 def _posterior_at(noise: Law, observed: Array | float, intruder: Intruder) -> float | FloatArray:
-    seen = np.asarray(observed, np.float64)
-    if not np.isfinite(seen).all():
+    releases = np.asarray(observed, np.float64)
+    if not np.isfinite(releases).all():
         raise InputError("observed: not a finite number; a released count is a whole number")
     if intruder.certain:
-        loss = noise.loss_at(seen - intruder.known - intruder.rows, intruder.rows)
+        loss = noise.loss_at(releases - intruder.known - intruder.rows, intruder.rows)
     else:
-        loss = _log_ratio(noise, intruder, seen)
+        loss = _log_ratio(noise, intruder, releases)
     return _plain(sigmoid(intruder.log_odds + loss))
 
 

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from countveil.assess.intruder import hierarchy
-from countveil.assess.intruder.hierarchy_level import (
+from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.hierarchy_level import (
     FLAT,
     Exactly,
     Level,
     ParentPrior,
     SiblingsPoisson,
 )
-from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.base.numerics import IntArray
 from countveil.errors import InputError
@@ -141,17 +141,17 @@ def unit_posterior(
             f"cell: {cell} is not allowed; {query.name} has cells 0 to {query.cells - 1}"
         )
     chain = _chain(plan, place.level, query)
-    seen = _seen(release, chain, place, query, cell)
+    sights = _seen(release, chain, place, query, cell)
     settled_by = _settled_by(plan, place.level, query, cell)
-    if seen[0].exact:
-        posterior, settled_by = _settled(seen[0].released, intruder), None
+    if sights[0].exact:
+        posterior, settled_by = _settled(sights[0].released, intruder), None
     elif settled_by is not None:
         posterior = Risk("posterior", 1.0, posterior=1.0, intruder=intruder, upper_bound=True)
     else:
         posterior = hierarchy.posterior(
-            _levels(release, seen, query),
-            observed=[item.released for item in seen],
-            sibling_sums=[item.sibling_sum or 0 for item in seen[:-1]],
+            _levels(release, sights, query),
+            observed=[item.released for item in sights],
+            sibling_sums=[item.sibling_sum or 0 for item in sights[:-1]],
             intruder=intruder,
         )
     return UnitPosterior(
@@ -161,10 +161,10 @@ def unit_posterior(
         query.labels_of(cell),
         intruder,
         posterior,
-        seen,
+        sights,
         chain.left_out,
         settled_by,
-        not seen[0].exact and _strange(release, seen[0], query, intruder),
+        not sights[0].exact and _strange(release, sights[0], query, intruder),
     )
 
 
@@ -173,32 +173,32 @@ def find_unit(
 ) -> PlacedUnit:
     """Return where a geocode is; refuse one that no unit has, or units of several levels."""
     published = {*plan.measured_levels, *(item.level for item in plan.invariants)}
-    wanted = [name for name in plan.levels if name in published]
+    levels = [name for name in plan.levels if name in published]
     if level is not None:
-        if level not in wanted:
+        if level not in levels:
             raise InputError(
-                f"level: {level!r} has no counts in the release; choose from {choices(wanted)}"
+                f"level: {level!r} has no counts in the release; choose from {choices(levels)}"
             )
-        wanted = [level]
-    found = []
-    for name in wanted:
+        levels = [level]
+    places = []
+    for name in levels:
         number = pc.index(geography.geocodes(name), geocode).as_py()
         if number >= 0:
-            found.append(PlacedUnit(name, number))
-    if not found:
+            places.append(PlacedUnit(name, number))
+    if not places:
         raise InputError(
-            f"unit: no unit of {choices(wanted)} has the geocode {geocode!r}; codes are those of the "
+            f"unit: no unit of {choices(levels)} has the geocode {geocode!r}; codes are those of the "
             f"crosswalk, with leading zeros"
         )
-    if len(found) > 1:
+    if len(places) > 1:
         raise InputError(
             f"unit: {geocode!r} is a geocode of several levels; say which: "
-            f"{choices(item.level for item in found)}"
+            f"{choices(item.level for item in places)}"
         )
-    return found[0]
+    return places[0]
 
 
-class _Chain(NamedTuple):
+class _LevelChain(NamedTuple):
     """The levels that are seen, from the unit upwards, and those above that add nothing.
 
     At most the last is published exactly.
@@ -209,7 +209,7 @@ class _Chain(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def _chain(plan: Plan, level: str, query: Query) -> _Chain:
+def _chain(plan: Plan, level: str, query: Query) -> _LevelChain:
     """Follow a table upwards until it is published exactly or not measured."""
     above = plan.levels[: plan.levels.index(level) + 1][::-1]
     exact = {item.level for item in plan.invariants if item.query.name == query.name}
@@ -224,33 +224,33 @@ def _chain(plan: Plan, level: str, query: Query) -> _Chain:
     left_out = tuple(name for name in above[len(levels) :] if name in measured | exact)
     if levels and levels[-1] in exact:
         left_out = ()
-    return _Chain(tuple(levels), frozenset(exact), left_out)
+    return _LevelChain(tuple(levels), frozenset(exact), left_out)
 
 
 def _seen(
-    release: Release, chain: _Chain, place: PlacedUnit, query: Query, cell: int
+    release: Release, chain: _LevelChain, place: PlacedUnit, query: Query, cell: int
 ) -> tuple[SeenLevel, ...]:
     """Return the released counts of the unit, of its siblings, and so on upwards."""
     geography, number = release.geography, place.number
-    seen = []
+    sights = []
     for name in chain.levels:
         family, exact = _family(geography, name, number), name in chain.exact
         counts = _counts(release, name, query, cell, family, exact=exact)
         own = int(counts[number - family.start])
         code = geography.geocodes(name, number, number + 1)[0].as_py()
         if name == chain.levels[-1]:
-            seen.append(SeenLevel(name, code, own, len(counts) - 1, None, exact))
+            sights.append(SeenLevel(name, code, own, len(counts) - 1, None, exact))
             break
         rest = int(counts.sum()) - own
-        seen.append(SeenLevel(name, code, own, len(counts) - 1, rest, exact))
+        sights.append(SeenLevel(name, code, own, len(counts) - 1, rest, exact))
         number = int(geography.parents[geography.index(name)][number])
-    return tuple(seen)
+    return tuple(sights)
 
 
-def _levels(release: Release, seen: Sequence[SeenLevel], query: Query) -> list[Level]:
+def _levels(release: Release, sights: Sequence[SeenLevel], query: Query) -> list[Level]:
     """Return the levels as the exact intruder sees them."""
     levels: list[Level] = []
-    for item, above in zip_longest(seen, seen[1:]):
+    for item, above in zip_longest(sights, sights[1:]):
         # A count that is published exactly is known before its noise, which then says nothing.
         noise = (
             levels[-1].noise
@@ -318,10 +318,10 @@ def _prior(plan: Plan, siblings: int) -> ParentPrior:
     return SiblingsPoisson(float(each) * siblings)
 
 
-def _strange(release: Release, seen: SeenLevel, query: Query, intruder: Intruder) -> bool:
+def _strange(release: Release, sight: SeenLevel, query: Query, intruder: Intruder) -> bool:
     most = intruder.known + intruder.rows + len(intruder.others) - 1
-    off = max(intruder.known - seen.released, seen.released - most, 0)
-    variance = float(release.measurements.mechanisms[seen.level, query.name].variance)
+    off = max(intruder.known - sight.released, sight.released - most, 0)
+    variance = float(release.measurements.mechanisms[sight.level, query.name].variance)
     return off > _STRANGE * math.sqrt(variance)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from countveil.assess.intruder import attacks
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.intruder.one_level import exceedance, marginal_risk
-from countveil.assess.intruder.plan_risk import LevelRisk, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack
 from countveil.assess.intruder.whole_release import attacks_on, name_of
@@ -68,9 +68,9 @@ def known_facts(
 
 
 def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk:
-    settled = bounds.lower == bounds.upper
-    somebody = (bounds.lower > 0) & ~settled
-    bounded = (bounds.upper < UNBOUNDED) & ~settled
+    certain = bounds.lower == bounds.upper
+    somebody = (bounds.lower > 0) & ~certain
+    bounded = (bounds.upper < UNBOUNDED) & ~certain
     finest = max(plan.at(level), key=lambda item: item.query.cells).mechanism
     with_fact = with_release = release_alone = None
     if somebody.any():
@@ -81,8 +81,8 @@ def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk
         release_alone = _posterior(finest, uninformed)
     return FactRisk(
         query=bounds.query.name,
-        counts=int(np.count_nonzero(settled | somebody | bounded)),
-        settled=int(np.count_nonzero(settled)),
+        counts=int(np.count_nonzero(certain | somebody | bounded)),
+        settled=int(np.count_nonzero(certain)),
         somebody=int(np.count_nonzero(somebody)),
         bounded=int(np.count_nonzero(bounded)),
         prior=prior,
@@ -186,18 +186,18 @@ def summarise(
         Risks by level and by attack, and what public facts reveal.
     """
     level = plan.judged_level if level is None else level
-    chosen = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
+    beliefs = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
     risks = [
         risk
         for attack, attribute in attacks_on(plan)
-        for risk in _attack_risks(plan, level, attack, attribute, chosen, geography)
+        for risk in _attack_risks(plan, level, attack, attribute, beliefs, geography)
     ]
-    levels = tuple(risk_by_level(plan, priors=chosen, geography=geography))
+    levels = tuple(risk_by_level(plan, priors=beliefs, geography=geography))
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
-        facts = known_facts(plan, geography, measurements, level=level, priors=chosen)
+        facts = known_facts(plan, geography, measurements, level=level, priors=beliefs)
     return Summary(
-        *(level, levels, tuple(risks), _exceedances(plan, level, chosen), facts),
+        *(level, levels, tuple(risks), _exceedances(plan, level, beliefs), facts),
         plan.intruder.limit,
     )
 
@@ -214,8 +214,8 @@ def _attack_risks(
     name = name_of(attack, attribute)
     own = None
     if plan.at(level) and noise_is_gaussian(plan.allocations):
-        found = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
-        own = float(found.value)
+        rho = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
+        own = float(rho.value)
     rungs = risk_by_level(
         plan, priors, invariants=True, levels=(level,), attack=name, geography=geography
     )

@@ -291,7 +291,7 @@ def _in_worst_units(
     plan: Plan, level: str, targets: tuple[Target, ...], places: Geography, exact: bool
 ) -> Iterator[Evidence]:
     outside, moves = _moves(plan, places, targets)
-    for depth, chosen in outside.standing_for(plan.levels.index(level)):
+    for depth, chosen in outside.places_of(plan.levels.index(level)):
         highest = plan.levels[depth]
         laws = path_laws(plan, highest, targets)
         if exact and any(determined(plan, highest, target) for target in targets):

@@ -155,12 +155,12 @@ def from_release(release: Release) -> ExactTables:
             f"postprocess` first, or name the plan and add --internal"
         )
     lowest = plan.estimated_levels[-1]
-    found = release.estimates.levels[lowest]
+    histograms = release.estimates.levels[lowest]
     return tabulated(
         plan,
         release.geography,
         "published estimates" if release.publishable else "simulated release",
-        found.entries(0, found.units),
+        histograms.entries(0, histograms.units),
         tables_of(plan),
     )
 
@@ -170,8 +170,8 @@ def tabulated(
 ) -> ExactTables:
     """Count people by the tables listed; `entries` are (unit, cell, people) of the lowest level."""
     lowest = plan.estimated_levels[-1]
-    listed = list(keys)
-    size = sum(geography.units(key.level) * plan.schema.query(key.query).cells for key in listed)
+    tables = list(keys)
+    size = sum(geography.units(key.level) * plan.schema.query(key.query).cells for key in tables)
     if size > MOST_COUNTS:
         raise InputError(
             f"{plan.name}: its tables have {size:,} counts; other protections are compared for up to "
@@ -179,7 +179,7 @@ def tabulated(
         )
     unit, cell, people = entries
     counts = {}
-    for key in listed:
+    for key in tables:
         query = plan.schema.query(key.query)
         where, place = query.cells_at(cell), geography.ancestors(lowest, key.level)[unit]
         kept = where >= 0

@@ -62,14 +62,14 @@ class Targets:
         if len(self.entry) <= pairs:
             return self
         size = max(1, pairs * len(self.unit) // len(self.entry))
-        chosen = np.sort(rng.choice(len(self.unit), size, replace=False))
-        kept = np.isin(self.entry, chosen)
+        sample = np.sort(rng.choice(len(self.unit), size, replace=False))
+        kept = np.isin(self.entry, sample)
         return replace(
             self,
-            unit=self.unit[chosen],
-            cell=self.cell[chosen],
-            people=self.people[chosen],
-            entry=np.searchsorted(chosen, self.entry[kept]),
+            unit=self.unit[sample],
+            cell=self.cell[sample],
+            people=self.people[sample],
+            entry=np.searchsorted(sample, self.entry[kept]),
             other=self.other[kept],
             sampled=True,
         )
@@ -116,30 +116,30 @@ def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Ge
     name = name_of(attack, attribute)
     entries = np.arange(len(tables.unit))
     if attack == "presence":
-        chosen = _some(entries, MOST_PAIRS, rng)
-        pairs = [np.full(1, -1, np.int64) for _ in chosen]
+        sample = _some(entries, MOST_PAIRS, rng)
+        pairs = [np.full(1, -1, np.int64) for _ in sample]
     else:
         names = [item.name for item in schema.attributes]
         axes = [names.index(attribute)] if attribute is not None else list(range(len(names)))
         axes = [axis for axis in axes if schema.shape[axis] > 1]
         per_entry = int(np.prod([schema.shape[axis] - 1 for axis in axes]))
-        chosen = _some(entries, max(MOST_PAIRS // per_entry, 1), rng)
+        sample = _some(entries, max(MOST_PAIRS // per_entry, 1), rng)
         alternatives = {
             cell: _alternatives(schema.shape, int(cell), axes, possible)
-            for cell in np.unique(tables.cell[chosen])
+            for cell in np.unique(tables.cell[sample])
         }
-        pairs = [alternatives[cell] for cell in tables.cell[chosen]]
-    kept = np.array([len(found) > 0 for found in pairs], bool)
-    sizes = [len(found) for found in pairs if len(found)]
-    own = chosen[kept]
+        pairs = [alternatives[cell] for cell in tables.cell[sample]]
+    kept = np.array([len(others) > 0 for others in pairs], bool)
+    sizes = [len(others) for others in pairs if len(others)]
+    own = sample[kept]
     return Targets(
         name,
         tables.unit[own],
         tables.cell[own],
         tables.people[own],
         np.repeat(np.arange(len(sizes)), sizes),
-        np.concatenate([*(found for found in pairs), np.zeros(0, np.int64)]),
-        len(chosen) < len(entries),
+        np.concatenate([*(others for others in pairs), np.zeros(0, np.int64)]),
+        len(sample) < len(entries),
     )
 
 

@@ -175,8 +175,10 @@ class RandomRounding:
     def _expected(self, targets: Targets, kinds: IntArray, priors: tuple[float, ...]) -> FloatArray:
         """Return how probable certainty is, and the expected posteriors, for the worst alternative."""
         patterns, which = np.unique(kinds, axis=0, return_inverse=True)
-        found = [expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns]
-        return targets.worst(np.array(found).T[:, which.ravel()])
+        posteriors = [
+            expected_posteriors(self.base, tuple(map(int, row)), priors) for row in patterns
+        ]
+        return targets.worst(np.array(posteriors).T[:, which.ravel()])
 
 
 @lru_cache(maxsize=1 << 16)
@@ -215,8 +217,8 @@ def expected_posteriors(
             weight = (weight[:, None] * law).ravel()
             loss = (loss[:, None] + ratio).ravel()
             certain += float(weight[np.isposinf(loss)].sum())
-            kept = (weight > 0) & np.isfinite(loss)
-            weight, loss = _merged(weight[kept], loss[kept])
+            possible = (weight > 0) & np.isfinite(loss)
+            weight, loss = _merged(weight[possible], loss[possible])
     return (
         certain,
         *(certain + float(weight @ expit(logit(prior) + loss)) for prior in priors),

@@ -121,10 +121,12 @@ class Swapping:
         rarest = seen.rarest(targets)
         for entry in some:
             unit, cell = int(targets.unit[entry]), int(targets.cell[entry])
-            found = seen.expected(unit, cell, None, priors)
+            posteriors = seen.expected(unit, cell, None, priors)
             if rarest[entry] >= 0:  # each is a lower end, so the larger one is
-                found = np.maximum(found, seen.expected(unit, cell, int(rarest[entry]), priors))
-            low[:, entry] = np.minimum(found, high[:, entry])
+                posteriors = np.maximum(
+                    posteriors, seen.expected(unit, cell, int(rarest[entry]), priors)
+                )
+            low[:, entry] = np.minimum(posteriors, high[:, entry])
         if len(some) < len(open_ones):  # those not examined, as the examined ones are on average
             rest = np.setdiff1d(open_ones, some)
             mean = np.average(low[:, some], axis=1, weights=targets.people[some])
@@ -198,10 +200,10 @@ class Swapping:
         code, number = np.unique(records.group * cells + records.cell, return_counts=True)
 
         def share(cell: IntArray, own: int) -> FloatArray:
-            wanted = group * cells + cell
-            at = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
-            found = np.where(code[at] == wanted, number[at], 0) - own
-            return np.asarray(found / np.maximum(sizes[group] - 1, 1), float)
+            codes = group * cells + cell
+            at = np.minimum(np.searchsorted(code, codes), len(code) - 1)
+            slots = np.where(code[at] == codes, number[at], 0) - own
+            return np.asarray(slots / np.maximum(sizes[group] - 1, 1), float)
 
         moved = np.array([replaced(self.rate, int(size)) for size in sizes])[group]
         mine = moved * share(targets.cell[targets.entry], 1)
@@ -273,9 +275,9 @@ def _households(unit: IntArray, rng: Generator) -> IntArray:
 
 def exchanged(records: Records, rate: float, rng: Generator) -> IntArray:
     """Return where each household is after the exchange."""
-    chosen = np.flatnonzero(rng.random(len(records.unit)) < rate)
-    group = records.group[chosen]
-    one, other = (chosen[np.lexsort((rng.random(len(chosen)), group))] for _ in range(2))
+    sample = np.flatnonzero(rng.random(len(records.unit)) < rate)
+    group = records.group[sample]
+    one, other = (sample[np.lexsort((rng.random(len(sample)), group))] for _ in range(2))
     after = records.unit.copy()
     after[one] = records.unit[other]
     return after
@@ -354,9 +356,9 @@ class CountLaw:
         unit = self.records.unit[self.records.household]
         inside = self.place >= 0
         codes, number = np.unique(unit[inside] * width + self.place[inside], return_counts=True)
-        wanted = targets.unit[targets.entry] * width + place
-        at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-        here = np.where(codes[at] == wanted, number[at], 0)
+        keys = targets.unit[targets.entry] * width + place
+        at = np.minimum(np.searchsorted(codes, keys), len(codes) - 1)
+        here = np.where(codes[at] == keys, number[at], 0)
         everywhere = np.bincount(self.place[inside], minlength=width)
         same = place == self.place_of[targets.cell[targets.entry]]
         useless = (place < 0) | same | (targets.other < 0)

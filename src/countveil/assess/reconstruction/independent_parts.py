@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class OpenParts:
     """What the tables say for certain, and the parts that they leave open.
 
     Attributes
@@ -54,7 +54,7 @@ class Split:
 
 def split(
     lines: PublishedLines, answers: Sequence[int], known: Mapping[int, int] | None
-) -> Split | None:
+) -> OpenParts | None:
     """Return the independent parts of the tables of a unit; None if no database agrees with them.
 
     Parameters
@@ -68,7 +68,7 @@ def split(
 
     Returns
     -------
-    Split or None
+    OpenParts or None
         The parts, in a form that is the same for many units.
 
     """
@@ -136,7 +136,7 @@ def _differences(rows: dict[int, int]) -> tuple[dict[int, int] | None, int]:
     return final, empty
 
 
-def _parts(rows: dict[int, int], known: Mapping[int, int] | None) -> Split:
+def _parts(rows: dict[int, int], known: Mapping[int, int] | None) -> OpenParts:
     masks, people = list(rows), list(rows.values())
     groups = _groups(masks)
     inside = [[n for n, mask in enumerate(groups) if mask & row] for row in masks]
@@ -147,7 +147,7 @@ def _parts(rows: dict[int, int], known: Mapping[int, int] | None) -> Split:
             certain += people[numbers[0]]
         else:
             parts.append(_canonical([(people[n], inside[n]) for n in numbers], groups, before))
-    return Split(certain, tuple(parts))
+    return OpenParts(certain, tuple(parts))
 
 
 def _groups(masks: Sequence[int]) -> list[int]:

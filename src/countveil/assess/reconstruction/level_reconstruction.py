@@ -81,7 +81,7 @@ class Reconstruction:
         The units with which a single database agrees, and the people in them.
     classes : tuple of SolutionClass
         How many databases agree: 1, 2 to 10, 11 to 100 and so on, more than the limit.
-    unsure : int
+    lower_bounds : int
         The units counted in a class by a lower bound that does not exceed the limit.
     certain : int
         The people whose record is the same in all databases that agree; a lower bound if not `exact`.
@@ -108,7 +108,7 @@ class Reconstruction:
     one_units: int
     one_people: int
     classes: tuple[SolutionClass, ...]
-    unsure: int
+    lower_bounds: int
     certain: int
     differing: int
     widest: int
@@ -172,20 +172,20 @@ def reconstruct(
         raise InputError(f"limit: {limit} is not allowed; give at least 1")
     lines = PublishedLines.of_plan(plan, level, tables)
     occupied = np.flatnonzero(np.diff(histograms.offsets) > 0)
-    chosen = _spaced(occupied, most_units)
+    sample = _spaced(occupied, most_units)
     results: list[tuple[int, Solutions]] = []
-    for done, known in enumerate(_databases(lines, histograms, chosen), 1):
+    for done, known in enumerate(_databases(lines, histograms, sample), 1):
         results.append((sum(known.values()), solution_count(lines, known=known, limit=limit)))
         if not done % 100:
-            progress(done, len(chosen))
-    progress(len(chosen), len(chosen))
+            progress(done, len(sample))
+    progress(len(sample), len(sample))
     one = [people for people, item in results if item.count == 1]
     return Reconstruction(
         level,
         lines.tables,
         lines.attributes,
         len(occupied),
-        len(chosen),
+        len(sample),
         sum(people for people, _ in results),
         len(one),
         sum(one),
@@ -235,8 +235,8 @@ def record_risks(
             prior=prior,
         )
         assert isinstance(risk.posterior, float)
-        settled = risk.effective_rho is None and risk.posterior == 1.0
-        risks.append(RecordRisk(prior, risk.posterior, risk.upper_bound, settled))
+        certain = risk.effective_rho is None and risk.posterior == 1.0
+        risks.append(RecordRisk(prior, risk.posterior, risk.upper_bound, certain))
     return sorted(risks, key=lambda item: -item.posterior)
 
 

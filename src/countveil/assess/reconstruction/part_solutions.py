@@ -227,11 +227,11 @@ def _order(part: Part, low: Sequence[int], high: Sequence[int]) -> list[int]:
     left = [set(groups).difference(order) for _, groups in part.lines]
     touched: set[int] = set()
     while any(left):
-        chosen = min(
+        best = min(
             (groups for groups in left if groups),
             key=lambda groups: (len(groups), -len(groups & touched)),
         )
-        for group in sorted(chosen):
+        for group in sorted(best):
             order.append(group)
             for groups in left:
                 if group in groups:

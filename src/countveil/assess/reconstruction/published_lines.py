@@ -188,10 +188,10 @@ class PublishedLines:
 
 def _with_attributes(schema: Schema, axes: Collection[int]) -> tuple[Schema, IntArray]:
     """Return a schema with some of the attributes, and its cell for each cell of the full one."""
-    kept = tuple(item for axis, item in enumerate(schema.attributes) if axis in axes)
-    names = [item.name for item in kept]
+    attributes = tuple(item for axis, item in enumerate(schema.attributes) if axis in axes)
+    names = [item.name for item in attributes]
     recodes = tuple(item for item in schema.recodes if item.of in names)
-    return Schema(kept, recodes), schema.query("*".join(names)).cell_of
+    return Schema(attributes, recodes), schema.query("*".join(names)).cell_of
 
 
 def countable(plan: Plan, level: str) -> bool:

@@ -375,26 +375,6 @@ class JointLaw:
         return {x: p / whole for x, p in agreeing.items()}
 
 
-def count_range(facts: Iterable[PublicFact], people: int) -> CountRange:
-    """Return the counts that agree with facts which are all about the count of all people."""
-    low, high = 0, people
-    listed = tuple(facts)
-    for fact in listed:
-        bounds = fact.window(people) if isinstance(fact, CountFact) else None
-        if bounds is None and not isinstance(fact, PreviousCounts):
-            raise InputError(
-                f"public: {fact.sentence!r} is not about the count of all people; give a joint law "
-                f"instead, which is enumerated"
-            )
-        if bounds is not None:
-            low, high = max(low, bounds.low), min(high, bounds.high)
-    if low > high:
-        raise InfeasibleError(
-            f"public: no count of {people} people agrees that {join_facts(listed)}"
-        )
-    return CountRange(low, high)
-
-
 def join_facts(facts: Iterable[PublicFact]) -> str:
     """Return what is public as one sentence."""
     return "; ".join(fact.sentence for fact in facts) or "nothing is public"

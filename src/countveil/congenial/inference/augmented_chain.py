@@ -53,7 +53,7 @@ def augmented_posterior(
     parameters = np.zeros((chains, draws, problem.places))
     accepted = moves = 0
     for number, stream in enumerate(np.random.SeedSequence(seed).spawn(chains)):
-        chain = _Chain(problem, np.random.default_rng(stream), dispersed=number > 0)
+        chain = _TableChain(problem, np.random.default_rng(stream), dispersed=number > 0)
         for step in range(warmup + draws):
             chain.sweep()
             progress(number * (warmup + draws) + step + 1, chains * (warmup + draws))
@@ -93,7 +93,7 @@ class _ProposedMove(NamedTuple):
     log_guess: float  # log of the guessed ratio of normalizers
 
 
-class _Chain:
+class _TableChain:
     """One chain: a table that agrees with the public facts, and a point of the shared parameters."""
 
     def __init__(
@@ -251,8 +251,8 @@ def _start(
     tops = np.array([np.iinfo(np.int64).max if most is None else most for most in mosts])
     if rng is not None:
         rate = float(problem.mechanism.rate)
-        spread = 1 / math.sqrt(rate) if problem.mechanism.loss == "squared L2" else 1 / rate
-        moved = table + np.round(rng.laplace(0.0, _DISPERSED * spread, table.shape))
+        scale = 1 / math.sqrt(rate) if problem.mechanism.loss == "squared L2" else 1 / rate
+        moved = table + np.round(rng.laplace(0.0, _DISPERSED * scale, table.shape))
         highest = max([group.total for group in problem.facts.groups], default=table.max())
         table = np.clip(moved, 0, highest).astype(np.int64)
     table[:, 0] = np.minimum(table[:, 0], tops)

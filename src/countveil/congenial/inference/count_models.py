@@ -281,9 +281,9 @@ class SmallAreaRates:
         rates: FloatArray = rng.gamma(shape + tables[:, :, 0]) / (shape / mean + self._exposure)
         return rates
 
-    def _values(self, median: float, spread: float) -> FloatArray:
+    def _values(self, median: float, log_deviation: float) -> FloatArray:
         probabilities = (np.arange(self.steps) + 0.5) / self.steps
-        values: FloatArray = median * np.exp(spread * special.ndtri(probabilities))
+        values: FloatArray = median * np.exp(log_deviation * special.ndtri(probabilities))
         return values
 
     @property

@@ -181,8 +181,8 @@ def effective_size(chains: FloatArray) -> float:
         pairs = [max(last, 0.0)]
     sums = np.minimum.accumulate(np.array(pairs))
     # Of the pair after the last one kept, the even lag counts once.
-    spread = -1 + 2 * float(sums.sum()) + max(even, 0.0)
-    return float(chains.size / max(spread, 1 / math.log10(chains.size)))
+    correlation_time = -1 + 2 * float(sums.sum()) + max(even, 0.0)
+    return float(chains.size / max(correlation_time, 1 / math.log10(chains.size)))
 
 
 def _split(draws: FloatArray) -> FloatArray:

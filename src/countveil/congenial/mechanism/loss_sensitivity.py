@@ -94,7 +94,7 @@ def sensitivity(
     return Fraction(columns * sum(people * (2 * largest - people) for people in move))
 
 
-class _Move(NamedTuple):
+class _LargestMove(NamedTuple):
     """The number of people who leave one cell, and of those who enter another."""
 
     leaving: int
@@ -103,17 +103,17 @@ class _Move(NamedTuple):
 
 def _farthest_move(
     loss: LossKind, delta_z: int, neighbors: Neighbors, largest: int | None, cells: int
-) -> _Move:
+) -> _LargestMove:
     most = delta_z if largest is None else min(delta_z, largest)
     if cells == 1:
-        return _Move(most, 0)
+        return _LargestMove(most, 0)
     if neighbors == "change-one":
-        return _Move(most, most)
+        return _LargestMove(most, most)
     # Each person either leaves or enters. A norm grows most if everyone leaves, as long as there is
     # someone left to leave; the squared loss, which is concave on either side, if half do each.
     if loss == "squared L2":
         most = min(most, -(-delta_z // 2))
-    return _Move(most, min(delta_z - most, most))
+    return _LargestMove(most, min(delta_z - most, most))
 
 
 @dataclass(frozen=True, slots=True)

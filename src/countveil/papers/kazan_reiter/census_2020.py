@@ -10,8 +10,8 @@ from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
-from countveil.assess.intruder.hierarchy_level import Level
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.several_levels.hierarchy_level import Level
 from countveil.noise.discrete_gaussian import DiscreteGaussian
 from countveil.plan.plans import Plan, require_counts
 

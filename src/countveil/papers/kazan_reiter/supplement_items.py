@@ -11,12 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from countveil import assess
-from countveil.assess.intruder import hierarchy
 from countveil.assess.intruder.composition import sequential_risk
 from countveil.assess.intruder.decision import Ties, sigmoid
-from countveil.assess.intruder.hierarchy_level import Exactly, Flat, Level, ParentPrior, UpTo
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.two_levels import decision_threshold
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.hierarchy_level import (
+    Exactly,
+    Flat,
+    Level,
+    ParentPrior,
+    UpTo,
+)
+from countveil.assess.intruder.several_levels.two_levels import decision_threshold
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import FloatArray

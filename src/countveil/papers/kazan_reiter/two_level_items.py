@@ -17,9 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from countveil import assess
-from countveil.assess.intruder import hierarchy
-from countveil.assess.intruder.hierarchy_level import Level
-from countveil.assess.intruder.two_levels import decision_changes, decision_threshold, tabulated
+from countveil.assess.intruder.several_levels import hierarchy
+from countveil.assess.intruder.several_levels.hierarchy_level import Level
+from countveil.assess.intruder.several_levels.two_levels import (
+    decision_changes,
+    decision_threshold,
+    tabulated,
+)
 from countveil.noise.continuous import Gaussian
 from countveil.noise.discrete_gaussian import DiscreteGaussian
 from countveil.noise.summed_noise import SummedNoise

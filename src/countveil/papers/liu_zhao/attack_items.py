@@ -10,6 +10,7 @@ import pyarrow as pa
 from countveil.assess import homogeneity
 from countveil.assess.homogeneity.average_risk import Measure
 from countveil.assess.homogeneity.sensitive_table import Table
+from countveil.base.numerics import FloatArray, IntArray
 from countveil.noise.continuous import Gaussian, Laplace
 from countveil.noise.law import Law
 from countveil.papers.item import Content, ItemChart, Setting, Value
@@ -117,7 +118,7 @@ def figure_1(_: Setting) -> Content:
     literal = homogeneity.marginal_risk(
         table, mechanism=noise, sizes="plain-poisson", method="printed"
     )
-    printed_prior = tuple(float(a) for a in homogeneity.printed_moments(table.counts))
+    printed_prior = tuple(float(a) for a in printed_moments(table.counts))
     priors = {
         "mom": [float(a) for a in homogeneity.by_moments(table.counts).alphas],
         "mle": [float(a) for a in homogeneity.by_likelihood(table.counts).alphas],
@@ -239,3 +240,27 @@ def _mean(table: Table) -> float:
 
 def _one(value: object) -> float:
     return float(np.asarray(value, float))
+
+
+def printed_moments(counts: IntArray) -> FloatArray:
+    """Return the alphas by the formula that S2 of 004 prints, which may be negative.
+
+    `homogeneity.by_moments` has the corrected one.
+
+    Parameters
+    ----------
+    counts : array, cells × labels
+        The counts of people.
+
+    Returns
+    -------
+    array
+        One alpha per label.
+    """
+    sizes = counts.sum(axis=1).astype(float)
+    shares = counts.sum(axis=0) / sizes.sum()
+    variance = counts.var(axis=0, ddof=1)
+    binomial = shares * (1 - shares)
+    above = shares * (binomial * (sizes**2).sum() - variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(above / (variance - binomial * sizes.sum()))

@@ -77,9 +77,11 @@ def figure_1(setting: Setting) -> Content:
         )
         small = min(data.three().values(), key=lambda row: int(data.people[row]))
         for method in _METHODS:
-            spread = float(cases_by_method[method][:, small].std() / max(1, data.counts[small, 0]))
+            deviation = float(
+                cases_by_method[method][:, small].std() / max(1, data.counts[small, 0])
+            )
             label = f"smallest county, epsilon = {epsilon}, {method}: standard deviation over truth"
-            values.append(Value(f"003.figure1.{epsilon}.{method}", label, None, spread))
+            values.append(Value(f"003.figure1.{epsilon}.{method}", label, None, deviation))
     return _content(data, values, charts)
 
 

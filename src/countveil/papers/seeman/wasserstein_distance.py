@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, TypeAlias, TypeVar
 
 from countveil.base.numerics import Exact
 from countveil.congenial.guarantee.public_information import (
+    CountFact,
+    CountRange,
     Dependence,
     DependenceKind,
     JointLaw,
+    PreviousCounts,
     PublicFact,
-    count_range,
     join_facts,
 )
 from countveil.errors import InfeasibleError, InputError
@@ -306,3 +308,23 @@ def _path(
                 before[item] = node
                 queue.append(item)
     return None
+
+
+def count_range(facts: Iterable[PublicFact], people: int) -> CountRange:
+    """Return the counts that agree with facts which are all about the count of all people."""
+    low, high = 0, people
+    listed = tuple(facts)
+    for fact in listed:
+        bounds = fact.window(people) if isinstance(fact, CountFact) else None
+        if bounds is None and not isinstance(fact, PreviousCounts):
+            raise InputError(
+                f"public: {fact.sentence!r} is not about the count of all people; give a joint law "
+                f"instead, which is enumerated"
+            )
+        if bounds is not None:
+            low, high = max(low, bounds.low), min(high, bounds.high)
+    if low > high:
+        raise InfeasibleError(
+            f"public: no count of {people} people agrees that {join_facts(listed)}"
+        )
+    return CountRange(low, high)

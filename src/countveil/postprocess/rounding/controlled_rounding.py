@@ -187,7 +187,7 @@ def _kept_program(
                     bounds.append(Row(np.array([c]), inside, float(low), float(high)))
     matrix = as_matrix(bounds, children, cells)
     already = matrix @ base.reshape(-1)
-    limits = _Limits(whole=True)
+    limits = _RoundUps(whole=True)
     limits.add(
         matrix[:, entries],
         np.ceil([row.lower - _WHOLE for row in bounds]) - already,
@@ -299,7 +299,7 @@ def _program(
             raise InfeasibleError(_NONE)
         return up.reshape(children, cells)
     by_child = sp.csr_array((np.ones(count), (child, number)), shape=(children, count))
-    limits = _Limits(whole=bool(rows) and not nested(rows))
+    limits = _RoundUps(whole=bool(rows) and not nested(rows))
     if ups is not None:
         by_cell = sp.csr_array((np.ones(count), (cell, number)), shape=(cells, count))
         limits.add(by_cell, ups, ups)
@@ -362,7 +362,7 @@ def nearest_table(
     return np.asarray(np.rint(result.x[:size]), np.int64).reshape(children, cells)
 
 
-def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> FloatArray:
+def _least_totals(limits: _RoundUps, by_child: sp.csr_array, sums: FloatArray) -> FloatArray:
     """Return the number of round-ups of each child for which the totals move least."""
     floor = np.floor(sums + _WHOLE)
     if not limits.whole:
@@ -372,7 +372,7 @@ def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> 
     children, count = by_child.shape
     # Crossing rows may move totals further: two more variables per child measure how far.
     apart = sp.hstack([by_child, -sp.eye_array(children), sp.eye_array(children)])
-    wider = _Limits(whole=True)
+    wider = _RoundUps(whole=True)
     for matrix, lower, upper in limits.parts:
         wider.add(sp.hstack([matrix, sp.csr_array((matrix.shape[0], 2 * children))]), lower, upper)
     wider.add(apart, sums, sums)
@@ -380,7 +380,7 @@ def _least_totals(limits: _Limits, by_child: sp.csr_array, sums: FloatArray) -> 
     return np.asarray(by_child @ wider.least(cost, extra=2 * children))
 
 
-class _Limits:
+class _RoundUps:
     """The sums that round-ups must keep, and the cheapest choice that keeps them."""
 
     def __init__(self, *, whole: bool) -> None:

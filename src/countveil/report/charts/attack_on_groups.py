@@ -90,7 +90,7 @@ def homogeneity_by_epsilon(
 
 
 def frontier(
-    found: pa.Table, *, risk: str = "local_weighted", distance: str | None = None
+    frontiers: pa.Table, *, risk: str = "local_weighted", distance: str | None = None
 ) -> Chart:
     """Draw homogeneity risk against the distance of noisy marginals. Internal.
 
@@ -98,7 +98,7 @@ def frontier(
 
     Parameters
     ----------
-    found
+    frontiers
         What `assess.homogeneity.frontier` returns.
     risk, distance
         The columns to draw.
@@ -108,7 +108,7 @@ def frontier(
     Chart
 
     """
-    table = _filled(found, "found")
+    table = _filled(frontiers, "frontiers")
     ways = [name for name in table.column_names if _is_distance(name)]
     distance = ways[-1] if distance is None and ways else distance
     for name in ("epsilon", "delta", risk, distance):
@@ -130,7 +130,7 @@ def frontier(
     ]
     rows.sort(key=lambda row: (row["series"], -row["epsilon"]))
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
-    theme.refuse_too_many(names, "found")
+    theme.refuse_too_many(names, "frontiers")
     drawn = [
         {**row, "x": row["distance"], "y": row["risk"], "label": f"epsilon {row['epsilon']:.3g}"}
         for row in rows
@@ -195,23 +195,23 @@ def _path(
 
 def _with_room(rows: Sequence[dict[str, Any]], far: float, top: float) -> list[dict[str, Any]]:
     """Return the rows whose labels do not overlap."""
-    picked: list[dict[str, Any]] = []
+    roomy: list[dict[str, Any]] = []
     for row in rows:
         apart = [
             abs(row["at"] - other["at"]) / top * theme.HEIGHT >= 15
             or abs(row["x"] - other["x"]) / far * theme.WIDTH >= 75
-            for other in picked
+            for other in roomy
         ]
         if all(apart):
-            picked.append(row)
-    return picked
+            roomy.append(row)
+    return roomy
 
 
 def _filled(table: Any, what: str) -> pa.Table:
-    found = chart_inputs.of_kind(table, pa.Table, what)
-    if not found.num_rows:
+    rows = chart_inputs.of_kind(table, pa.Table, what)
+    if not rows.num_rows:
         raise InputError(f"{what}: the table has no rows; pass one that has some")
-    return found
+    return rows
 
 
 def _top(rows: Sequence[dict[str, Any]]) -> float:
@@ -228,12 +228,12 @@ def _is_distance(name: str) -> bool:
 
 def _measures(table: pa.Table, weighted: bool) -> list[str]:
     names = [name for name in table.column_names if name != "mechanism"]
-    found = [name for name in names if name.endswith("_weighted") == weighted]
-    if not found:
+    measures = [name for name in names if name.endswith("_weighted") == weighted]
+    if not measures:
         raise InputError(
             "curve: the table has no measure; pass what assess.homogeneity.curve returns"
         )
-    return found
+    return measures
 
 
 def _shown(name: str) -> str:

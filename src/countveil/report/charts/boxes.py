@@ -95,17 +95,17 @@ def replicates(
 
 
 def _matrix(values: Array, places: int) -> Any:
-    found = np.asarray(values)
-    if found.dtype.kind not in "iuf" or found.ndim != 2 or found.shape[0] != places:
+    matrix = np.asarray(values)
+    if matrix.dtype.kind not in "iuf" or matrix.ndim != 2 or matrix.shape[0] != places:
         raise InputError(
-            f"released: got {found.dtype} of shape {found.shape} for {places} places; pass an "
+            f"released: got {matrix.dtype} of shape {matrix.shape} for {places} places; pass an "
             f"array of places × releases"
         )
-    if found.shape[1] == 0 or not np.isfinite(found).all():
+    if matrix.shape[1] == 0 or not np.isfinite(matrix).all():
         raise InputError(
             "released: some are missing or infinite, or there are none; pass finite numbers"
         )
-    return found
+    return matrix
 
 
 def _summary(row: dict[str, Any]) -> str:

@@ -198,12 +198,12 @@ def risk_and_error(
 
 def _some_rhos(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows that have room for a label with their rho."""
-    picked: list[dict[str, Any]] = []
+    some: list[dict[str, Any]] = []
     widest = max(row["x"] for row in rows) / min(row["x"] for row in rows)
     for row in rows:
-        if not picked or row["x"] / picked[-1]["x"] >= widest**0.17:
-            picked.append({**row, "label": f"rho {row['rho']:.3g}"})
-    return picked if widest == 1 else [r for r in picked if r["x"] < rows[-1]["x"] / widest**0.12]
+        if not some or row["x"] / some[-1]["x"] >= widest**0.17:
+            some.append({**row, "label": f"rho {row['rho']:.3g}"})
+    return some if widest == 1 else [r for r in some if r["x"] < rows[-1]["x"] / widest**0.12]
 
 
 def _highest(rows: Sequence[dict[str, Any]]) -> str:
@@ -225,31 +225,31 @@ class _Swept:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for row in self.table.to_pylist() if row["series"] == name]
 
-    def ends(self, what: str, shown: Any) -> list[str]:
+    def ends(self, what: str, describe: Any) -> list[str]:
         """Say where each line starts and ends."""
         sentences = []
         for name in self.names:
             first, last = self.rows(name)[0], self.rows(name)[-1]
             if first is last or first["rho"] == last["rho"]:
-                text = f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)}."
+                text = f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)}."
             else:
                 text = (
-                    f"With {name}, {what} {shown(first[self.column])} at rho {_rho(first)} and "
-                    f"{shown(last[self.column])} at rho {_rho(last)}."
+                    f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)} and "
+                    f"{describe(last[self.column])} at rho {_rho(last)}."
                 )
             sentences.append(text)
         return sentences
 
-    def chosen_sentences(self, what: str, shown: Any) -> list[str]:
+    def chosen_sentences(self, what: str, describe: Any) -> list[str]:
         """Say what the result is at the chosen rho."""
         if self.chosen is None:
             return []
         at = [row for row in self.table.to_pylist() if row["rho"] == self.chosen]
-        listed = words.listed([f"{shown(row[self.column])} with {row['series']}" for row in at])
+        items = words.listed([f"{describe(row[self.column])} with {row['series']}" for row in at])
         text = f"At the chosen rho {words.number(self.chosen)}"
         if "epsilon" in at[0]:
             text += f", epsilon {words.upwards(at[0]['epsilon'])} with delta {at[0]['delta']:g}"
-        return [f"{text}, {what} is {listed}."]
+        return [f"{text}, {what} is {items}."]
 
 
 def _with(table: pa.Table, name: str, value: float) -> pa.Table:
@@ -274,7 +274,7 @@ def _swept(
     by_intruder = chart_inputs.by_intruder(risks, "risks")
     names = chart_inputs.names_of(by_intruder)
     order = sorted(range(len(values)), key=lambda i: values[i])
-    found = {
+    risk_lists = {
         who: chart_inputs.risks(item, len(values), "risks", measure)
         for who, item in by_intruder.items()
     }
@@ -283,16 +283,16 @@ def _swept(
         raise InputError(f"chosen: rho {own:g} is not one of rhos; add it to `rhos` and `risks`")
     column = measure.replace(" ", "_").replace("correct_decision", "probability")
     columns: dict[str, list[Any]] = {"series": [], "prior": [], "rho": [], column: []}
-    for who, items in found.items():
+    for who, items in risk_lists.items():
         columns["series"] += [names[who]] * len(values)
         columns["prior"] += [who.prior] * len(values)
         columns["rho"] += [values[i] for i in order]
         columns[column] += [float(items[i].value) for i in order]
     if delta is not None:
         epsilons = [costs[i].epsilon(delta) for i in order]
-        columns["epsilon"] = epsilons * len(found)
-        columns["delta"] = [float(exact(delta, "delta"))] * (len(values) * len(found))
-    everyone = [risk for items in found.values() for risk in items]
+        columns["epsilon"] = epsilons * len(risk_lists)
+        columns["delta"] = [float(exact(delta, "delta"))] * (len(values) * len(risk_lists))
+    everyone = [risk for items in risk_lists.values() for risk in items]
     return _Swept(
         [values[i] for i in order],
         list(names.values()),
@@ -334,13 +334,13 @@ def _top(swept: _Swept, across: Axis) -> list[alt.Chart]:
     """Write epsilon above some of the rhos."""
     rows = swept.rows(swept.names[0])
     low, high = across.tight(swept.rhos).ends(swept.rhos)
-    picked: list[dict[str, Any]] = []
+    tops: list[dict[str, Any]] = []
     for tick in theme.log_ticks(low, high) or [low]:
         near = min(rows, key=lambda row: abs(row["rho"] / tick - 1))
-        if near not in picked:
-            picked.append(near)
-    every = -(-len(picked) // _LABELS)
-    labels = [{"x": row["rho"], "label": words.upwards(row["epsilon"])} for row in picked[::every]]
+        if near not in tops:
+            tops.append(near)
+    every = -(-len(tops) // _LABELS)
+    labels = [{"x": row["rho"], "label": words.upwards(row["epsilon"])} for row in tops[::every]]
     base = theme.values(labels)
     heading = theme.values([{"x": low, "label": f"epsilon, at delta {rows[0]['delta']:g}"}])
     return [

@@ -38,64 +38,64 @@ def some(value: Any, what: str) -> list[Any]:
     """Return a list of results; refuse an empty one."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise InputError(f"{what}: got {type(value).__name__}; pass a list of results")
-    found = list(value)
-    if not found:
+    items = list(value)
+    if not items:
         raise InputError(f"{what}: got none; pass at least one")
-    return found
+    return items
 
 
 def numbers(value: Any, what: str, *, above_zero: bool = False) -> FloatArray:
     """Return a list of finite numbers; refuse an empty one."""
     try:
-        found = np.asarray(
+        array = np.asarray(
             [float(item) for item in value] if isinstance(value, Sequence) else value, np.float64
         )
     except (TypeError, ValueError):
-        found = np.empty((0, 0))
-    if found.ndim != 1:
+        array = np.empty((0, 0))
+    if array.ndim != 1:
         raise InputError(f"{what}: got {type(value).__name__}; pass a list of numbers")
-    if not len(found):
+    if not len(array):
         raise InputError(f"{what}: got none; pass at least one")
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise InputError(f"{what}: some are missing or infinite; leave them out")
-    if above_zero and not (found > 0).all():
-        raise InputError(f"{what}: {found.min():g} is not allowed; all must be above 0")
-    return found
+    if above_zero and not (array > 0).all():
+        raise InputError(f"{what}: {array.min():g} is not allowed; all must be above 0")
+    return array
 
 
 def by_intruder(value: Any, what: str) -> dict[Intruder, Any]:
     """Return results by intruder; refuse an empty mapping and any other keys."""
-    found = mapping(value, what)
-    for who in found:
+    entries = mapping(value, what)
+    for who in entries:
         of_kind(who, Intruder, f"{what}, its keys")
-    theme.refuse_too_many([str(who) for who in found], what)
-    return found
+    theme.refuse_too_many([str(who) for who in entries], what)
+    return entries
 
 
 def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
     """Name the line of each intruder: by prior, with more detail where priors are equal."""
-    listed = list(intruders)
-    priors = [who.prior for who in listed]
-    found: dict[Intruder, str] = {}
-    for number, who in enumerate(listed):
+    people = list(intruders)
+    priors = [who.prior for who in people]
+    names: dict[Intruder, str] = {}
+    for number, who in enumerate(people):
         name = f"prior {words.prior(who.prior)}"
         if priors.count(who.prior) > 1:
             name += f", knows {who.known}" if who.certain else f", unsure ({number + 1})"
-        if name in found.values():
+        if name in names.values():
             name += f" ({number + 1})"
-        found[who] = name
-    return found
+        names[who] = name
+    return names
 
 
 def risks(value: Any, length: int, what: str, measure: str | None = None) -> list[Risk]:
     """Return one risk per point; refuse another number or measure."""
-    found = [of_kind(item, Risk, what) for item in some(value, what)]
-    if len(found) != length:
-        raise InputError(f"{what}: got {len(found)} for {length} points; pass one per point")
-    for item in found:
+    items = [of_kind(item, Risk, what) for item in some(value, what)]
+    if len(items) != length:
+        raise InputError(f"{what}: got {len(items)} for {length} points; pass one per point")
+    for item in items:
         if measure is not None and item.measure != measure:
             raise InputError(f"{what}: got the measure {item.measure!r}; pass {measure!r}")
-    return found
+    return items
 
 
 def audience_of(items: Iterable[Risk]) -> Audience:

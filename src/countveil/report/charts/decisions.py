@@ -89,16 +89,16 @@ def decision_map_two_levels(
 
     """
     by_parent = chart_inputs.mapping(posteriors, "posteriors")
-    found = {
+    decisions = {
         key: chart_inputs.some(value, "posteriors")
         for key, value in sorted(by_parent.items(), reverse=True)
     }
-    each = [risk for items in found.values() for risk in items]
+    each = [risk for items in decisions.values() for risk in items]
     rows = {
         f"{key:,}": np.array(
             [float(chart_inputs.of_kind(risk, Risk, "posteriors").value) for risk in items]
         )
-        for key, items in found.items()
+        for key, items in decisions.items()
     }
     return _map(
         "decision-map-two-levels",
@@ -108,18 +108,18 @@ def decision_map_two_levels(
         losses,
         heading="released value of the parent",
         about="Each row is one released value of the parent.",
-        rows_of=("Where the parent reads", "parent_value", list(found)),
+        rows_of=("Where the parent reads", "parent_value", list(decisions)),
         audience=chart_inputs.audience_of(each),
     )
 
 
 def _values(risk: Risk, what: str) -> FloatArray:
-    found = chart_inputs.of_kind(risk, Risk, what)
-    if found.posterior is None:
+    answer = chart_inputs.of_kind(risk, Risk, what)
+    if answer.posterior is None:
         raise InputError(
-            f"{what}: got the measure {found.measure!r}; pass what assess.posterior returns"
+            f"{what}: got the measure {answer.measure!r}; pass what assess.posterior returns"
         )
-    return np.atleast_1d(found.posterior)
+    return np.atleast_1d(answer.posterior)
 
 
 def _map(
@@ -134,14 +134,14 @@ def _map(
     rows_of: tuple[str, str, list[float]],
     audience: Audience,
 ) -> Chart:
-    seen = chart_inputs.numbers(observed, "observed")
+    releases = chart_inputs.numbers(observed, "observed")
     if not rows or len(rows) > _MOST_ROWS:
         raise InputError(f"posteriors: got {len(rows)} rows; pass between 1 and {_MOST_ROWS}")
     opening, column, numbers = rows_of
     runs = [
         {**run, column: number}
         for (row, after), number in zip(rows.items(), numbers, strict=True)
-        for run in _runs(row, seen, after, losses)
+        for run in _runs(row, releases, after, losses)
     ]
     drawn = [
         {
@@ -155,7 +155,9 @@ def _map(
     across = alt.X(
         "from:Q",
         title="released value",
-        scale=alt.Scale(domain=[seen.min() - 0.5, seen.max() + 0.5], nice=False, zero=False),
+        scale=alt.Scale(
+            domain=[releases.min() - 0.5, releases.max() + 0.5], nice=False, zero=False
+        ),
         axis=alt.Axis(grid=False, format=",~r", tickMinStep=1, labelOverlap="greedy"),
     )
     down = alt.Y(
@@ -177,7 +179,7 @@ def _map(
             legend=None,
         ),
     )
-    labels = _labels([run for run in drawn if run["word"]], len(seen))
+    labels = _labels([run for run in drawn if run["word"]], len(releases))
     text = (
         theme.values(labels)
         .mark_text(baseline="middle", fontSize=11)
@@ -216,49 +218,51 @@ def _map(
     )
 
 
-def _runs(row: str, seen: FloatArray, after: FloatArray, losses: Losses) -> list[dict[str, Any]]:
+def _runs(
+    row: str, releases: FloatArray, after: FloatArray, losses: Losses
+) -> list[dict[str, Any]]:
     """Return runs of released values with the same decision."""
-    if len(after) != len(seen):
+    if len(after) != len(releases):
         raise InputError(
-            f"posteriors: got {len(after)} values for {len(seen)} released values; pass one per "
+            f"posteriors: got {len(after)} values for {len(releases)} released values; pass one per "
             f"value"
         )
-    order = np.argsort(seen, kind="stable")
-    points = [(float(seen[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
-    found = []
+    order = np.argsort(releases, kind="stable")
+    points = [(float(releases[i]), _WORDS[decide(float(after[i]), losses=losses)]) for i in order]
+    runs = []
     for decision, group in groupby(points, key=lambda point: point[1]):
         values = [value for value, _ in group]
-        found.append(
+        runs.append(
             {"row": row, "decision": decision, "first_value": values[0], "last_value": values[-1]}
         )
-    return found
+    return runs
 
 
 def _labels(runs: list[dict[str, Any]], values: int) -> list[dict[str, Any]]:
     """Place one label per decision, in its longest run, if there is room."""
-    found = []
+    labels = []
     for decision in dict.fromkeys(run["decision"] for run in runs):
         longest = max(
             (run for run in runs if run["decision"] == decision),
             key=lambda run: run["to"] - run["from"],
         )
         if longest["to"] - longest["from"] >= values * _ROOM / 60:
-            found.append({**longest, "middle": (longest["from"] + longest["to"]) / 2})
-    return found
+            labels.append({**longest, "middle": (longest["from"] + longest["to"]) / 2})
+    return labels
 
 
 def _starts(runs: list[dict[str, Any]], opening: str) -> list[str]:
     """Say from which value on the intruder decides "there", for a few rows."""
     rows = list(dict.fromkeys(run["row"] for run in runs))
-    picked = rows if len(rows) <= 6 else [rows[0], rows[len(rows) // 2], rows[-1]]
-    found = []
-    for row in picked:
+    some = rows if len(rows) <= 6 else [rows[0], rows[len(rows) // 2], rows[-1]]
+    starts = []
+    for row in some:
         own = [run for run in runs if run["row"] == row]
         yes = [run for run in own if run["decision"] == "there"]
         if yes:
-            found.append(
+            starts.append(
                 f"{opening} {row}, they decide there from {words.number(yes[0]['first_value'])} on."
             )
         else:
-            found.append(f"{opening} {row}, they never decide there among these values.")
-    return found
+            starts.append(f"{opening} {row}, they never decide there among these values.")
+    return starts

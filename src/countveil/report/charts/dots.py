@@ -93,12 +93,12 @@ def two_hundred_intruders(
 
 
 def _probability(risk: Risk, what: str) -> float:
-    found = chart_inputs.of_kind(risk, Risk, what)
-    if found.measure != "correct decision":
+    answer = chart_inputs.of_kind(risk, Risk, what)
+    if answer.measure != "correct decision":
         raise InputError(
-            f"{what}: got the measure {found.measure!r}; pass what assess.correct_decision returns"
+            f"{what}: got the measure {answer.measure!r}; pass what assess.correct_decision returns"
         )
-    return float(found.value)
+    return float(answer.value)
 
 
 def _panel(row: dict[str, Any]) -> alt.LayerChart:

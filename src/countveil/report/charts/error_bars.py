@@ -39,16 +39,16 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
     Chart
 
     """
-    found = [
+    level_errors = [
         chart_inputs.of_kind(item, LevelError, "errors")
         for item in chart_inputs.some(errors, "errors")
     ]
-    queries = list(dict.fromkeys(item.query for item in found))
+    queries = list(dict.fromkeys(item.query for item in level_errors))
     if len(queries) > 1:
         raise InputError(
             f"errors: got the queries {words.listed(queries)}; pass the errors of one query"
         )
-    if all(item.median is None for item in found):
+    if all(item.median is None for item in level_errors):
         raise InputError(
             f"errors: all counts of {queries[0]} are exact or not determined; pass the errors of "
             f"another query"
@@ -66,14 +66,14 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
             "largest_standard_error": item.largest,
             "own_noise": item.noise,
         }
-        for item in found
+        for item in level_errors
     ]
-    summary = [_level_summary(item) for item in found]
-    worst = max(found, key=lambda item: item.median or 0.0)
+    summary = [_level_summary(item) for item in level_errors]
+    worst = max(level_errors, key=lambda item: item.median or 0.0)
     return described(
         "error-by-level",
         f"Standard error of {theme.shortened(queries[0])}, by level",
-        _by_level(found),
+        _by_level(level_errors),
         alt_text=[
             f"Dots of the standard error of {queries[0]} for each level, and of its own noise.",
             *summary,
@@ -89,13 +89,13 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
 
 
 def areas_with_intervals(
-    found: AreaEstimates, *, cell: str | Sequence[str] | None = None, most: int = 40
+    estimates: AreaEstimates, *, cell: str | Sequence[str] | None = None, most: int = 40
 ) -> Chart:
     """Draw the estimate of each area with its interval, largest first.
 
     Parameters
     ----------
-    found
+    estimates
         Estimates of areas, as the method `areas` of unbiased estimates returns them.
     cell
         The categories of the cell to draw; needed if the query has more than one cell.
@@ -107,12 +107,12 @@ def areas_with_intervals(
     Chart
 
     """
-    found = chart_inputs.of_kind(found, AreaEstimates, "found")
+    estimates = chart_inputs.of_kind(estimates, AreaEstimates, "estimates")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise InputError(f"most: got {most!r}; pass a whole number of at least 1")
-    number, what = _cell(found, cell)
-    lower, upper = found.lower[:, number], found.upper[:, number]
-    value, error = found.value[:, number], found.standard_error[:, number]
+    number, what = _cell(estimates, cell)
+    lower, upper = estimates.lower[:, number], estimates.upper[:, number]
+    value, error = estimates.value[:, number], estimates.standard_error[:, number]
     known = np.isfinite(error)
     if not known.any():
         raise InputError(
@@ -121,13 +121,13 @@ def areas_with_intervals(
     order = sorted(range(len(value)), key=lambda i: (not known[i], -value[i] if known[i] else 0.0))
     rows: list[dict[str, Any]] = [
         {
-            "area": found.names[i],
+            "area": estimates.names[i],
             "cell": what,
             "estimate": float(value[i]) if known[i] else None,
             "standard_error": float(error[i]) if known[i] else None,
             "lower": float(lower[i]) if known[i] else None,
             "upper": float(upper[i]) if known[i] else None,
-            "confidence": found.confidence,
+            "confidence": estimates.confidence,
         }
         for i in order
     ]
@@ -141,11 +141,11 @@ def areas_with_intervals(
         _with_intervals(drawn[:most], what),
         alt_text=[
             f"Dots of the estimate of each area, largest first, with bars for its "
-            f"{words.percent(found.confidence)} interval.",
+            f"{words.percent(estimates.confidence)} interval.",
             *summary,
         ],
         caption=[
-            f"Bars are {words.percent(found.confidence)} intervals, for each area on its own. If "
+            f"Bars are {words.percent(estimates.confidence)} intervals, for each area on its own. If "
             f"the bars of two areas overlap, their order may be the other way round.",
             *summary,
             "Areas whose count the release does not determine are not drawn." if left else "",
@@ -182,9 +182,9 @@ def _area_summary(row: dict[str, Any]) -> str:
     )
 
 
-def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, str]:
+def _cell(estimates: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, str]:
     """Return the number and name of the cell to draw."""
-    query = found.query
+    query = estimates.query
     if cell is None:
         if query.cells > 1:
             raise InputError(
@@ -196,10 +196,10 @@ def _cell(found: AreaEstimates, cell: str | Sequence[str] | None) -> tuple[int, 
     return number, cell_name(query, number)
 
 
-def _by_level(found: Sequence[LevelError]) -> alt.LayerChart:
-    levels = [item.level for item in found]
+def _by_level(errors: Sequence[LevelError]) -> alt.LayerChart:
+    levels = [item.level for item in errors]
     drawn: list[dict[str, Any]] = []
-    for at, item in enumerate(found):
+    for at, item in enumerate(errors):
         if item.median is None:
             continue
         ends = {"low": item.smallest, "high": item.largest}
@@ -247,7 +247,7 @@ def _by_level(found: Sequence[LevelError]) -> alt.LayerChart:
         )
     without = [
         {"level": item.level, "label": "exact" if item.exact == item.counts else "not determined"}
-        for item in found
+        for item in errors
         if item.median is None
     ]
     if without:

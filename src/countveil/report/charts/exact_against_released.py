@@ -42,8 +42,8 @@ def error_by_size(
     Chart
 
     """
-    found = chart_inputs.of_kind(accuracy, Accuracy, "accuracy")
-    everything = found.errors.to_pylist()
+    measured_accuracy = chart_inputs.of_kind(accuracy, Accuracy, "accuracy")
+    everything = measured_accuracy.errors.to_pylist()
     rows = [
         {
             "level": row["level"],
@@ -151,12 +151,12 @@ def exact_and_released(exact: Array, released: Array, *, audience: str) -> Chart
     )
 
 
-def residuals(found: Residuals, *, name: str = "released") -> Chart:
+def residuals(differences: Residuals, *, name: str = "released") -> Chart:
     """Draw how often each residual, released minus exact, occurs. Internal.
 
     Parameters
     ----------
-    found
+    differences
         The residuals of one group.
     name
         What the title calls the released counts.
@@ -166,28 +166,28 @@ def residuals(found: Residuals, *, name: str = "released") -> Chart:
     Chart
 
     """
-    found = chart_inputs.of_kind(found, Residuals, "found")
-    if not len(found.values):
+    differences = chart_inputs.of_kind(differences, Residuals, "differences")
+    if not len(differences.values):
         raise InputError("found: there are no residuals; pass a group that has some")
-    low, high = float(found.values[0]), float(found.values[-1])
+    low, high = float(differences.values[0]), float(differences.values[-1])
     width = max(1.0, np.ceil((high - low + 1) / _MOST_BARS))
-    place = ((found.values - np.floor(low)) // width).astype(int)
-    sums = np.bincount(place, found.counts)
+    place = ((differences.values - np.floor(low)) // width).astype(int)
+    sums = np.bincount(place, differences.counts)
     rows = [
         {
             "from": float(np.floor(low) + i * width),
-            "to": float(np.floor(low) + (i + 1) * width - (1 if found.whole else 0)),
+            "to": float(np.floor(low) + (i + 1) * width - (1 if differences.whole else 0)),
             "residuals": int(number),
-            "share": float(number / found.total),
-            "all_residuals": found.total,
-            "mean": found.mean,
+            "share": float(number / differences.total),
+            "all_residuals": differences.total,
+            "mean": differences.mean,
             "smallest": low,
             "largest": high,
         }
         for i, number in enumerate(sums)
     ]
     top = max(rows, key=lambda row: row["residuals"])
-    half = 0.5 if found.whole else 0.0
+    half = 0.5 if differences.whole else 0.0
     drawn = [
         {"left": row["from"] - half, "right": row["to"] + half, "share": row["share"]}
         for row in rows
@@ -216,8 +216,8 @@ def residuals(found: Residuals, *, name: str = "released") -> Chart:
         .properties(width=theme.WIDTH, height=220)
     )
     summary = (
-        f"{words.number(found.total)} residuals range from {words.number(low)} to "
-        f"{words.number(high)}, with a mean of {words.brief(found.mean)}; the most frequent, "
+        f"{words.number(differences.total)} residuals range from {words.number(low)} to "
+        f"{words.number(high)}, with a mean of {words.brief(differences.mean)}; the most frequent, "
         f"{words.brief_percent(top['share'])} of them, are {_between(top)}."
     )
     return described(

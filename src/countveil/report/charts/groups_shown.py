@@ -26,7 +26,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
     Chart
 
     """
-    found = [
+    groups = [
         chart_inputs.of_kind(item, GroupRisk, "risks") for item in chart_inputs.some(risks, "risks")
     ]
     rows = [
@@ -36,17 +36,17 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
             "people": item.people,
             "disclosed": item.disclosed,
         }
-        for item in found
+        for item in groups
     ]
-    names = list(dict.fromkeys(item.attribute for item in found))
+    names = list(dict.fromkeys(item.attribute for item in groups))
     theme.refuse_too_many(names, "risks")
     drawn = [
         {"x": item.people, "y": item.disclosed, "series": item.attribute}
-        for item in sorted(found, key=lambda item: (names.index(item.attribute), item.people))
+        for item in sorted(groups, key=lambda item: (names.index(item.attribute), item.people))
     ]
-    worst = max(found, key=lambda item: item.disclosed)
-    least = min(item.people for item in found)
-    alone = max((item for item in found if item.people == least), key=lambda item: item.disclosed)
+    worst = max(groups, key=lambda item: item.disclosed)
+    least = min(item.people for item in groups)
+    alone = max((item for item in groups if item.people == least), key=lambda item: item.disclosed)
     summary = [
         f"It is highest for {worst.attribute} in a group of {words.number(worst.people)}: "
         f"{words.brief_percent(worst.disclosed)}.",
@@ -68,7 +68,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
         ],
         caption=[
             f"Everyone in the group has the same value; they also share "
-            f"{words.article(found[0].level)} and all other attributes. A line is how often the "
+            f"{words.article(groups[0].level)} and all other attributes. A line is how often the "
             f"noisy counts show that value and no other.",
             *summary,
         ],

@@ -94,11 +94,11 @@ def _coverage_rows(table: pa.Table, confidence: float) -> list[dict[str, Any]]:
     ]
     rows = []
     for row in table.to_pylist():
-        kept = {name: str(row[name]) for name in several}
+        settings = {name: str(row[name]) for name in several}
         rows.append(
             {
-                "of": ", ".join(kept.values()),
-                **kept,
+                "of": ", ".join(settings.values()),
+                **settings,
                 "intervals": int(row["intervals"]),
                 "covered": float(row["covered"]),
                 "standard_error": float(row["standard_error"]),

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.base import words
@@ -37,7 +37,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
     names_of_levels = _names(levels)
     by_intruder = chart_inputs.by_intruder(risks, "risks")
     names = chart_inputs.names_of(by_intruder)
-    found = {
+    posteriors = {
         who: chart_inputs.risks(item, len(names_of_levels), "risks", "marginal risk")
         for who, item in by_intruder.items()
     }
@@ -50,7 +50,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
             "marginal_risk": float(item.value),
             "error": item.error_bound if item.standard_error is None else item.standard_error,
         }
-        for who, items in found.items()
+        for who, items in posteriors.items()
         for number, (level, item) in enumerate(zip(names_of_levels, items, strict=True))
     ]
     several = [
@@ -75,7 +75,9 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
             else "",
         ],
         table=pa.Table.from_pylist(rows),
-        audience=chart_inputs.audience_of([risk for items in found.values() for risk in items]),
+        audience=chart_inputs.audience_of(
+            [risk for items in posteriors.values() for risk in items]
+        ),
     )
 
 
@@ -88,14 +90,14 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     Parameters
     ----------
     risks
-        What `assess.intruder.plan_risk.risk_by_level` returns for a plan.
+        What `assess.intruder.ladder.risk_by_level` returns for a plan.
 
     Returns
     -------
     Chart
 
     """
-    found = [
+    rungs = [
         chart_inputs.of_kind(item, LevelRisk, "risks") for item in chart_inputs.some(risks, "risks")
     ]
     rows: list[dict[str, Any]] = [
@@ -109,23 +111,29 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
             "settled": item.settled,
             "attack": item.attack,
         }
-        for item in found
+        for item in rungs
     ]
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
-    settled = list(dict.fromkeys(item.level for item in found if item.settled))
+    exact_levels = list(dict.fromkeys(item.level for item in rungs if item.settled))
     noisy = [row for row in rows if not row["settled"]]
     public = (
-        f"Counts published exactly reveal presence at level {words.listed(settled)}: the risk "
+        f"Counts published exactly reveal presence at level {words.listed(exact_levels)}: the risk "
         f"there is one over the prior."
-        if settled
+        if exact_levels
         else ""
     )
-    summary = _largest(noisy, "from noisy counts" if settled else "") if noisy else ""
+    summary = _largest(noisy, "from noisy counts" if exact_levels else "") if noisy else ""
     return described(
         "risk-by-level",
         "Marginal risk of each level",
-        _dots(noisy or rows, names, "level", connected=False, settled=settled if noisy else []),
+        _dots(
+            noisy or rows,
+            names,
+            "level",
+            connected=False,
+            exact_levels=exact_levels if noisy else [],
+        ),
         alt_text=["Dots of marginal risk for each level, one for each prior.", summary, public],
         caption=[
             "At each level, the intruder knows everyone else in the place and sees the whole "
@@ -147,10 +155,10 @@ def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
 
 
 def _names(levels: Sequence[str]) -> list[str]:
-    found = [str(level) for level in chart_inputs.some(levels, "levels")]
-    if len(set(found)) < len(found):
+    names = [str(level) for level in chart_inputs.some(levels, "levels")]
+    if len(set(names)) < len(names):
         raise InputError("levels: two have the same name; pass each once")
-    return found
+    return names
 
 
 def _dots(
@@ -159,13 +167,13 @@ def _dots(
     place: str,
     *,
     connected: bool,
-    settled: Sequence[str] = (),
+    exact_levels: Sequence[str] = (),
 ) -> alt.LayerChart:
     """Draw a dot for each row above the name of its level, with series labelled on the right.
 
     Levels in `settled` come first and are marked as revealed.
     """
-    places = list(dict.fromkeys([*settled, *(row[place] for row in rows)]))
+    places = list(dict.fromkeys([*exact_levels, *(row[place] for row in rows)]))
     drawn = [
         {
             "x": places.index(row[place]),
@@ -199,8 +207,8 @@ def _dots(
         layers.append(base.mark_rule().encode(y="low:Q", y2="high:Q"))
     layers.append(base.mark_point(size=60, opacity=1).encode(shape=theme.shape(names)))
     layers += end_labels(drawn, names, axis, up, theme.HEIGHT, right=len(places))
-    if settled:
-        mark = theme.values([{"place": name, "label": "revealed"} for name in settled])
+    if exact_levels:
+        mark = theme.values([{"place": name, "label": "revealed"} for name in exact_levels])
         layers.append(
             mark.mark_text(baseline="top", color=theme.FAINT).encode(
                 x=across, y=alt.value(4), text="label:N"

@@ -39,10 +39,10 @@ class Axis:
         high = max(values) if self.high is None else self.high
         if self.low is not None and self.high is not None:
             return low, high
-        found = theme.padded(low, high, log=self.log)
+        domain = theme.padded(low, high, log=self.log)
         return (
-            found[0] if self.low is None else self.low,
-            found[1] if self.high is None else self.high,
+            domain[0] if self.low is None else self.low,
+            domain[1] if self.high is None else self.high,
         )
 
     def scale(self, values: Sequence[float]) -> alt.Scale:

@@ -93,7 +93,7 @@ def _rows(name: str, loss: EmpiricalLoss) -> list[dict[str, Any]]:
     x, values = np.asarray(curve["x"]), np.asarray(curve["loss"])
     top = int(np.argmax(np.abs(values)))
     every = -(-len(x) // _MOST_POINTS)
-    kept = sorted({*range(0, len(x), every), top})
+    places = sorted({*range(0, len(x), every), top})
     return [
         {
             "series": name,
@@ -104,7 +104,7 @@ def _rows(name: str, loss: EmpiricalLoss) -> list[dict[str, Any]]:
             "residuals": loss.residuals,
             "bandwidth": loss.bandwidth,
         }
-        for i in kept
+        for i in places
     ]
 
 

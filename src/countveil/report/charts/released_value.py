@@ -33,18 +33,18 @@ def posterior(observed: Sequence[int] | Array, risks: Mapping[Intruder, Risk]) -
     Chart
 
     """
-    seen = chart_inputs.numbers(observed, "observed")
+    releases = chart_inputs.numbers(observed, "observed")
     by_intruder = chart_inputs.by_intruder(risks, "risks")
     names = chart_inputs.names_of(by_intruder)
-    order = np.argsort(seen, kind="stable")
+    order = np.argsort(releases, kind="stable")
     columns: dict[str, list[object]] = {
         name: [] for name in ("series", "prior", "released_value", "posterior", "risk")
     }
     for who, risk in by_intruder.items():
-        after, ratio = _both(risk, len(seen))
-        columns["series"] += [names[who]] * len(seen)
-        columns["prior"] += [who.prior] * len(seen)
-        columns["released_value"] += seen[order].tolist()
+        after, ratio = _both(risk, len(releases))
+        columns["series"] += [names[who]] * len(releases)
+        columns["prior"] += [who.prior] * len(releases)
+        columns["released_value"] += releases[order].tolist()
         columns["posterior"] += after[order].tolist()
         columns["risk"] += ratio[order].tolist()
     table = pa.table(columns)

@@ -37,7 +37,7 @@ def features_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[dict
     features = shapes.get("features")
     if shapes.get("type") != "FeatureCollection" or not isinstance(features, list) or not features:
         raise InputError("shapes: not a GeoJSON FeatureCollection with features; pass one")
-    found, points = [], 0
+    pairs, points = [], 0
     for number, feature in enumerate(features, start=1):
         what = f"shapes, feature {number:,}"
         if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
@@ -50,8 +50,8 @@ def features_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[dict
                 f"shapes"
             )
         place = _code(feature, key, what)
-        found.append({"type": "Feature", "geometry": geometry, "properties": {"place": place}})
-    return found
+        pairs.append({"type": "Feature", "geometry": geometry, "properties": {"place": place}})
+    return pairs
 
 
 def places_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[str]:
@@ -70,8 +70,8 @@ def places_of(shapes: Mapping[str, Any], *, key: str = "geocode") -> list[str]:
         The geocodes of the features that have a geometry.
 
     """
-    found = features_of(shapes, key=key)
-    return [item["properties"]["place"] for item in found if item["geometry"] is not None]
+    features = features_of(shapes, key=key)
+    return [item["properties"]["place"] for item in features if item["geometry"] is not None]
 
 
 def _code(feature: Mapping[str, Any], key: str, what: str) -> str:
@@ -95,9 +95,9 @@ def _geometry(geometry: Any, what: str) -> tuple[dict[str, Any] | None, int]:
         return None, 0
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if not isinstance(kind, str) or kind not in _DEPTHS:
-        shown = repr(kind) if isinstance(kind, str) else type(geometry).__name__
+        name = repr(kind) if isinstance(kind, str) else type(geometry).__name__
         raise InputError(
-            f"{what}: its geometry is {shown[:80]}; choose from {', '.join(_DEPTHS)}, or null"
+            f"{what}: its geometry is {name[:80]}; choose from {', '.join(_DEPTHS)}, or null"
         )
     coordinates = _positions(geometry.get("coordinates"), _DEPTHS[kind], what)
     return {"type": kind, "coordinates": coordinates}, _number(coordinates, _DEPTHS[kind])
@@ -129,7 +129,7 @@ _SHOWN = {"mean_risk": "mean risk", "largest_risk": "largest risk"}
 
 
 def risk_map(
-    found: RiskMap,
+    risks: RiskMap,
     *,
     by: str = "place",
     column: str = "mean_risk",
@@ -141,7 +141,7 @@ def risk_map(
 
     Parameters
     ----------
-    found
+    risks
         A risk map, made by `assess.risk_maps`.
     by
         "place", or an attribute that the map groups by.
@@ -157,8 +157,8 @@ def risk_map(
     Chart
 
     """
-    found = chart_inputs.of_kind(found, RiskMap, "found")
-    kinds = list(dict.fromkeys(found.groups["by"].to_pylist()))
+    risks = chart_inputs.of_kind(risks, RiskMap, "risks")
+    kinds = list(dict.fromkeys(risks.groups["by"].to_pylist()))
     if by not in kinds:
         raise InputError(
             f"by: the map has no groups by {by!r}; choose from {', '.join(kinds) or 'none at all'}"
@@ -167,19 +167,19 @@ def risk_map(
         raise InputError(f"column: unknown column {column!r}; choose from {', '.join(_SHOWN)}")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise InputError(f"most: got {most!r}; pass a whole number of at least 1")
-    groups = [row for row in found.groups.to_pylist() if row["by"] == by]
+    groups = [row for row in risks.groups.to_pylist() if row["by"] == by]
     rows = [
         {
             "place": str(row["group"]),
             "mean_risk": row["mean_risk"],
             "largest_risk": row["largest_risk"],
             "cells": row["cells"],
-            "prior": found.prior,
+            "prior": risks.prior,
         }
         for row in sorted(groups, key=lambda row: (-row[column], str(row["group"])))
     ]
-    shown = rows[:most]
-    plot: Any = _bars(shown, column)
+    most_at_risk = rows[:most]
+    plot: Any = _bars(most_at_risk, column)
     if shapes is not None:
         plot = alt.vconcat(_map(rows, column, shapes, key), plot, spacing=20)
     first, last = rows[0], rows[-1]
@@ -193,21 +193,21 @@ def risk_map(
     what = (
         "From published values alone: the risk of a target who would be alone in a cell that "
         "reads one or more"
-        if found.audience == "public"
+        if risks.audience == "public"
         else "The risk of everyone counted, given the noise that was drawn"
     )
     return described(
         "risk-map" if by == "place" else f"risk-by-{by}",
-        f"Risk by {by}, level {found.level}",
+        f"Risk by {by}, level {risks.level}",
         plot,
         alt_text=[f"Bars of the {_SHOWN[column]} of each {by}, largest first.", summary],
         caption=[
-            f"{what}, with prior {words.number(found.prior)}.",
+            f"{what}, with prior {words.number(risks.prior)}.",
             summary,
-            "The table also lists those not drawn." if len(rows) > len(shown) else "",
+            "The table also lists those not drawn." if len(rows) > len(most_at_risk) else "",
         ],
         table=pa.Table.from_pylist(rows),
-        audience=found.audience,
+        audience=risks.audience,
     )
 
 

@@ -139,21 +139,21 @@ def log_ticks(low: float, high: float) -> list[float]:
     factors = (1,) if span > 3 else (1, 2, 5) if span > 0.7 else tuple(range(1, 10))
     if span > 12:
         decades = range(decades.start, decades.stop, math.ceil(span / 8))
-    found = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
-    return [tick for tick in found if low * 0.999999 <= tick <= high * 1.000001]
+    ticks = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
+    return [tick for tick in ticks if low * 0.999999 <= tick <= high * 1.000001]
 
 
 def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move positions as little as needed to be a gap apart, within two ends if they fit."""
     order = sorted(range(len(places)), key=lambda i: places[i])
-    found = [places[i] for i in order]
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + gap)
-    if found and found[-1] > high:
-        found[-1] = max(high, low + gap * (len(found) - 1))
-        for i in range(len(found) - 2, -1, -1):
-            found[i] = min(found[i], found[i + 1] - gap)
+    positions = [places[i] for i in order]
+    for i in range(1, len(positions)):
+        positions[i] = max(positions[i], positions[i - 1] + gap)
+    if positions and positions[-1] > high:
+        positions[-1] = max(high, low + gap * (len(positions) - 1))
+        for i in range(len(positions) - 2, -1, -1):
+            positions[i] = min(positions[i], positions[i + 1] - gap)
     moved = [0.0] * len(places)
-    for i, place in zip(order, found, strict=True):
+    for i, place in zip(order, positions, strict=True):
         moved[i] = place
     return moved

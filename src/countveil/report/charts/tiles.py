@@ -13,7 +13,6 @@ from countveil.base import words
 from countveil.errors import InputError
 from countveil.estimate.plan_error import ExpectedError
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.report.charts import chart_inputs, theme
 from countveil.report.charts.chart import Chart, described
 
@@ -39,9 +38,9 @@ def budget_allocation(plan: Plan) -> Chart:
             "plan: method congenial spends its budget on one table, not by level and query; pass "
             "a plan with another method"
         )
-    currency = "rho" if isinstance(plan.allocations[0].cost, ZCDP) else "epsilon"
+    currency = plan.allocations[0].cost.currency
     costs = [
-        (item.level, item.query.name, Fraction(getattr(item.cost, currency)))
+        (item.level, item.query.name, item.cost.amount)
         for item in sorted(plan.allocations, key=lambda item: item.query.cells)
     ]
     total = sum((amount for _, _, amount in costs), Fraction(0))
@@ -112,12 +111,12 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
     Chart
 
     """
-    found = [
+    query_errors = [
         chart_inputs.of_kind(item, ExpectedError, "errors")
         for item in chart_inputs.some(errors, "errors")
     ]
     rows: list[dict[str, Any]] = []
-    for item in found:
+    for item in query_errors:
         rows.append(
             {
                 "level": item.level,
@@ -128,7 +127,7 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
                 "as_counted": item.as_counted,
             }
         )
-    levels = list(dict.fromkeys(item.level for item in found))
+    levels = list(dict.fromkeys(item.level for item in query_errors))
     drawn = [
         {**row, "value": row["standard_error"], "label": _error_label(row)}
         for row in rows

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
-from countveil.assess.intruder.plan_risk import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import AttackRisk, Summary
 from countveil.assess.intruder.whole_release import decisions_by_prior, evidence
@@ -21,7 +21,6 @@ from countveil.base.words import article
 from countveil.errors import InputError
 from countveil.noise.law import central_half_width
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import ZCDP
 from countveil.publish.release_folder import Release
 from countveil.report.budget_steps import OtherBudgets
 from countveil.report.section_data import Cell, Section, SectionTable, Subject
@@ -40,11 +39,11 @@ SETTLED = "revealed by public counts"
 def summary_sentences(summary: Summary) -> list[str]:
     """Return what the worst attack gains, then what public counts and facts add."""
     lines = [worst_attack(summary)]
-    settled = {item.attack for item in summary.attacks if item.settled}
+    certain = {item.attack for item in summary.attacks if item.settled}
     lines += [
         f"The counts that the plan publishes exactly reveal '{name}' to anyone who knows everyone "
         f"else in {article(summary.level)}; no noise protects against that."
-        for name in sorted(settled)
+        for name in sorted(certain)
     ]
     return lines + _facts(summary)
 
@@ -209,17 +208,17 @@ def _by_budget(plan: Plan, others: OtherBudgets) -> list[Chart]:
     """Chart risk and decisions against rho; a plan priced in epsilon has no such charts."""
     from countveil.report import charts
 
-    if not isinstance(plan.cost, ZCDP):
+    if plan.cost.currency != "rho":
         return []
-    rhos, chosen = [step.amount for step in others.steps], others.chosen.amount
+    rhos, own = [step.amount for step in others.steps], others.chosen.amount
     risks, decisions = (
         dict(islice(others.by_intruder(measure, plan.rows_per_person).items(), MOST_SERIES))
         for measure in ("marginal risk", "correct decision")
     )
     limit = plan.intruder.limit
     return [
-        charts.risk_by_rho(rhos, risks, chosen=chosen, delta=plan.delta, limit=limit),
-        charts.decision_by_rho(rhos, decisions, chosen=chosen, delta=plan.delta),
+        charts.risk_by_rho(rhos, risks, chosen=own, delta=plan.delta, limit=limit),
+        charts.decision_by_rho(rhos, decisions, chosen=own, delta=plan.delta),
     ]
 
 
@@ -240,13 +239,13 @@ def _against_released_value(plan: Plan, priors: tuple[float, ...]) -> Chart:
 
 def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     """Return the intruder who gains most, and their risks if the target is counted and if not."""
-    candidates, found = [], evidence(plan, plan.judged_level)
+    candidates, items = [], evidence(plan, plan.judged_level)
     for prior in plan.intruder.priors:
         # Noise is symmetric: deciding about an absent target is deciding about a present one with
         # the complementary prior.
         there, away = (
             Risk("correct decision", value, level=plan.judged_level, attack="presence")
-            for value in decisions_by_prior(plan, found, (prior, 1 - prior))
+            for value in decisions_by_prior(plan, items, (prior, 1 - prior))
         )
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)
@@ -281,9 +280,9 @@ def _mapped_level(release: Release, shapes: Mapping[str, Any] | None) -> str:
     if shapes is None:
         fitting = [level for level in upper if geography.units(level) <= _MOST_PLACES]
         return fitting[-1] if fitting else upper[0]
-    named = set(charts.places_of(shapes))
+    names = set(charts.places_of(shapes))
     matches = Counter(
-        {level: len(named & set(geography.geocodes(level).to_pylist())) for level in upper}
+        {level: len(names & set(geography.geocodes(level).to_pylist())) for level in upper}
     )
     level, places = matches.most_common(1)[0]
     if not places:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from countveil.assess.empirical_loss.planned_loss import loss_by_level
 from countveil.base import words
 from countveil.plan.plans import Plan
-from countveil.privacy.costs import PureDP
 from countveil.report.section_data import Section, SectionTable, Subject
 
 
@@ -40,7 +39,7 @@ def section(subject: Subject) -> Section:
 def _together(plan: Plan) -> str:
     """Say how the budget limits the losses of all counts that include a person."""
     start = "The losses of all counts that include a person add up."
-    if isinstance(plan.cost, PureDP):
+    if plan.cost.pure_epsilon is not None:
         return f"{start} Their sum never exceeds the budget, whatever values are released."
     return (
         f"{start} The budget keeps their sum at or below rho on average, and bounds how often it "

@@ -29,13 +29,13 @@ def section(subject: Subject) -> Section | None:
     if release is None:
         return None
     plan = release.plan
-    found = least_squares(release.measurements, plan, geography=release.geography)
+    solution = least_squares(release.measurements, plan, geography=release.geography)
     cells = "*".join(item.name for item in plan.schema.attributes)
     errors: dict[str, tuple[LevelError, ...]] = {}
     tables = []
     for query in dict.fromkeys((TOTAL, cells or TOTAL)):
         try:
-            errors[query] = level_errors(found, query)
+            errors[query] = level_errors(solution, query)
         except InputError as error:  # too large for least squares: the table gives the reason
             tables.append(_reason(query, error))
         else:

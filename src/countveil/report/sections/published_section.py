@@ -103,7 +103,6 @@ def section_of(
     plan: Plan,
     geography: Geography,
     person: Person,
-    *,
     loss: PublishedLoss | None = None,
 ) -> Section:
     """Return the section of a bracket for one person, and of their epsilon if that was computed."""
@@ -197,16 +196,16 @@ def example(
         f"A made-up example: a person is alone in one {lowest}, and {_SPELLED} others are counted in "
         f"the only other {lowest}."
     )
-    chance = words.prior_percent(prior)
+    guess = words.prior_percent(prior)
     if other is None:
         sentence = (
-            f"Someone who knows all others gives a {chance} chance that the person is counted there: "
+            f"Someone who knows all others gives a {guess} chance that the person is counted there: "
             f"if that is true, {_both_ends(risk)}."
         )
     else:
         sentence = (
             f"Someone who knows all others, and that the person has either {_description(plan, cell)} "
-            f"or {_description(plan, other)}, gives the first, which is true, a {chance} chance: "
+            f"or {_description(plan, other)}, gives the first, which is true, a {guess} chance: "
             f"{_both_ends(risk)}."
         )
     return _section(risk, plan, Person(0, cell), f"made-up {lowest}", (setting, sentence), None)

@@ -26,12 +26,12 @@ _ENOUGH = 30  # counts that a root mean square needs to be compared
 
 def error(subject: Subject) -> Section | None:
     """Describe how far the published totals are from the exact ones."""
-    found = subject.realised
-    if found is None or found.accuracy is None:
+    disclosure = subject.realised
+    if disclosure is None or disclosure.accuracy is None:
         return None
     rows = [
         row
-        for row in found.accuracy.errors.to_pylist()
+        for row in disclosure.accuracy.errors.to_pylist()
         if row["query"] == TOTAL and row["size_class"] == _ALL
     ]
     sentences = [
@@ -50,7 +50,10 @@ def error(subject: Subject) -> Section | None:
         tuple((row["level"], row["cells"], *(row[name] for name in columns)) for row in rows),
     )
     levels = list(dict.fromkeys(row["level"] for row in rows))
-    forecasts, dropped = found.accuracy.forecasts.to_pylist(), found.accuracy.dropped.to_pylist()
+    forecasts, dropped = (
+        disclosure.accuracy.forecasts.to_pylist(),
+        disclosure.accuracy.dropped.to_pylist(),
+    )
     sentences += [*_against_forecast(forecasts), *_dropped(dropped)]
     tables = [table, _forecast_table(forecasts)]
     if dropped:
@@ -61,10 +64,10 @@ def error(subject: Subject) -> Section | None:
             f"lists all of them."
         )
     section_charts: list[Chart] = [
-        charts.error_by_size(found.accuracy, levels=levels[-MOST_SERIES:]),
+        charts.error_by_size(disclosure.accuracy, levels=levels[-MOST_SERIES:]),
     ]
-    if found.totals is not None:
-        exact, released = found.totals.exact, found.totals.released
+    if disclosure.totals is not None:
+        exact, released = disclosure.totals.exact, disclosure.totals.released
         section_charts.append(charts.exact_and_released(exact, released, audience="internal"))
     return Section(
         "realised-error",
@@ -131,12 +134,12 @@ def _dropped_table(rows: list[dict[str, Any]]) -> SectionTable:
 
 def everyone(subject: Subject) -> Section | None:
     """Describe what an intruder learns about each person counted, from the noise that was drawn."""
-    plan, found = subject.plan, subject.realised
-    if found is None:
+    plan, disclosure = subject.plan, subject.realised
+    if disclosure is None:
         return None
-    groups = [row for row in found.everyone.groups.to_pylist() if row["by"] == "size"]
+    groups = [row for row in disclosure.everyone.groups.to_pylist() if row["by"] == "size"]
     worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
-    level, prior = words.article(found.everyone.level), words.prior(found.everyone.prior)
+    level, prior = words.article(disclosure.everyone.level), words.prior(disclosure.everyone.prior)
     sentences = [
         f"The realised risk of a person is the probability that someone who knows everyone else "
         f"in {level} gives to their presence after seeing all noisy counts, divided by a prior of "
@@ -147,7 +150,7 @@ def everyone(subject: Subject) -> Section | None:
             f"The largest is {words.multiple(worst['largest_risk'])}, in a cell with "
             f"{_people(worst['group'])}."
         )
-    if is_settled(plan, found.everyone.level):
+    if is_settled(plan, disclosure.everyone.level):
         sentences.append(
             "Counts published exactly reveal presence by themselves; they are left out here."
         )
@@ -159,7 +162,9 @@ def everyone(subject: Subject) -> Section | None:
             for row in groups
         ),
     )
-    section_charts = [charts.risk_map(found.everyone)] if found.everyone.groups.num_rows else []
+    section_charts = (
+        [charts.risk_map(disclosure.everyone)] if disclosure.everyone.groups.num_rows else []
+    )
     return Section(
         "everyone",
         "Risk of everyone counted",
@@ -176,10 +181,10 @@ def _people(group: str) -> str:
 
 def loss(subject: Subject) -> Section | None:
     """Describe the privacy loss that the residuals show."""
-    plan, found = subject.plan, subject.realised
-    if found is None:
+    plan, disclosure = subject.plan, subject.realised
+    if disclosure is None:
         return None
-    rows = found.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
+    rows = disclosure.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
     columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
     table = SectionTable(
         "Privacy loss from residuals, by level and query",
@@ -198,19 +203,21 @@ def loss(subject: Subject) -> Section | None:
             for row in rows
         ),
     )
-    curves = _curves(plan, found)
+    curves = _curves(plan, disclosure)
     section_charts: list[Chart] = [charts.loss_of_residuals(curves)] if curves else []
-    for level, query in found.residuals.groups:
+    for level, query in disclosure.residuals.groups:
         if level == plan.judged_level:  # one chart: of its first query
             name = f"released {query} of {level}"
-            section_charts.append(charts.residuals(found.residuals.of((level, query)), name=name))
+            section_charts.append(
+                charts.residuals(disclosure.residuals.of((level, query)), name=name)
+            )
             break
     sentences = [
         "Residuals are released minus exact counts. The empirical loss is an estimate from their "
         "smoothed density, not a bound. For each query on its own, the loss is at least the last "
         "column with 95 % confidence, if residuals have the same distribution whatever the count."
     ]
-    if any(reach_of(found.residuals.of(key)) > _WIDEST for key in found.residuals.groups):
+    if any(reach_of(disclosure.residuals.of(key)) > _WIDEST for key in disclosure.residuals.groups):
         sentences.append("It is not estimated where residuals spread too widely to be smoothed.")
     return Section(
         "realised-loss",
@@ -222,11 +229,11 @@ def loss(subject: Subject) -> Section | None:
     )
 
 
-def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
+def _curves(plan: Plan, disclosure: Realised) -> dict[str, Any]:
     """Return the smoothed losses of the judged level's queries that have enough residuals."""
     curves: dict[str, Any] = {}
-    for key in found.residuals.groups:
-        residuals = found.residuals.of(key)
+    for key in disclosure.residuals.groups:
+        residuals = disclosure.residuals.of(key)
         if key[0] != plan.judged_level or reach_of(residuals) > _WIDEST:
             continue
         try:
@@ -240,11 +247,11 @@ def _curves(plan: Plan, found: Realised) -> dict[str, Any]:
 
 def attack(subject: Subject) -> Section | None:
     """Describe how many people the homogeneity attack on this release reveals."""
-    found = subject.realised
-    if found is None or not found.attacks:
+    disclosure = subject.realised
+    if disclosure is None or not disclosure.attacks:
         return None
-    worst = max(found.attacks, key=lambda name: found.attacks[name].disclosed)
-    shares = found.attacks[worst]
+    worst = max(disclosure.attacks, key=lambda name: disclosure.attacks[name].disclosed)
+    shares = disclosure.attacks[worst]
     sentence = (
         f"Someone who knows a person's place and every attribute except {worst} infers it "
         f"correctly for {words.brief_percent(shares.disclosed)} of the people and wrongly for "
@@ -256,7 +263,7 @@ def attack(subject: Subject) -> Section | None:
         ("Attribute", "Revealed by the exact table", "Inferred correctly", "Wrongly", "Cells"),
         tuple(
             (name, item.before, item.disclosed, item.misled, item.cells)
-            for name, item in found.attacks.items()
+            for name, item in disclosure.attacks.items()
         ),
     )
     return Section(

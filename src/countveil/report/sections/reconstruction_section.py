@@ -29,14 +29,14 @@ def section(subject: Subject) -> Section | None:
     level = plan.estimated_levels[-1]
     if release is None or "estimates" not in release.manifest or not countable(plan, level):
         return None
-    found = reconstruct(
+    result = reconstruct(
         plan,
         release.estimates.levels[level],
         level=level,
         audience="public",
         most_units=MOST_REPORTED,
     )
-    return section_of(plan, found, record_risks(plan, geography=release.geography))
+    return section_of(plan, result, record_risks(plan, geography=release.geography))
 
 
 def realised(subject: Subject) -> Section | None:
@@ -48,11 +48,11 @@ def realised(subject: Subject) -> Section | None:
     return section_of(subject.plan, subject.realised.reconstruction, risks)
 
 
-def section_of(plan: Plan, found: Reconstruction, risks: Sequence[RecordRisk]) -> Section:
+def section_of(plan: Plan, result: Reconstruction, risks: Sequence[RecordRisk]) -> Section:
     """Return the section of a reconstruction and of what an intruder learns from the release."""
-    internal = found.audience == "internal"
+    internal = result.audience == "internal"
     source = "the exact counts" if internal else "the published estimates, taken as if exact"
-    tables = words.listed(found.tables)
+    tables = words.listed(result.tables)
     intro = (
         f"An intruder who sees exact tables looks for all databases that agree with them. This uses "
         f"{source}, and these tables of each place: {tables}."
@@ -61,17 +61,21 @@ def section_of(plan: Plan, found: Reconstruction, risks: Sequence[RecordRisk]) -
         "realised-reconstruction" if internal else "reconstruction",
         f"{TITLE}, from the records" if internal else TITLE,
         (
-            f"{_exactly(plan, found)} {_from_release(plan, risks)}",
+            f"{_exactly(plan, result)} {_from_release(plan, risks)}",
             intro,
-            *_more(plan, found),
+            *_more(plan, result),
         ),
-        (_shares(plan, found), _classes(plan, found), _release_table(plan, risks)),
+        (
+            _shares(plan, result),
+            _classes(plan, result),
+            _release_table(plan, risks),
+        ),
         figures={
-            "reconstruction": {**asdict(found), "shown": source},
+            "reconstruction": {**asdict(result), "shown": source},
             "release": [asdict(item) for item in risks],
             "knows": plan.judged_level,
         },
-        audience=found.audience,
+        audience=result.audience,
     )
 
 
@@ -79,19 +83,19 @@ def _who(plan: Plan) -> str:
     return "people" if plan.rows_per_person == 1 else "rows"
 
 
-def _exactly(plan: Plan, found: Reconstruction) -> str:
-    if not found.units:
+def _exactly(plan: Plan, result: Reconstruction) -> str:
+    if not result.units:
         return "No place has anyone to reconstruct."
     one_by_one = "person by person" if plan.rows_per_person == 1 else "row by row"
-    if not found.one_units:
+    if not result.one_units:
         return (
-            f"Published exactly, no place at level {found.level} could be reconstructed {one_by_one}: "
+            f"Published exactly, no place at level {result.level} could be reconstructed {one_by_one}: "
             f"several databases agree with the tables of each."
         )
-    places = words.brief_percent(found.one_units / found.units)
-    people = words.brief_percent(found.one_people / found.people)
+    places = words.brief_percent(result.one_units / result.units)
+    people = words.brief_percent(result.one_people / result.people)
     return (
-        f"Published exactly, {places} of the occupied places at level {found.level}, with {people} of "
+        f"Published exactly, {places} of the occupied places at level {result.level}, with {people} of "
         f"the {_who(plan)}, could be reconstructed {one_by_one}: only one database agrees with their "
         f"tables."
     )
@@ -113,30 +117,31 @@ def _percent_up(share: float) -> str:
     return f"{words.rounded_up(100 * share)} %"
 
 
-def _more(plan: Plan, found: Reconstruction) -> list[str]:
+def _more(plan: Plan, result: Reconstruction) -> list[str]:
     """Say what is certain where several databases agree, and what the figures rest on."""
     sentences = []
-    if found.units:
-        least, most = ("", "up to ") if found.exact else ("at least ", "at most ")
-        true = "the exact counts" if found.audience == "internal" else "the estimates"
-        certain = words.brief_percent(found.certain / found.people)
-        differing = words.brief_percent(found.differing / found.people)
+    if result.units:
+        least, most = ("", "up to ") if result.exact else ("at least ", "at most ")
+        true = "the exact counts" if result.audience == "internal" else "the estimates"
+        certain = words.brief_percent(result.certain / result.people)
+        differing = words.brief_percent(result.differing / result.people)
         sentences.append(
             f"In all databases that agree, {least}{certain} of the {_who(plan)} have the same record; "
             f"in the farthest, {most}{differing} have another one than in {true}."
         )
     sentences.append(
-        f"A record is {words.listed(found.attributes)}, without a name. The tables of larger places "
+        f"A record is {words.listed(result.attributes)}, without a name. The tables of larger places "
         f"are sums of these and add nothing; anything else an intruder knows leaves fewer databases."
     )
-    if found.units < found.occupied:
+    if result.units < result.occupied:
         sentences.append(
-            f"Of the {found.occupied:,} occupied places, {found.units:,} evenly spaced ones were "
+            f"Of the {result.occupied:,} occupied places, {result.units:,} evenly spaced ones were "
             f"examined."
         )
-    if found.unsure:
+    if result.lower_bounds:
         sentences.append(
-            f"In {found.unsure:,} of the places, the number of databases is a lower bound above one."
+            f"In {result.lower_bounds:,} of the places, the number of databases is a lower bound above "
+            f"one."
         )
     if plan.method == "top-down":
         sentences.append(
@@ -146,49 +151,49 @@ def _more(plan: Plan, found: Reconstruction) -> list[str]:
     return sentences
 
 
-def _shares(plan: Plan, found: Reconstruction) -> SectionTable:
-    everyone, places = max(found.people, 1), max(found.units, 1)
-    certain, differing = ("", "") if found.exact else ("at least: ", "at most: ")
+def _shares(plan: Plan, result: Reconstruction) -> SectionTable:
+    everyone, places = max(result.people, 1), max(result.units, 1)
+    certain, differing = ("", "") if result.exact else ("at least: ", "at most: ")
     rows: tuple[tuple[Cell, ...], ...] = (
-        ("Occupied places", found.occupied, "", "", ""),
-        ("Places examined", found.units, found.people, 1.0, 1.0),
+        ("Occupied places", result.occupied, "", "", ""),
+        ("Places examined", result.units, result.people, 1.0, 1.0),
         (
             "Only one database agrees",
-            *(found.one_units, found.one_people),
-            *(found.one_units / places, found.one_people / everyone),
+            *(result.one_units, result.one_people),
+            *(result.one_units / places, result.one_people / everyone),
         ),
         (
             f"{certain}Same record in all databases that agree",
-            *("", found.certain, "", found.certain / everyone),
+            *("", result.certain, "", result.certain / everyone),
         ),
         (
             f"{differing}Another record in the farthest (solution variability, arXiv 2312.11283)",
-            *("", found.differing, "", found.differing / everyone),
+            *("", result.differing, "", result.differing / everyone),
         ),
-        (f"{differing}Largest range of one cell", "", found.widest, "", ""),
-        ("Number of databases is a lower bound", found.unsure, "", "", ""),
+        (f"{differing}Largest range of one cell", "", result.widest, "", ""),
+        ("Number of databases is a lower bound", result.lower_bounds, "", "", ""),
     )
     who = _who(plan).capitalize()
     return SectionTable(
-        f"What exact tables would give away at level {found.level}",
+        f"What exact tables would give away at level {result.level}",
         ("Figure", "Places", who, "Share of places", f"Share of {_who(plan)}"),
         rows,
     )
 
 
-def _classes(plan: Plan, found: Reconstruction) -> SectionTable:
+def _classes(plan: Plan, result: Reconstruction) -> SectionTable:
     rows = []
-    for item in found.classes:
+    for item in result.classes:
         if item.most is None:
-            name = f"more than {found.limit:,}"
+            name = f"more than {result.limit:,}"
         else:
             name = (
                 f"{item.least:,} to {item.most:,}" if item.most > item.least else f"{item.least:,}"
             )
-        share = item.units / max(found.units, 1)
+        share = item.units / max(result.units, 1)
         rows.append((name, item.units, item.people, share))
     return SectionTable(
-        f"Databases that agree with the exact tables of a place at level {found.level}",
+        f"Databases that agree with the exact tables of a place at level {result.level}",
         ("Databases", "Places", _who(plan).capitalize(), "Share of places"),
         tuple(rows),
     )

@@ -13,7 +13,7 @@ from countveil.publish.release_folder import Release
 from countveil.report.section_data import Section, SectionTable
 
 
-def unit_section(
+def section_of(
     release: Release,
     *,
     unit: str,

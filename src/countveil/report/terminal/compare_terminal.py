@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.comparison import ComparedPlan, Comparison
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.base.words import prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
 from countveil.report.terminal.terminal_tables import plain_table
@@ -92,8 +92,8 @@ def _risks(comparison: Comparison) -> Table:
 
 
 def _risk(item: LevelRisk) -> str:
-    settled = f", {SETTLED}" if item.settled else ""
-    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){settled}"
+    note = f", {SETTLED}" if item.settled else ""
+    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){note}"
 
 
 def _errors(comparison: Comparison) -> Table:

@@ -55,7 +55,7 @@ def intervals_view(
     return Group(*parts, *(Text(note) for note in notes))
 
 
-def _table(found: pa.Table, level: str, confidence: float) -> Table:
+def _table(estimates: pa.Table, level: str, confidence: float) -> Table:
     heads = {
         GEOCODE: level,
         AREA: "area",
@@ -64,10 +64,10 @@ def _table(found: pa.Table, level: str, confidence: float) -> Table:
         "upper": "to",
     }
     table = plain_table()
-    for name in found.column_names:
+    for name in estimates.column_names:
         number = name in (UNITS, *NUMBERS)
         table.add_column(heads.get(name, name), justify="right" if number else "left")
-    for row in found.slice(0, SHOWN).to_pylist():
+    for row in estimates.slice(0, SHOWN).to_pylist():
         table.add_row(*(_shown(name, value) for name, value in row.items()))
     return table
 

@@ -13,14 +13,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from countveil.assess.intruder.plan_risk import LevelRisk
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.pricing import Price
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
 from countveil.noise.law import central_half_width
 from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import LevelCertificate
-from countveil.privacy.costs import PureDP
 from countveil.publish.release_folder import Release
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -144,17 +143,18 @@ def _residual(value: float) -> str:
 
 def _cost_sentence(price: Price) -> str:
     plan = price.plan
-    if isinstance(price.cost, PureDP):
+    cost = price.cost
+    if cost.pure_epsilon is not None:
         return (
-            f"The plan spends epsilon = {price.cost.epsilon} of pure differential privacy per "
+            f"The plan spends epsilon = {cost.pure_epsilon} of pure differential privacy per "
             f"{plan.unit}, with {plan.neighbors} neighbours."
         )
     delta = float(plan.delta)
     return (
-        f"The plan spends rho = {_digits_up(price.cost.rho)} per {plan.unit}, with "
-        f"{plan.neighbors} neighbours: epsilon = {_up(price.cost.epsilon(plan.delta))} at delta = "
+        f"The plan spends rho = {_digits_up(cost.amount)} per {plan.unit}, with "
+        f"{plan.neighbors} neighbours: epsilon = {_up(cost.epsilon_at(plan.delta))} at delta = "
         f"{delta:g} by the zCDP bound, {_up(price.tight_epsilon or 0.0)} by the tight bound; the "
-        f"implied epsilon is {_up(price.cost.implied_epsilon)}."
+        f"implied epsilon is {_up(cost.implied_epsilon)}."
     )
 
 
@@ -170,14 +170,12 @@ def _up(value: float) -> str:
 
 
 def _level_cost(price: Price, level: str) -> dict[str, Any]:
-    items = price.plan.at(level)
-    if isinstance(price.cost, PureDP):
-        return {"epsilon": str(sum(i.cost.epsilon for i in items if isinstance(i.cost, PureDP)))}
-    return {"rho": str(sum(item.cost.rho for item in items))}
+    amounts = [item.cost.amount for item in price.plan.at(level)]
+    return {price.cost.currency: str(sum(amounts))}
 
 
 def _noise_table(price: Price, every_query: bool) -> Table:
-    currency = "epsilon" if isinstance(price.cost, PureDP) else "rho"
+    currency = price.cost.currency
     table = plain_table("Noise")
     for name in ("level", currency, "query", "cells", "standard deviation"):
         left = name in ("level", "query")
@@ -188,14 +186,14 @@ def _noise_table(price: Price, every_query: bool) -> Table:
             table.add_row(level, "0", "not measured", "", "")
             continue
         widest = sorted(noises, key=lambda pair: pair[1].variance)
-        shown = noises if every_query else widest[:2]
+        rows = noises if every_query else widest[:2]
         cost = float(sum(getattr(item.cost, currency) for item, _ in noises))
-        for number, (item, noise) in enumerate(shown):
+        for number, (item, noise) in enumerate(rows):
             first = (level, f"{cost:.4f}") if number == 0 else ("", "")
             deviation = math.sqrt(noise.variance)
             table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
-        if len(shown) < len(noises):
-            table.add_row("", "", f"… and {len(noises) - len(shown)} more", "", "")
+        if len(rows) < len(noises):
+            table.add_row("", "", f"… and {len(noises) - len(rows)} more", "", "")
     return table
 
 

@@ -89,8 +89,8 @@ def _certainty(comparison: ProtectionComparison) -> Table:
     table.add_column("protection", overflow="fold")
     for name in ("that they are there", "that a category is not theirs"):
         table.add_column(name, justify="right")
-    settled = any(risk.settled for risk in comparison.risks)
-    table.add_row("this plan", *(["all: published exactly"] if settled else ["none"]) * 2)
+    certain = any(risk.settled for risk in comparison.risks)
+    table.add_row("this plan", *(["all: published exactly"] if certain else ["none"]) * 2)
     for side in comparison.sides:
         table.add_row(
             Text(side.label), _certain(side, presence=True), _certain(side, presence=False)
@@ -122,10 +122,10 @@ def _errors(comparison: ProtectionComparison) -> Table:
         row = [_planned(planned.get(key))]
         row += [_number(run[key].absolute_error)] if run else []
         for side_errors in others:
-            found = side_errors[key]
-            hidden = found.suppressed
+            error = side_errors[key]
+            hidden = error.suppressed
             share = "" if not hidden else f" ({_share(hidden)})"
-            row.append(f"{_number(found.absolute_error)}{share}")
+            row.append(f"{_number(error.absolute_error)}{share}")
         table.add_row(*map(Text, key), *row)
     return table
 

@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from countveil.assess.choose.plan_budget import ChosenPlan, decimal
+from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.risk_maps import RiskMap
+from countveil.base.numerics import decimal
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -36,23 +37,23 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def chosen_view(chosen: ChosenPlan, sentence: str) -> RenderableType:
+def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
     """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
     table = plain_table(
         "By level: what it spends, and R if they knew everyone else in a place there"
     )
-    for name in ("level", chosen.currency, "R", "learns most about"):
-        numeric = name in (chosen.currency, "R")
+    for name in ("level", choice.currency, "R", "learns most about"):
+        numeric = name in (choice.currency, "R")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for level in chosen.plan.estimated_levels:
-        rungs = [rung for rung in chosen.ladder if rung.level == level]
+    for level in choice.plan.estimated_levels:
+        rungs = [rung for rung in choice.ladder if rung.level == level]
         worst = max(rungs, key=lambda rung: rung.marginal_risk)
-        shown = "certain" if worst.settled else f"{worst.marginal_risk:.4g}"
-        cost = f"{float(chosen.costs[level]):.4g}" if level in chosen.costs else "0"
-        table.add_row(level, cost, shown, worst.attack)
-    return Group(Text(sentence), table, Text(budget_lines(chosen)))
+        risk = "certain" if worst.settled else f"{worst.marginal_risk:.4g}"
+        cost = f"{float(choice.costs[level]):.4g}" if level in choice.costs else "0"
+        table.add_row(level, cost, risk, worst.attack)
+    return Group(Text(sentence), table, Text(budget_lines(choice)))
 
 
-def budget_lines(chosen: ChosenPlan) -> str:
+def budget_lines(choice: ChosenPlan) -> str:
     """Return the lines of [budget] that change in a plan file."""
-    return f'[budget]\n{chosen.currency} = "{decimal(chosen.total)}"'
+    return f'[budget]\n{choice.currency} = "{decimal(choice.total)}"'

@@ -1,0 +1,212 @@
+"""`countveil assess loss`: the privacy loss of a plan, a release, or a file of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from countveil.cli import showing
+from countveil.cli.assess_commands.assess_group import (
+    Internal,
+    PlanOfRecords,
+    lens_command,
+    show_section,
+    subject_of,
+)
+from countveil.cli.commands import AsJson, EngineName, ShowValues
+from countveil.cli.internal_files import write_internal
+from countveil.errors import InputError
+from countveil.report.lenses import lens_named
+
+if TYPE_CHECKING:
+    from countveil.assess.empirical_loss.residual_groups import Tallies
+    from countveil.publish.release_folder import Release
+
+_FILE = "With a file of counts"
+_RESIDUALS = "With --internal, or a file of counts"
+
+
+@lens_command("loss")
+def assess_loss(
+    context: typer.Context,
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TARGET",
+            help="A plan file (.toml), a release folder, or a CSV or Parquet file of counts.",
+        ),
+    ],
+    internal: Internal = False,
+    plan: PlanOfRecords = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            help="measurements or estimates; default: estimates if there are any.",
+            rich_help_panel="With --internal",
+        ),
+    ] = None,
+    strata: Annotated[
+        bool,
+        typer.Option(
+            "--strata",
+            help="Treat each cell of a query separately.",
+            rich_help_panel="With --internal",
+        ),
+    ] = False,
+    exact: Annotated[
+        str, typer.Option(help="Column of exact counts.", rich_help_panel=_FILE)
+    ] = "exact",
+    released: Annotated[
+        str, typer.Option(help="Column of released counts.", rich_help_panel=_FILE)
+    ] = "released",
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to group rows by; repeat for more.", rich_help_panel=_FILE),
+    ] = None,
+    bandwidth: Annotated[
+        float, typer.Option(help="Smoothing, in standard deviations.", rich_help_panel=_RESIDUALS)
+    ] = 0.1,
+    percentile: Annotated[
+        float,
+        typer.Option(help="Percentile of residuals to search up to.", rich_help_panel=_RESIDUALS),
+    ] = 95.0,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence of intervals and bounds.", rich_help_panel=_RESIDUALS)
+    ] = 0.95,
+    engine: EngineName = "local",
+    show_values: ShowValues = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the lens `loss`, or estimate the loss from residuals.
+
+    Reads a plan or a release, and computes the loss from its noise. With --internal, it also reads the
+    records, estimates the loss from residuals (released minus exact counts) and writes it to the
+    internal folder. From a file with two columns of counts, it estimates the loss in the same way.
+
+    Example: `countveil assess loss out`, or `countveil assess loss out --internal`, or
+    `countveil assess loss pairs.csv --exact true --released published --by county`
+    """
+    how: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
+    how |= {"confidence": confidence, "as_json": as_json}
+    residuals = {"bandwidth", "percentile", "confidence"}
+    if target.is_file() and target.suffix != ".toml":
+        showing.refuse_unused(context, residuals | {"exact", "released", "by"}, "a file of counts")
+        _show_loss_of_file(target, exact=exact, released=released, by=by or (), **how)
+    elif internal:
+        from countveil.cli.records_again import counts_again
+
+        used = residuals | {"internal", "plan", "of", "strata", "engine", "show_values"}
+        showing.refuse_unused(context, used, "--internal")
+        release, counts = counts_again(target, internal, plan, show_values, engine)
+        _show_loss_of_release(target, release, counts, of=of, strata=strata, **how)
+    else:
+        showing.refuse_unused(context, {"plan"}, "a plan or a release without --internal")
+        subject = subject_of(target, needs="plan", plan=plan)
+        show_section(lens_named("loss").section(subject), "loss", as_json=as_json)
+
+
+def _show_loss_of_release(
+    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **settings: Any
+) -> None:
+    """Print the empirical loss of a release and write it to the internal folder."""
+    from countveil.assess import empirical_loss
+    from countveil.measure.run import internal_of
+
+    if of not in (None, "measurements", "estimates"):
+        raise InputError(f"--of: unknown value {of!r}; choose measurements or estimates")
+    if of is None:
+        of = "estimates" if "estimates" in release.manifest else "measurements"
+    tallies = empirical_loss.of_release(getattr(release, of), counts, strata=strata)
+    _show_loss(tallies, folder=internal_of(out), **settings)
+
+
+def _show_loss_of_file(
+    path: Path, *, exact: str, released: str, by: Sequence[str], **settings: Any
+) -> None:
+    """Print the empirical loss of the exact and released counts in a file."""
+    from countveil.assess import empirical_loss
+
+    tallies = empirical_loss.of_columns(path, exact=exact, released=released, by=by)
+    _show_loss(tallies, folder=None, **settings)
+
+
+def _show_loss(
+    tallies: Tallies,
+    *,
+    folder: Path | None,
+    confidence: float,
+    bandwidth: float,
+    percentile: float,
+    as_json: bool,
+) -> None:
+    """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
+    from countveil.report.terminal import loss_terminal
+
+    losses = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
+    rows = losses.to_pylist()
+    if all(row["empirical_loss"] is None and row["tail_ratio"] is None for row in rows):
+        raise InputError(
+            "residuals: no group has two different residuals, so there is no noise to estimate a "
+            "loss from; check that the columns hold exact and released counts"
+        )
+    notes, tests = [], []
+    for key in tallies.groups:
+        tests.append({"group": list(key), **_exchangeable(tallies, key)})
+    note = _bias_note(tallies, bandwidth, percentile)
+    if note is not None:
+        notes.append(note)
+    doubtful = [item for item in tests if item.get("p_value", 1.0) < 0.01]
+    if doubtful:
+        names = "; ".join(", ".join(item["group"]) or "all residuals" for item in doubtful[:5])
+        notes.append(
+            f"In {len(doubtful)} of {len(tests)} groups, residuals differ between size classes (p "
+            f"below 0.01), so a single loss for the group means little: {names}."
+        )
+    document = {
+        "audience": "internal",
+        "losses": [_finite(row) for row in rows],
+        "exchangeability": tests,
+        "notes": notes,
+    }
+    if folder is not None:
+        write_internal(folder, "loss", document, losses)
+    if as_json:
+        showing.print_json(document)
+        return
+    console = showing.console()
+    console.print(loss_terminal.loss_view(rows, tallies.names, confidence, notes))
+    if folder is not None:
+        console.print(f"\nWritten: {folder}/loss.json and loss.parquet", soft_wrap=True)
+
+
+def _exchangeable(tallies: Tallies, key: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        test = tallies.exchangeability(key)
+    except InputError as error:
+        return {"note": str(error)}
+    return {"statistic": test.statistic, "p_value": test.p_value, "size_classes": test.groups}
+
+
+def _bias_note(tallies: Tallies, bandwidth: float, percentile: float) -> str | None:
+    """Return a note on the estimator's bias, for the largest group where it can be simulated."""
+    from countveil.assess.empirical_loss.estimator_bias import bias
+    from countveil.assess.empirical_loss.smoothed_density import kde
+
+    for residuals in sorted(map(tallies.of, tallies.groups), key=lambda item: -item.total):
+        try:
+            loss = kde(residuals, bandwidth=bandwidth, percentile=percentile)
+            return bias(residuals, loss, replicates=40).note
+        except InputError:
+            continue  # too few residuals, or no spread
+    return None
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """Replace infinite numbers, which JSON lacks, by None."""
+    return {
+        name: None if isinstance(value, float) and value == float("inf") else value
+        for name, value in row.items()
+    }
