@@ -5,8 +5,8 @@ structs whose parts are counted under other names, values encoded by what they s
 one. Everything here is refused before memory is allocated for it.
 
 `read_footer` reads the sizes that a file states. `refuse_bomb` judges a file that a user brings, by its
-schema, its footer and its values. `refuse_swollen` judges a published file by what its plan can fill, and
-`refuse_hidden` refuses one with texts in addition to its columns.
+schema, its footer and its values. `refuse_swollen` judges a published file by what its plan can fill,
+and `refuse_hidden` refuses one with texts in addition to its columns.
 """
 
 from __future__ import annotations
