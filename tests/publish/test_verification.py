@@ -403,8 +403,18 @@ STATED = {
             ("consistency_gap", -1e300),
             ("families", 0),
             ("iterations", -1),
+            ("families", 99),
+            ("moved_parents", 99),
+            ("largest_departure", {"<script>alert(1)</script>": 0.5}),
+            ("largest_departure", {"AGE": 0.5}),
         )
     },
+    "moved parents of the highest level": lambda stated: stated["estimates"]["certificate"][
+        0
+    ].update(moved_parents=1),
+    "fewer families of the lowest level": lambda stated: stated["estimates"]["certificate"][
+        1
+    ].update(families=1),
 }
 
 

@@ -409,6 +409,7 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
             release,
             "the certificate of the estimates is incomplete, or above the residual of the plan",
         )
+    _refuse_impossible_certificate(release, geography)
     for level in plan.estimated_levels:
         name = f"{ESTIMATES}/{level}.parquet"
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
@@ -433,6 +434,24 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         refuse_other_tables(estimates, release.folder)
         files = len(names_of_estimates(plan)) - len(estimates.levels)
         yield f"{files} files of tables and microdata match the estimates"
+
+
+def _refuse_impossible_certificate(release: Release, geography: Geography) -> None:
+    """Refuse a certificate of other queries, or of more families than there are."""
+    plan = release.plan
+    queries = [item.query for item in plan.allocations] + [table.query for table in plan.tables]
+    names = {query.name for query in queries}
+    facts = plan.invariants or plan.constraints or not plan.possible.all()
+    for above, item in zip([None, *plan.measured_levels], release.certificate, strict=False):
+        families = geography.units(above or item.level)
+        fewer = item.families <= families if above is None else item.families == families
+        moved = item.moved_parents <= (item.families if facts and above else 0)
+        if not (fewer and moved and set(item.largest_departure) <= names):
+            _fail(
+                release,
+                f"the certificate of {item.level} states families, moved parents or queries that the "
+                f"plan does not have; restore the manifest",
+            )
 
 
 def _errors_as_planned(plan: Plan, stated: dict[str, Any] | None) -> bool:
