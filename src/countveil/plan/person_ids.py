@@ -1,10 +1,10 @@
 """Person ids that identify no one: blanks, and the usual placeholders for an unknown person.
 
 An id is compared without invisible characters, as a number also without quotes and brackets around
-it, and as a word without any punctuation or symbol, in any case and width: `(N/A)`, `n_a` and `ＮＡ` are
-one word. The patterns work in Python, RE2 (DuckDB) and Java (Spark): they use only plain characters
-and escapes that all three share. All characters are listed, so that a new version of Unicode does not
-change who is counted.
+it, and as a word without any punctuation or symbol, in any case and width: `(N/A)`, `n_a` and `N.A.`
+are one word. The patterns work in Python, RE2 (DuckDB) and Java (Spark): they use only plain
+characters and escapes that all three share. All characters are listed, so that a new version of
+Unicode does not change who is counted.
 """
 
 from __future__ import annotations
