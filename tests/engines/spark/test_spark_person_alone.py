@@ -123,8 +123,8 @@ GUESSED = {
     "JSON": "SELECT area, AGE, SEX FROM json.`{file}`",
     "JSON in a view": "SELECT * FROM guessed",
     "JSON in a view of a view": "SELECT * FROM guessed_again",
-    "the bytes of a file": "SELECT 'A1' AS area, 'old' AS AGE, if(length(content) > 300, 'f', 'm') AS SEX "
-    "FROM binaryFile.`{file}`",
+    "the bytes of a file": "SELECT 'A1' AS area, 'old' AS AGE, if(length(content) > 300, 'f', 'm') "
+    "AS SEX FROM binaryFile.`{file}`",
 }
 
 
