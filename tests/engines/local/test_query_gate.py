@@ -502,6 +502,11 @@ def test_a_query_without_end_is_a_message(tiny):
         assert "records.query" in said
 
 
+def test_a_null_character_in_a_query_is_a_message(tiny):
+    for text in ("FROM 'peo\0ple.parquet'", "FROM read_csv('\0people.csv', all_varchar = true)"):
+        assert "contains a null character; remove it" in refusal(query(tiny, text))
+
+
 def test_a_query_may_use_what_only_reads(tiny):
     text = f"""
         WITH part AS (

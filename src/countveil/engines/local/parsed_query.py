@@ -26,6 +26,8 @@ _NOT_COMPUTED = ("sample", "qualified_name")  # they hold numbers and names only
 
 def parse(query: str, label: str) -> tuple[str, Tree]:
     """Return the text and the tree of a query, which must be one SELECT; nothing is run."""
+    if "\0" in query:
+        raise RecordsError(f"{label}: contains a null character; remove it")
     with duckdb.connect(config=_ALONE) as connection:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
