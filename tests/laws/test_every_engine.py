@@ -298,6 +298,50 @@ PLACEHOLDERS = [
 PLACEHOLDERS += ["-1", "-9", "-99", "999999999", "\u00a0null ", "missing", "<NA>", "—"]
 PLACEHOLDERS += ["00000000-0000-0000-0000-000000000000"]
 PLACEHOLDERS += ["N\u200bA", "nu\u00adll", "9.99999999E8", "-9.9999999E7", "1e+16", "not known"]
+PLACEHOLDERS += [
+    "\\N",
+    "''",
+    '""',
+    "(none)",
+    "[null]",
+    "<none>",
+    "(unknown)",
+    "#NULL!",
+    "#N/A",
+    "n_a",
+]
+PLACEHOLDERS += [
+    "\uff2e\uff21",
+    "\uff10",
+    "\u22121",
+    "\u2010",
+    "\u20101",
+    "\ufffd",
+    "\u0301",
+    "\u0660",
+]
+PLACEHOLDERS += [
+    "None.",
+    "not stated",
+    "Not-Stated",
+    "xxx",
+    "XXXXXX",
+    "-8",
+    "-77",
+    "-98",
+    "{0000-0000}",
+]
+PLACEHOLDERS += [
+    "N\\A",
+    "\U0001d40d\U0001d400",
+    "\u24dd\u24d0",
+    "'NULL'",
+    "[]",
+    "\u2026",
+    "-8.0",
+    "0x00",
+]
+PLACEHOLDERS += ["ffffffff-ffff-ffff-ffff-ffffffffffff", "\u201cunknown\u201d", "Dont know", "0.e0"]
 BLANKS += ["\ufe0f", "\u180b", "\u2065", "\U000e0100", " \U00013439"]
 PEOPLE_IDS = [
     "1",
@@ -313,6 +357,23 @@ PEOPLE_IDS = [
     "unknown soldier",
     "1e5",
     "9e99x",
+    "9999",
+    "-10",
+    "99-9",
+    "1-0",
+    "x",
+    "XX",
+    "N",
+    "n1",
+    "Nann",
+    "na\u0301",
+    "\u00e9",
+    "ffff",
+    "deadbeef-0000-0000-0000-000000000000",
+    "0x1",
+    "#1",
+    "ref",
+    "\uff11",
 ]
 
 

@@ -160,6 +160,23 @@ def test_a_delta_below_any_chance_is_refused_as_it_was_written(budget):
         Plan.parse(text)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ('rho = "2"', 'rho = "2"\ndelta = "1e400"'),
+        ('rho = "2"', 'rho = "2"\ndelta = "-1e400"'),
+        ('rho = "2"', 'rho = "-1e400"'),
+        ('rho = "2"', 'epsilon = "-1/3e398"'),
+        ('region = "1/2"', 'region = "-1e400"'),
+        ("[budget]", '[ledger]\npath = "l.sqlite"\ntotal = "-1e400"\n[budget]'),
+    ],
+)
+def test_a_number_of_many_digits_is_shortened_in_a_message(edit):
+    with pytest.raises(PlanError) as caught:
+        Plan.parse(TINY_PLAN.replace(*edit))
+    assert len(str(caught.value)) < 200
+
+
 SCHEMA = Schema(
     (Attribute("A", ("a", "b")), Attribute("B", ("x", "y", "z")), Attribute("C", ("p", "q"))),
     (

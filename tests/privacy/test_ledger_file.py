@@ -95,6 +95,14 @@ def of_another_program(path: Path, *statements: str) -> None:
 
 
 IDENTITY = "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+CHARGES = """CREATE TABLE charges (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    release TEXT NOT NULL UNIQUE,
+    currency TEXT NOT NULL,
+    amount TEXT NOT NULL,
+    charged_on TEXT NOT NULL,
+    description TEXT NOT NULL
+)"""  # as the first version wrote it
 FOREIGN = {
     "an empty file": lambda path: path.touch(),
     "one byte": lambda path: path.write_bytes(b"x"),
@@ -109,6 +117,22 @@ FOREIGN = {
     "other charges": lambda path: of_another_program(
         path, IDENTITY, "CREATE TABLE charges (number INTEGER PRIMARY KEY, release TEXT)"
     ),
+    **{
+        what: lambda path, column=column, more=more: of_another_program(
+            path, IDENTITY, CHARGES.replace(column, f"{column}{more}", 1)
+        )
+        for what, (column, more) in {
+            "a check that refuses charges": ("description TEXT NOT NULL", ", CHECK (number < 0)"),
+            "a conflict that drops charges": (
+                "release TEXT NOT NULL UNIQUE",
+                " ON CONFLICT REPLACE",
+            ),
+            "a default": ("amount TEXT NOT NULL", " DEFAULT '0'"),
+            "a collation": ("release TEXT", " COLLATE NOCASE"),
+            "a type": ("amount TEXT", "UAL"),
+            "a generated column": ("description TEXT NOT NULL", ", x AS (number) VIRTUAL"),
+        }.items()
+    },
     "our tables and another": lambda path: (
         book(path.parent).charge("r1", ZCDP("0.1")),
         of_another_program(path, "CREATE TABLE photos (name TEXT)"),
@@ -134,6 +158,15 @@ def test_nothing_else_is_made_a_ledger(tmp_path, kind, mode):
         assert "name a file that does not exist yet" in message or "name another" in message
         assert "chmod" not in message, "its owner has no reason to close it"
     assert seen(tmp_path) == before
+
+
+def test_a_ledger_of_the_first_version_is_one(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    of_another_program(path, IDENTITY, CHARGES)
+    path.chmod(0o600)
+    assert book(tmp_path).charge("r1", ZCDP("0.1"))
+    assert book(tmp_path).charge("r2", ZCDP("0.1"))
+    assert [line.release for line in book(tmp_path).charges()] == ["r1", "r2"]
 
 
 def test_the_log_of_another_programs_database_is_left_alone(tmp_path):

@@ -220,10 +220,98 @@ def test_edited_files_with_edited_hashes_are_found(out, what):
     assert message in said
 
 
+def annotated(path: Path, **more) -> None:
+    """Write a Parquet file again, with texts beside its columns."""
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
+        layout = groups[0].schema
+    if "column" in more:
+        first = layout.field(0).with_metadata({"note": "exact 37"})
+        layout = layout.set(0, first)
+    if "file" in more:
+        layout = layout.with_metadata({"note": "exact 37"})
+    with pq.ParquetWriter(path, layout) as writer:
+        if "later" in more:
+            writer.add_key_value_metadata({"note": "exact 37"})
+        for group in groups:
+            writer.write_table(group.cast(layout), row_group_size=max(1, group.num_rows))
+
+
+@pytest.mark.parametrize("where", ["file", "column", "later"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "geography.parquet",
+        "measurements/area.parquet",
+        "invariants/area.parquet",
+        "estimates/area.parquet",
+        "tables/SEX.parquet",
+        "microdata.parquet",
+    ],
+)
+def test_texts_beside_the_columns_of_a_file_are_found(out, name, where):
+    annotated(out / name)
+    restate(out, name)
+    assert verify(out)[0] == 0
+    annotated(out / name, **{where: True})
+    restate(out, name)
+    status, said = verify(out)
+    assert status == 2
+    assert f"{name} has metadata in addition to its columns, which ours never have" in said
+    ran = CliRunner().invoke(app, ["package", str(out), "--to", str(out.parent / "out.zip")])
+    assert ran.exception is not None
+    assert not (out.parent / "out.zip").exists()
+
+
+def test_another_column_of_the_places_is_found(out):
+    table = pq.read_table(out / "geography.parquet")
+    for other in (
+        table.append_column("people", pa.array(["exact 37"] * table.num_rows)),
+        table.append_column("people", pa.array([37] * table.num_rows)),
+        table.select(table.column_names[::-1]),
+    ):
+        pq.write_table(other, out / "geography.parquet")
+        restate(out, "geography.parquet")
+        status, said = verify(out)
+        assert status == 2
+        assert "the columns of geography.parquet are not the levels of the plan, as text" in said
+
+
+def test_another_column_of_previous_counts_is_found(tiny):
+    text = "area,count\n" + "".join(f"{area},1\n" for area in ("A1", "A2", "A3", "A4", "A5"))
+    (tiny.parent / "before.csv").write_text(text)
+    tiny.write_text(TABLE_PLAN + '[congenial]\nprevious = "before.csv"\n')
+    out = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=out, rng=Secure(), ledger=tiny.parent / "l.sqlite")
+    assert verify(out)[0] == 0
+    lines = (out / "previous.csv").read_text().splitlines()
+    (out / "previous.csv").write_text("\n".join(f"{line},37" for line in lines) + "\n")
+    restate(out, "previous.csv")
+    status, said = verify(out)
+    assert status == 2
+    assert "previous.csv has columns other than area and count" in said
+
+
+@pytest.mark.parametrize("key", ["publishable", "title", "cost", "units", "sha256"])
+def test_a_key_that_is_repeated_in_a_manifest_is_refused(out, key):
+    """Other readers of JSON may use the first value, or the last."""
+    text = (out / "manifest.json").read_text()
+    assert f'"{key}":' in text
+    (out / "manifest.json").write_text(text.replace(f'"{key}":', f'"{key}": false, "{key}":', 1))
+    status, said = verify(out)
+    assert status == 2
+    assert f"the key '{key}' is repeated" in said
+
+
 TEXTS = {
     "a count": ("tables/SEX.csv", lambda text: text.replace('"R1",', '"R1",1', 1)),
     "no rows": ("tables/SEX.csv", lambda text: text.splitlines()[0] + "\n"),
     "nothing": ("tables/SEX.csv", lambda text: ""),
+    "a number with zeros": ("tables/SEX.csv", lambda text: text.replace('"R1",', '"R1",00', 1)),
+    "a number with a sign": ("tables/SEX.csv", lambda text: text.replace('"R1",', '"R1",+', 1)),
+    "a number with blanks": ("tables/SEX.csv", lambda text: text.replace('"R1",', '"R1",  ', 1)),
+    "empty lines": ("tables/SEX.csv", lambda text: text + "\n\n"),
+    "an empty line inside": ("tables/SEX.csv", lambda text: text.replace("\n", "\n\n", 1)),
     "a gap": ("tables/SEX.csv", lambda text: text.rstrip("\n").rpartition(",")[0] + ",\n"),
     "a label": ("tables/codebook.csv", lambda text: text.replace('"f"', '"m"', 1)),
     "no labels": ("tables/codebook.csv", lambda text: text.splitlines()[0] + "\n"),
@@ -320,8 +408,18 @@ STATED = {
             ("consistency_gap", -1e300),
             ("families", 0),
             ("iterations", -1),
+            ("families", 99),
+            ("moved_parents", 99),
+            ("largest_departure", {"<script>alert(1)</script>": 0.5}),
+            ("largest_departure", {"AGE": 0.5}),
         )
     },
+    "moved parents of the highest level": lambda stated: stated["estimates"]["certificate"][
+        0
+    ].update(moved_parents=1),
+    "fewer families of the lowest level": lambda stated: stated["estimates"]["certificate"][
+        1
+    ].update(families=1),
 }
 
 

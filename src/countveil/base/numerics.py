@@ -22,6 +22,7 @@ _NUMBER = re.compile(
     r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?|[+-]?\d+/\d+|[+-]?\.\d+([eE][+-]?\d{1,3})?"
 )
 _LONGEST_NUMBER = 400
+_MOST_DIGITS = 40  # of a number in a message
 
 
 def exact(value: Exact, name: str = "value") -> Fraction:
@@ -60,11 +61,17 @@ def exact(value: Exact, name: str = "value") -> Fraction:
         raise InputError(f"{name}: {text!r} divides by zero; write another number") from None
 
 
+def shortened(value: object) -> str:
+    """Return a number for a message, without most of its digits if it has many."""
+    text = str(value)
+    return text if len(text) <= _MOST_DIGITS else f"{text[:20]}… ({len(text):,} characters)"
+
+
 def positive(value: Exact, name: str = "value") -> Fraction:
     """Return `value` as an exact fraction above zero."""
     fraction = exact(value, name)
     if fraction <= 0:
-        raise InputError(f"{name}: {value} is not allowed; it must be above 0")
+        raise InputError(f"{name}: {shortened(value)} is not allowed; it must be above 0")
     return fraction
 
 

@@ -5,11 +5,13 @@ structs whose parts are counted under other names, values encoded by what they s
 one. Everything here is refused before memory is allocated for it.
 
 `read_footer` reads the sizes that a file states. `refuse_bomb` judges a file that a user brings, by its
-schema, its footer and its values. `refuse_swollen` judges a published file by what its plan can fill.
+schema, its footer and its values. `refuse_swollen` judges a published file by what its plan can fill,
+and `refuse_hidden` refuses one with texts in addition to its columns.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -57,6 +59,10 @@ class RowGroup:
 
 def read_footer(path: Path) -> tuple[RowGroup, ...]:
     """Return the row groups of a file; raise ValueError if its footer is damaged."""
+    return tuple(_row_group(group) for group in _list(_footer(path), 4))
+
+
+def _footer(path: Path) -> dict[int, Any]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size < 12:
@@ -66,8 +72,7 @@ def read_footer(path: Path) -> tuple[RowGroup, ...]:
         if mark != b"PAR1" or length > min(size - 12, _LARGEST):
             raise ValueError("it has no Parquet footer")
         file.seek(size - 8 - length)
-        footer = _Compact(file.read(length)).struct()
-    return tuple(_row_group(group) for group in _list(footer, 4))
+        return _Compact(file.read(length)).struct()
 
 
 def _row_group(group: Any) -> RowGroup:
@@ -318,3 +323,35 @@ def refuse_swollen(folder: Path, name: str, values: int) -> None:
             raise InputError(
                 f"{name} unpacks to more values than its plan has; restore the release"
             )
+
+
+# Where a published file could have more than its columns: texts that no reader shows.
+_ARROW = b"ARROW:schema"  # Arrow's own description of the columns
+_PROGRAM = re.compile(
+    rb"[A-Za-z][A-Za-z-]{0,40}(?: version [0-9][0-9A-Za-z.+-]{0,30})?(?: \(build [0-9a-f]{1,40}\))?"
+)
+
+
+def refuse_hidden(folder: Path, name: str) -> None:
+    """Refuse a published file with texts of its own beside its columns: key-value metadata."""
+    try:
+        footer, kinds = _footer(folder / name), pq.read_schema(folder / name)
+        keys = [_field(item, 1, bytes) for item in (_list(footer, 5) if 5 in footer else [])]
+        program = footer.get(6, b"")
+        parts = [_field(chunk, 3, dict) for group in _list(footer, 4) for chunk in _list(group, 1)]
+    except (ValueError, *UNREADABLE) as error:
+        raise InputError(f"{name} cannot be read ({error}); restore the release") from error
+    hidden = keys not in ([], [_ARROW]) or any(8 in part for part in parts)
+    hidden |= bool(kinds.metadata) or any(_noted(field) for field in kinds)
+    if hidden or not isinstance(program, bytes) or not (not program or _PROGRAM.fullmatch(program)):
+        raise InputError(
+            f"{name} has metadata in addition to its columns, which ours never have; restore the "
+            f"release"
+        )
+
+
+def _noted(field: pa.Field) -> bool:
+    """Whether a column or a part of it has metadata other than the number that Parquet gives it."""
+    kind = field.type
+    parts = [kind.field(number) for number in range(kind.num_fields)]
+    return bool(set(field.metadata or {}) - {b"PARQUET:field_id"}) or any(map(_noted, parts))

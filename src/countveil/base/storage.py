@@ -133,13 +133,29 @@ def read_json(path: Path, largest: int = LARGEST_JSON) -> Any:
 def parse_json(data: bytes) -> Any:
     """Parse JSON in UTF-8; raise ValueError for anything that cannot be written as JSON again.
 
-    Python would also accept NaN, Infinity, numbers beyond any float, and halves of surrogate pairs.
+    Python would also accept NaN, Infinity, numbers beyond any float, halves of surrogate pairs, and a
+    key that is repeated, of which other readers may use another value.
     """
     try:
-        document = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        document = json.loads(
+            data.decode(),
+            parse_constant=_no_number,
+            parse_float=_finite,
+            object_pairs_hook=without_repeats,
+        )
         json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return document
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a JSON document; refuse one with a key that is repeated."""
+    document: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in document:
+            raise ValueError(f"the key {key[:40]!r} is repeated")
+        document[key] = value
     return document
 
 

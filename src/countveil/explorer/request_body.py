@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 from starlette.requests import Request
 
+from countveil.base import storage
 from countveil.explorer.plan_folder import LARGEST
 from countveil.explorer.settings import Malformed
 
@@ -26,7 +27,7 @@ async def document(request: Request) -> Any:
     except TimeoutError:
         raise Malformed("the request did not arrive in time; try again") from None
     try:
-        found = json.loads(body)
+        found = json.loads(body, object_pairs_hook=storage.without_repeats)
         json.dumps(found, ensure_ascii=False).encode()  # half a character could not be sent back
     except (ValueError, RecursionError):
         raise Malformed("the request is not JSON; reload the page") from None

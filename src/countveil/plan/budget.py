@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from countveil.base.numerics import shortened
 from countveil.errors import InputError, PlanError
 from countveil.noise.law import Mechanism
 from countveil.noise.mechanisms import calibrate, mechanism_named
@@ -48,7 +49,9 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     _refuse_odd_amount(amount)
     delta = budget.delta if budget.delta is not None else Fraction(1, 10**10)
     if not 0 < delta < 1:
-        raise PlanError(f"budget.delta: {delta} is not allowed; it must be between 0 and 1")
+        raise PlanError(
+            f"budget.delta: {shortened(delta)} is not allowed; it must be between 0 and 1"
+        )
     if delta < _SMALLEST_DELTA:
         raise PlanError(
             "budget.delta: below 1e-300, the smallest that is supported; choose a larger one, such as "
@@ -63,7 +66,7 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
 
 def _refuse_odd_amount(amount: Fraction) -> None:
     if amount <= 0:
-        raise PlanError(f"budget: {amount} is not allowed; it must be above 0")
+        raise PlanError(f"budget: {shortened(amount)} is not allowed; it must be above 0")
     if amount > _LARGEST_BUDGET:
         raise PlanError(f"budget: above {_LARGEST_BUDGET:,}, which protects no one; lower it")
 
@@ -166,7 +169,9 @@ def _check_shares(
         if known is not None and name not in known:
             raise PlanError(f"{where}.{name}: unknown level {name!r}; choose from {choices(known)}")
         if share < 0:
-            raise PlanError(f"{where}.{name}: {share} is not allowed; a share must be 0 or more")
+            raise PlanError(
+                f"{where}.{name}: {shortened(share)} is not allowed; a share must be 0 or more"
+            )
     _refuse_denominators(shares.values(), where)
     together = sum(shares.values(), Fraction(0))
     if together != 1:

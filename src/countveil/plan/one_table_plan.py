@@ -14,7 +14,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from countveil.base.delimited import read_header
-from countveil.base.numerics import Array, IntArray, exact
+from countveil.base.numerics import Array, IntArray, exact, shortened
 from countveil.base.parquet_size import refuse_bomb
 from countveil.errors import InputError, PlanError
 from countveil.plan.attributes import choices
@@ -110,7 +110,9 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
             "budget: method congenial spends only epsilon; give epsilon, and remove rho and delta"
         )
     if budget.epsilon <= 0:
-        raise PlanError(f"budget.epsilon: {budget.epsilon} is not allowed; it must be above 0")
+        raise PlanError(
+            f"budget.epsilon: {shortened(budget.epsilon)} is not allowed; it must be above 0"
+        )
     if budget.levels or budget.queries:
         raise PlanError("budget: method congenial draws one table; remove levels and queries")
     if budget.mechanism is not None:
@@ -153,7 +155,7 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
             f"table; remove it"
         )
     if kept.total is not None and kept.total <= 0:
-        raise PlanError(f"ledger.total: {kept.total} is not allowed; it must be above 0")
+        raise PlanError(f"ledger.total: {shortened(kept.total)} is not allowed; it must be above 0")
     if section.previous is not None and section.base == "naive":
         raise PlanError(
             'congenial.previous: previous counts need public totals to divide; remove base = "naive"'

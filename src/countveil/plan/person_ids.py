@@ -1,16 +1,20 @@
 """Person ids that identify no one: blanks, and the usual placeholders for an unknown person.
 
-The patterns work in Python, RE2 (DuckDB) and Java (Spark): they use only plain characters and escapes
-that all three share. They match a whole id after invisible characters are removed.
+An id is compared without invisible characters, as a number also without quotes and brackets around
+it, and as a word without any punctuation or symbol, in any case and width: `(N/A)`, `n_a` and `N.A.`
+are one word. The patterns work in Python, RE2 (DuckDB) and Java (Spark): they use only plain
+characters and escapes that all three share. All characters are listed, so that a new version of
+Unicode does not change who is counted.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable
 
 # Invisible characters: controls, spaces, separators, format characters, variation selectors, and blank
-# letters and symbols. They are listed so that a new version of Unicode does not change who is counted.
+# letters and symbols.
 INVISIBLE = (
     r"[\x00-\x1f\x7f-\x9f "
     "\u00a0\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
@@ -18,21 +22,85 @@ INVISIBLE = (
     "\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-_WORDS = (
-    r"n\.?a\.?|n/a|#n/a|<na>|nat|null|\(null\)|<null>|nil|none|noid|unknown|unk|unspecified|"
-    r"undefined|missing|blank|empty|notavailable|notapplicable|notknown|anonymous|anon|tbd|tba"
+# Punctuation and symbols, with the replacement character and emoji.
+MARKS = (
+    r"[\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e"
+    "\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7\u02b9-\u02df\u02e5-\u02eb"
+    "\u02ed\u02ef-\u02ff\u037e\u0387\u055a-\u055f\u0589-\u058a\u05be\u05c0\u05c3\u05f3-\u05f4\u060c"
+    "\u061b\u061f\u066a-\u066d\u06d4\u2010-\u2027\u2030-\u205e\u207a-\u207e\u208a-\u208e\u20a0-\u20c0"
+    "\u2116\u2190-\u245f\u2500-\u2775\u2794-\u2bff\u2e00-\u2e5d\u3001-\u3004\u3007-\u3020\u3030"
+    "\u303d-\u303f\u30a0\u30fb\ufd3e-\ufd3f\ufe10-\ufe19\ufe30-\ufe6b\uff01-\uff0f\uff1a-\uff20"
+    "\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee\ufffc-\uffff\U0001f000-\U0001faff]+"
 )
-# Zeros (also a nil UUID), -1, -9, -99 …, nine or more nines, all of these also as floats; and marks
-# that are neither letters nor digits.
-_NUMBERS = (
-    r"[+-]?0[0-]*(?:\.0*)?|-(?:1|9+)(?:\.0*)?|9{9,}(?:\.0*)?|"
-    r"-9(?:\.9+)?[eE]\+?[0-9]+|9\.9{8,}[eE]\+?[0-9]+|1(?:\.0)?[eE]\+?(?:0?9|[1-9][0-9])"
+_COMBINING = (
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099-\u309a\ufe20-\ufe2f]"
 )
-_MARKS = r"[-.?*_#/–—−]+"
+_MINUS, _PLUS, _POINT = "[-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]", "[+\uff0b]", "[.,\uff0e\uff0c]"
+# Quotes and brackets.
+_AROUND = (
+    r"[\x22\x27\x28\x29\x3c\x3e\x5b\x5d\x60\x7b\x7d"
+    "\u00ab\u00b4\u00bb\u2018-\u201f\u2039-\u203a\u3008-\u3011\u3014-\u301b"
+    "\uff02\uff07-\uff09\uff1c\uff1e\uff3b\uff3d\uff5b\uff5d]*"
+)
+_ALPHABETS = range(0x1D400, 0x1D6A4, 52)  # mathematical ones: bold, italic, script …
+_NUMERALS = (0x30, 0x660, 0x6F0, 0x966, 0xFF10, *range(0x1D7CE, 0x1D800, 10))  # their zeros
+_MORE = {"k": "\u212a", "s": "\u017f"}
 
-NOBODY = r"(?:[+-]?[nN][aA][nN])?"
-PLACEHOLDER = f"(?:(?i:{_WORDS})|{_NUMBERS}|{_MARKS})"
-_INVISIBLE, _NOBODY, _PLACEHOLDER = map(re.compile, (INVISIBLE, NOBODY, PLACEHOLDER))
+
+def _letter(letter: str) -> str:
+    """Return the class of a letter in both cases, plain, full-width, circled and mathematical."""
+    number = string.ascii_lowercase.index(letter)
+    starts = [0x41, 0x61, 0xFF21, 0xFF41, 0x24B6, 0x24D0]
+    starts += [start + half for start in _ALPHABETS for half in (0, 26)]
+    return f"[{''.join(chr(start + number) for start in starts)}{_MORE.get(letter, '')}]"
+
+
+def _spelled(words: str) -> str:
+    """Return a pattern of words with their letters in any case and width; other parts stay."""
+    return re.sub("[a-z]", lambda match: _letter(match[0]), "|".join(words.split()))
+
+
+def _digits(first: int, last: int) -> str:
+    """Return the class of some digits, in several numerals and widths."""
+    return "[" + "".join(f"{chr(zero + first)}-{chr(zero + last)}" for zero in _NUMERALS) + "]"
+
+
+_NIL, _NINE, _DIGIT = _digits(0, 0), _digits(9, 9), _digits(0, 9)
+_E = _letter("e")
+_REPEATED = "|".join(f"{_digits(digit, digit)}+" for digit in (6, 7, 8, 9))
+# Zeros (also a nil UUID), and 1, 9, 99 … with a minus sign, as are other codes of surveys (-8, -77,
+# -98); nine or more nines; all of these also as floats. Shorter positive numbers, such as 999, may be
+# one of many real ids in a row.
+_NUMBERS = (
+    rf"(?:{_PLUS}|{_MINUS})?{_NIL}(?:{_NIL}|{_MINUS})*(?:{_POINT}{_NIL}*)?(?:{_E}[+-]?{_DIGIT}+)?|"
+    rf"{_NIL}{_letter('x')}{_NIL}+|"
+    rf"{_MINUS}(?:{_digits(1, 9)}|{_REPEATED}|{_NINE}{_digits(5, 9)})(?:{_POINT}{_NIL}*)?|"
+    rf"{_NINE}{{9,}}(?:{_POINT}{_NIL}*)?|"
+    rf"{_MINUS}{_NINE}(?:{_POINT}{_NINE}+)?{_E}\+?{_DIGIT}+|"
+    rf"{_NINE}{_POINT}{_NINE}{{8,}}{_E}\+?{_DIGIT}+|"
+    rf"{_digits(1, 1)}(?:{_POINT}{_NIL})?{_E}\+?(?:{_NIL}?{_NINE}|{_digits(1, 9)}{_DIGIT})"
+)
+# How databases and spreadsheets write a missing value, and the largest UUID.
+_WRITTEN = _spelled(
+    r"\\n #div/0! #(?:value|ref|num|name|spill|calc|field)[!?]? f{8}-?(?:f{4}-?){3}f{12}"
+)
+_WORDS = _spelled(
+    """
+    na nat null nullnull nil none nonegiven nobody noid unknown unk unspecified unidentified
+    unassigned undefined undef missing missingvalue blank empty anonymous anonymised anonymized anon tbd
+    tba
+    notavailable notapplicable notknown notstated notspecified notprovided notrecorded notgiven
+    notassigned notreported refused declined withheld redacted suppressed deleted dontknow
+    unbekannt inconnu desconocido desconhecido sconosciuto onbekend xxx+
+    """
+)
+
+NOBODY = r"(?:[+-]?[nN][aA][nN])?"  # without invisible characters
+NUMBER = f"{_AROUND}(?:{_NUMBERS}|{_WRITTEN}){_AROUND}"  # without invisible characters
+WORD = f"(?:{_WORDS}|{_COMBINING}*)"  # without invisible characters and marks
+_INVISIBLE, _MARKS, _NOBODY, _NUMBER, _WORD = map(
+    re.compile, (INVISIBLE, MARKS, NOBODY, NUMBER, WORD)
+)
 
 
 def is_nobody(person: str | None) -> bool:
@@ -42,7 +110,9 @@ def is_nobody(person: str | None) -> bool:
 
 def is_placeholder(person: str | None, real_ids: Iterable[str] = ()) -> bool:
     """Return whether an id is a usual placeholder that the plan does not list as real."""
-    return _PLACEHOLDER.fullmatch(_visible(person)) is not None and person not in set(real_ids)
+    visible = _visible(person)
+    usual = _NUMBER.fullmatch(visible) or _WORD.fullmatch(_MARKS.sub("", visible))
+    return usual is not None and person not in set(real_ids)
 
 
 def _visible(person: str | None) -> str:

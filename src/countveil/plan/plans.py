@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import decimal, exact
+from countveil.base.numerics import decimal, exact, shortened
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
@@ -414,7 +414,7 @@ def _refuse_odd_ledger(checked: PlanFile) -> None:
         ("period_limit", checked.ledger.period_limit),
     ):
         if amount is not None and exact(amount) <= 0:
-            raise PlanError(f"ledger.{key}: {amount} is not allowed; it must be above 0")
+            raise PlanError(f"ledger.{key}: {shortened(amount)} is not allowed; it must be above 0")
 
 
 def _refuse_many_queries(plan: Plan) -> None:

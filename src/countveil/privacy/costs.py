@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar, Literal, TypeAlias
 
-from countveil.base.numerics import Exact, exact, positive
+from countveil.base.numerics import Exact, exact, positive, shortened
 from countveil.errors import InputError
 
 Currency: TypeAlias = Literal["rho", "epsilon"]
@@ -305,14 +305,14 @@ def _power_of_ten(log10: float) -> Fraction:
 def _not_negative(value: Exact, name: str) -> Fraction:
     fraction = exact(value, name)
     if fraction < 0:
-        raise InputError(f"{name}: {value} is not allowed; a cost must be 0 or more")
+        raise InputError(f"{name}: {shortened(value)} is not allowed; a cost must be 0 or more")
     return fraction
 
 
 def _probability(delta: Exact) -> Fraction:
     fraction = positive(delta, "delta")
     if fraction >= 1:
-        raise InputError(f"delta: {delta} is not allowed; it must be between 0 and 1")
+        raise InputError(f"delta: {shortened(delta)} is not allowed; it must be between 0 and 1")
     return fraction
 
 

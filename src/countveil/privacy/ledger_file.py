@@ -7,6 +7,7 @@ transaction that a crash interrupted, provided that its journal is one that a le
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -149,9 +150,8 @@ def has_later_columns(connection: sqlite3.Connection) -> bool:
 def _make(path: Path) -> None:
     """Create an empty private ledger, completely or not at all; never replace a file."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as blank:
-        for name, columns in _TABLES.items():
-            kinds = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-            blank.execute(f"CREATE TABLE {name} ({kinds})")
+        for name in _TABLES:
+            blank.execute(_definition(name, later=False))
         _renew(blank)
         data = blank.serialize()
     try:
@@ -349,17 +349,34 @@ def _last_bytes(file: BinaryIO, number: int) -> bytes:
 
 
 def _refuse_foreign(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse other databases; an older ledger has the exact tables, but no application id."""
-    named = dict(connection.execute("SELECT name, type FROM sqlite_master"))
-    others = {name: kind for name, kind in named.items() if not str(name).startswith("sqlite_")}
-    known = [tuple(_TABLES["charges"]), (*_TABLES["charges"], *_LATER)]
-    if (
-        _application(connection) not in (0, _APPLICATION)
-        or others != dict.fromkeys(_TABLES, "table")
-        or _columns(connection, "identity") != tuple(_TABLES["identity"])
-        or _columns(connection, "charges") not in known
-    ):
+    """Refuse other databases; an older ledger has the exact tables, but no application id.
+
+    Their definitions are compared, not only their columns: ON CONFLICT could drop a charge, or CHECK
+    refuse one.
+    """
+    named = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+    tables = {
+        name: (kind, _without_blanks(sql))
+        for name, kind, sql in named
+        if not str(name).startswith("sqlite_")
+    }
+    known = [
+        {name: ("table", _without_blanks(_definition(name, later))) for name in _TABLES}
+        for later in (False, True)
+    ]
+    if _application(connection) not in (0, _APPLICATION) or tables not in known:
         raise _foreign(path)
+
+
+def _definition(table: str, later: bool) -> str:
+    """Return the statement that creates a table, with the columns added later or without them."""
+    columns = _TABLES[table] | (_LATER if later and table == "charges" else {})
+    return f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
+
+
+def _without_blanks(statement: object) -> str:
+    """Return a statement as one line; earlier versions wrote it on several."""
+    return re.sub(r"\s*([(),])\s*", r"\1", " ".join(str(statement).split()))
 
 
 def _unusable(path: Path, why: str) -> LedgerError:

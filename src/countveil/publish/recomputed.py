@@ -206,19 +206,28 @@ def refuse_other_tables(estimates: Estimates, folder: Path) -> None:
 
 
 def _refuse_other_table(estimates: Estimates, table: TableLayout, paths: list[Path]) -> None:
-    """Compare a table with its two files, some units at a time."""
+    """Compare a table with its two files, some units at a time; numbers in text by their digits."""
     layout = table_files.layout_of(table)
+    plain = _plain(layout)
     with ExitStack() as stack:
         files = []
         for path in paths:
-            opened = _parquet_rows if path.suffix == ".parquet" else _csv_rows
-            files.append((path, _FileRows(stack.enter_context(closing(opened(path, layout))))))
+            parquet = path.suffix == ".parquet"
+            batches = _parquet_rows(path, layout) if parquet else _csv_rows(path, plain)
+            file = _FileRows(stack.enter_context(closing(batches)))
+            files.append((path, file, layout if parquet else plain))
         for rows in table_files.rows_of(estimates, table):
-            for path, file in files:
-                if not file.take(rows.num_rows, layout).equals(rows):
+            for path, file, kinds in files:
+                expected = rows if kinds is layout else _as_text(rows, plain)
+                if not file.take(rows.num_rows, kinds).equals(expected):
                     _fail_remaking(path)
-        for path, file in files:
-            file.refuse_more(path, layout)
+        for path, file, kinds in files:
+            file.refuse_more(path, kinds)
+
+
+def _plain(layout: pa.Schema) -> pa.Schema:
+    """Return the same columns as text."""
+    return pa.schema([pa.field(name, pa.string()) for name in layout.names])
 
 
 def _refuse_other_codebook(estimates: Estimates, folder: Path) -> None:
@@ -257,7 +266,7 @@ def _unguarded(cell: str) -> str:
 
 def _refuse_other_microdata(estimates: Estimates, path: Path) -> None:
     layout = microdata.layout_of(estimates)
-    plain = pa.schema([pa.field(name, pa.string()) for name in layout.names])
+    plain = _plain(layout)
     with closing(_parquet_rows(path, layout)) as batches:
         file = _FileRows(_decoded(batch, plain) for batch in batches)
         for rows in microdata.rows_of(estimates):
@@ -317,7 +326,7 @@ def _csv_rows(path: Path, layout: pa.Schema) -> Generator[pa.RecordBatch, None, 
     )
     options = {
         "read_options": pa_csv.ReadOptions(block_size=_BLOCK),
-        "parse_options": pa_csv.ParseOptions(newlines_in_values=True),
+        "parse_options": pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         "convert_options": convert,
     }
     try:

@@ -12,10 +12,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil.base import storage
-from countveil.base.parquet_size import UNREADABLE, refuse_swollen
+from countveil.base.delimited import read_header
+from countveil.base.parquet_size import UNREADABLE, refuse_hidden, refuse_swollen
 from countveil.base.randomness import Secure, Seeded
 from countveil.errors import InputError, LedgerError, VerificationError
 from countveil.measure import manifest, one_table
@@ -135,6 +137,7 @@ def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iter
         _fail(release, "the estimates are missing; finish with `countveil postprocess`")
     yield _check_files(release, counts_files(release))
     yield _check_costs(release)
+    _check_places(release)
     geography = release.geography
     yield _check_layout(release, geography)
     if release.plan.invariants:
@@ -154,6 +157,7 @@ def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iter
 def _table_checks(release: TableRelease, ledger: str | Path | Ledger | None) -> Iterator[str]:
     yield _check_files(release, one_table_files(release.plan))
     yield _check_guarantee(release)
+    _check_places(release)
     yield _check_table(release)
     if ledger is not None:
 
@@ -190,6 +194,9 @@ def _check_files(release: AnyRelease, expected: set[str]) -> str:
             release,
             f"{min(more)} is listed in the manifest, but is not a file of a release; remove it",
         )
+    for name in sorted(listed):
+        if name.endswith(".parquet"):
+            refuse_hidden(release.folder, name)
     return f"{len(listed)} files match their hashes in the manifest, and there are no others"
 
 
@@ -237,6 +244,20 @@ def _check_hash(release: AnyRelease, name: str, stated: dict[str, Any]) -> None:
         )
 
 
+def _check_places(release: AnyRelease) -> None:
+    """Check that the file of places has one column of text per level, and no other."""
+    layout = pq.read_schema(release.folder / GEOGRAPHY)
+    texts = [
+        getattr(field.type, "value_type", field.type) in (pa.string(), pa.large_string())
+        for field in layout
+    ]
+    if layout.names != list(release.plan.levels) or not all(texts):
+        _fail(
+            release,
+            f"the columns of {GEOGRAPHY} are not the levels of the plan, as text; restore the release",
+        )
+
+
 def _check_costs(release: Release) -> str:
     """Check that the manifest is the one that its plan gives."""
     plan = release.plan
@@ -268,6 +289,10 @@ def _check_table(release: TableRelease) -> str:
     table, mechanism = release.table, release.mechanism
     if table["geocode"].combine_chunks() != geography.geocodes(level):
         _fail(release, "the units of the table are not those of the crosswalk; restore the release")
+    if release.plan.previous is not None:
+        names = read_header(release.folder / PREVIOUS)[0]
+        if names != [level, "count"]:
+            _fail(release, f"{PREVIOUS} has columns other than {level} and count; restore it")
     if mechanism.prior is not None and table["previous"].to_pylist() != list(
         mechanism.prior.previous
     ):
@@ -384,6 +409,7 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
             release,
             "the certificate of the estimates is incomplete, or above the residual of the plan",
         )
+    _refuse_impossible_certificate(release, geography)
     for level in plan.estimated_levels:
         name = f"{ESTIMATES}/{level}.parquet"
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
@@ -408,6 +434,24 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         refuse_other_tables(estimates, release.folder)
         files = len(names_of_estimates(plan)) - len(estimates.levels)
         yield f"{files} files of tables and microdata match the estimates"
+
+
+def _refuse_impossible_certificate(release: Release, geography: Geography) -> None:
+    """Refuse a certificate of other queries, or of more families than there are."""
+    plan = release.plan
+    queries = [item.query for item in plan.allocations] + [table.query for table in plan.tables]
+    names = {query.name for query in queries}
+    facts = plan.invariants or plan.constraints or not plan.possible.all()
+    for above, item in zip([None, *plan.measured_levels], release.certificate, strict=False):
+        families = geography.units(above or item.level)
+        fewer = item.families <= families if above is None else item.families == families
+        moved = item.moved_parents <= (item.families if facts and above else 0)
+        if not (fewer and moved and set(item.largest_departure) <= names):
+            _fail(
+                release,
+                f"the certificate of {item.level} states families, moved parents or queries that the "
+                f"plan does not have; restore the manifest",
+            )
 
 
 def _errors_as_planned(plan: Plan, stated: dict[str, Any] | None) -> bool:

@@ -117,6 +117,14 @@ TOGETHER = {
     "pivot": (f"FROM {P} PIVOT (count(*) FOR SEX IN ('f', 'm'))", "PIVOT"),
     "a function of records": (f"FROM unnest((SELECT list(p) FROM {P} p))", "a sub-query over"),
     "types guessed": ("FROM 'people.csv'", "the layout of 'people.csv', guessed from its rows"),
+    "a text file with the name of another": (
+        "FROM 'people.parquet.csv'",
+        "the layout of 'people.parquet.csv', guessed from its rows (read_csv",
+    ),
+    "a text file in a folder": (
+        "FROM 'people.parquet/people.ndjson'",
+        "the layout of 'people.parquet/people.ndjson', guessed from its rows (read_json",
+    ),
     "types guessed again": (
         "FROM read_csv('people.csv')",
         "the layout of 'people.csv', guessed from",

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 import duckdb
@@ -326,13 +327,184 @@ def test_a_query_of_a_database_reaches_no_file(tiny):
     plan = query(tiny, "FROM p", database=line)
     assert open_engine("local").tabulate(plan).entries("area", 0, 5)[2].sum() == 8
     said = refusal(query(tiny, 'FROM main."people.csv"', ATTESTED, line))
-    assert "cannot be run" in said
+    assert "the table main.people.csv does not exist; choose from p, or put" in said
+
+
+def parquet(folder: Path, *names: str) -> None:
+    """Write the records of the folder to Parquet files."""
+    with duckdb.connect() as connection:
+        for name in names:
+            connection.execute(
+                f"COPY (FROM read_csv('{folder}/people.csv', all_varchar = true)) "
+                f"TO '{folder}/{name}' (FORMAT parquet)"
+            )
+
+
+SEVERAL_PARTS = [
+    "people.csv",
+    "people.parquet",
+    'PEOPLE."parquet"',
+    '"./people".parquet',
+    '"peop*".parquet',
+    'main."people.parquet"',
+    "memory.main.people",
+    "temp.people",
+    "people.parquet.gz",
+    "people.json",
+    "people.db",
+    "a.b.c.d.parquet",
+    '"https://example.org/people".parquet',
+    '"~/people".parquet',
+]
+
+
+@pytest.mark.parametrize("name", SEVERAL_PARTS)
+def test_a_name_of_several_parts_is_never_a_file(tiny, command, name):
+    """DuckDB would join the parts of FROM people.parquet and read the file of that name."""
+    parquet(tiny.parent, "people.parquet")
+    for text in (f"FROM {name}", f"SELECT * FROM {name} AS p WHERE AGE IN (FROM {name})"):
+        for more in ("", ATTESTED):
+            query(tiny, text, more)
+            for ran in (
+                command("check", tiny),
+                command("release", tiny, "--to", tiny.parent / "out", "--quiet"),
+            ):
+                assert ran.status == 2
+                plain = name.replace('"', "")
+                wanted = f"the table {plain} does not exist; put the name of a file in quotes"
+                assert wanted in re.sub(r"\s+", " ", ran.err)
+
+
+def test_no_one_is_counted_twice_by_two_spellings_of_a_file(tiny, command):
+    parquet(tiny.parent, "people.parquet")
+    for statements in (
+        [],
+        ["CREATE TABLE parquet AS FROM p", "CREATE TABLE people AS FROM p"],
+        ["CREATE SCHEMA people", "CREATE TABLE people.p2 AS FROM p"],
+        ["CREATE SCHEMA a", 'CREATE TABLE a."people.parquet" AS FROM p'],
+    ):
+        line = database(tiny, *statements)
+        for twice in ("people.parquet", "'./people.parquet'"):
+            query(tiny, f"FROM {twice} UNION ALL FROM 'people.parquet'", "", line)
+            ran = command("check", tiny)
+            assert ran.status == 2
+            said = re.sub(r"\s+", " ", ran.err)
+            assert "does not exist" in said or "UNION ALL of the same records" in said
+        (tiny.parent / "d.duckdb").unlink()
+
+
+def test_a_common_table_expression_hides_no_file_outside_its_scope(tiny):
+    remote = "https://example.org/people.csv"
+    text = f'FROM (WITH "{remote}" AS (SELECT 1) FROM {PEOPLE}) UNION ALL FROM "{remote}"'
+    assert "a query can read local paths only" in refusal(query(tiny, text, ATTESTED))
+    # DuckDB compares names letter by letter, apart from A to Z.
+    parquet(tiny.parent, "people.parquet")
+    (tiny.parent / "é.parquet").hardlink_to(tiny.parent / "people.parquet")
+    empty = "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX"
+    text = f'WITH "É.parquet" AS ({empty}) FROM "é.parquet" UNION ALL FROM \'people.parquet\''
+    assert "UNION ALL of the same records" in refusal(query(tiny, text))
+    line = database(tiny, 'CREATE TABLE "É.parquet" AS FROM p')
+    text = "FROM 'é.parquet' UNION ALL FROM 'people.parquet'"
+    assert "UNION ALL of the same records" in refusal(query(tiny, text, "", line))
+
+
+def test_a_table_has_its_exact_name(tiny):
+    line = database(
+        tiny,
+        "CREATE SCHEMA a",
+        "CREATE TABLE a.q AS FROM p",
+        "CREATE VIEW a.v AS FROM q WHERE AGE <> ''",
+        "CREATE VIEW a.w AS WITH q AS (FROM d.a.v) FROM q",
+        "CREATE SCHEMA a.b",
+        "CREATE TABLE a.b.r AS FROM p",
+        'CREATE TABLE "x.parquet" AS FROM p',
+        'CREATE TABLE "É" AS FROM p',
+    )
+    for name in (
+        *("p", "P", "main.p", "d.p", "D.main.P", "a.q", "d.a.q", "a.v", "a.w", "a.b.r", "d.a.b.r"),
+        *("'x.parquet'", 'main."x.parquet"', '"É"'),
+    ):
+        for text in (f"FROM {name}", f"SELECT area, AGE, SEX, 1 AS n FROM {name}"):
+            more = '\ncounts = "n"' if " n " in text else ""
+            counts = open_engine("local").tabulate(query(tiny, text, more, line))
+            assert counts.entries("area", 0, 5)[2].sum() == len(TINY_PEOPLE), name
+    for name in ("q", "a.p", "d.q", "e.p", "d.a.b.p", "x.parquet", '"é"', "main.main.p", "d.d.p"):
+        said = refusal(query(tiny, f"FROM {name}", "", line))
+        assert f"the table {name.strip(chr(34))} does not exist; choose from p, q, r, v, w," in said
+
+
+GENERATED = {
+    "random()": "the function random is not allowed",
+    "CAST(random() < 0.5 AS VARCHAR)": "the function random is not allowed",
+    "write_log('seen ' || AGE)": "the function write_log is not allowed",
+    "now()": "the function now is not allowed",
+    "current_setting('threads')": "the function current_setting is not allowed",
+    "getvariable('x')": "the function getvariable is not allowed",
+    "nextval('numbers')": "the function nextval is not allowed",
+    "louder(AGE)": "the function louder is a macro of the database",
+}
+
+
+@pytest.mark.parametrize("expression", GENERATED)
+def test_generated_columns_are_looked_into(tiny, command, expression):
+    line = database(
+        tiny,
+        "CREATE SEQUENCE numbers",
+        "CREATE MACRO louder(x) AS upper(x)",
+        f"CREATE TABLE g (area VARCHAR, AGE VARCHAR, SEX VARCHAR, made AS ({expression}))",
+        "INSERT INTO g (area, AGE, SEX) FROM p",
+        "CREATE VIEW v AS FROM g",
+        "CREATE VIEW w AS FROM v",
+    )
+    for name in ("g", "w", "(SELECT area, AGE, SEX FROM v)"):
+        query(tiny, f"SELECT * FROM {name}", ATTESTED, line)
+        for ran in (
+            command("check", tiny),
+            command("release", tiny, "--to", tiny.parent / "out", "--quiet"),
+        ):
+            assert ran.status == 2
+            said = re.sub(r"\s+", " ", ran.err)
+            assert f"the generated column made of g: {GENERATED[expression]}" in said
+    query(tiny, "FROM p", "", line)
+    assert command("check", tiny).status == 0, "no query reads that table"
+
+
+def test_generated_columns_that_are_computed_from_their_row_are_read(tiny):
+    line = database(
+        tiny,
+        'CREATE TABLE g (area VARCHAR, old BOOL, SEX VARCHAR, n INT DEFAULT (random()), "A_G" AS '
+        "(CASE WHEN old THEN 'old' ELSE 'young' END), AGE AS (lower(a_g)))",
+        "INSERT INTO g (area, old, SEX) SELECT area, AGE = 'old', SEX FROM p",
+    )
+    for more in ("", ATTESTED):
+        counts = open_engine("local").tabulate(query(tiny, "FROM g", more, line))
+        assert counts.entries("area", 0, 5)[2].sum() == len(TINY_PEOPLE)
+
+
+def test_a_generated_column_is_no_second_count(tiny):
+    line = database(
+        tiny,
+        "CREATE TABLE g (area VARCHAR, AGE VARCHAR, SEX VARCHAR, n INT, m AS (n + 1), k AS (m))",
+        "INSERT INTO g (area, AGE, SEX, n) SELECT *, 2 FROM p",
+        "CREATE VIEW v AS FROM g",
+    )
+    counts = '\ncounts = "n"'
+    for table in ("g", "v"):
+        for column in ("m", "k"):
+            age = f"CASE WHEN {column} > 5 THEN 'old' ELSE 'young' END AS AGE"
+            said = refusal(query(tiny, f"SELECT area, {age}, SEX, n FROM {table}", counts, line))
+            assert "the generated column m, which may contain a count," in said
 
 
 def test_a_query_without_end_is_a_message(tiny):
     for text in ("(" * 4000 + "SELECT 1" + ")" * 4000, "SELECT " + "-1 + " * 5000 + "1 AS area"):
         said = refusal(query(tiny, text))
         assert "records.query" in said
+
+
+def test_a_null_character_in_a_query_is_a_message(tiny):
+    for text in ("FROM 'peo\0ple.parquet'", "FROM read_csv('\0people.csv', all_varchar = true)"):
+        assert "contains a null character; remove it" in refusal(query(tiny, text))
 
 
 def test_a_query_may_use_what_only_reads(tiny):

@@ -119,6 +119,38 @@ def test_rows_that_depend_on_other_people_are_refused(views, name):
     assert DEPENDS in said
 
 
+GUESSED = {
+    "JSON": "SELECT area, AGE, SEX FROM json.`{file}`",
+    "JSON in a view": "SELECT * FROM guessed",
+    "JSON in a view of a view": "SELECT * FROM guessed_again",
+    "the bytes of a file": "SELECT 'A1' AS area, 'old' AS AGE, if(length(content) > 300, 'f', 'm') "
+    "AS SEX FROM binaryFile.`{file}`",
+}
+
+
+@pytest.mark.parametrize("sources", ["json,orc,parquet,csv,text", ""])
+@pytest.mark.parametrize("name", GUESSED)
+def test_types_that_all_rows_of_a_file_decide_are_refused(views, spark_session, name, sources):
+    """One row of other people decides whether a column is a number or text."""
+    file = views.parent / "people.json"
+    rows = [dict(zip(("area", "AGE", "SEX"), row, strict=True)) for row in TINY_PEOPLE]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = f"SELECT area, AGE, if(typeof(SEX) = 'string', SEX, 'x') AS SEX FROM json.`{file}`"
+    key = "spark.sql.sources.useV1SourceList"
+    before = spark_session.conf.get(key)
+    spark_session.conf.set(key, sources)
+    try:
+        spark_session.sql(f"CREATE OR REPLACE TEMP VIEW guessed AS {text}")
+        spark_session.sql("CREATE OR REPLACE TEMP VIEW guessed_again AS SELECT * FROM guessed")
+        said = refusal(plan_of(views, GUESSED[name].format(file=file)))
+        assert "the type of a column, guessed from the rows of a file" in said
+        assert DEPENDS in said
+    finally:
+        spark_session.conf.set(key, before)
+    spark_session.read.json(str(file)).createOrReplaceTempView("typed_by_a_program")
+    assert total(plan_of(views, "SELECT * FROM typed_by_a_program")) == 8
+
+
 def test_they_are_counted_where_the_plan_attests_it(views):
     assert total(plan_of(views, TOGETHER["limit"][0], ALONE)) == 5
     assert total(plan_of(views, TOGETHER["window"][0], ALONE)) == 8

@@ -168,7 +168,7 @@ def exceedance(noise: Law, *, above: float, intruder: Intruder, present: bool = 
     -------
     Risk
         "exceedance", a probability. Where public bounds rule the target out R' is 1, as in
-        `disclosure_risk`.
+        `disclosure_risk`; a `present` that they rule out is refused, as in `correct_decision`.
     """
     if not above > 0:
         raise InputError(f"above: {above} is not allowed; a ratio must be above 0")
@@ -270,6 +270,7 @@ def _posterior_at(noise: Law, observed: Array | float, intruder: Intruder) -> fl
 
 
 def _exceedance(noise: Law, above: float, intruder: Intruder, present: bool) -> float:
+    _refuse_ruled_out(intruder, there=present)
     before = intruder.informed_prior
     if before == 0:
         return 1.0 if above < 1 else 0.0
@@ -410,12 +411,8 @@ def _probability_above(
     Changes of sign are located between the points of a grid and then exactly, so that the result is as
     precise for wide noise.
     """
+    _refuse_ruled_out(intruder, there=there)
     weights = np.exp(intruder.log_weights(there=there))
-    if not weights.any():
-        raise InputError(
-            f"present: {there} is not allowed; by at_least and at_most the target "
-            f"{'cannot' if there else 'must'} be there; use present={not there}"
-        )
     grid = _released_grid(noise, intruder)
 
     def sign(at: FloatArray) -> FloatArray:
@@ -445,6 +442,14 @@ def _probability_above(
             before, low = reached, high
             here = float(sign(np.array([high]))[0]) if whole else float(signs[edge + 1])
     return total + shares[here] * (1.0 - before)
+
+
+def _refuse_ruled_out(intruder: Intruder, *, there: bool) -> None:
+    if not np.exp(intruder.log_weights(there=there)).any():
+        raise InputError(
+            f"present: {there} is not allowed; by at_least and at_most the target "
+            f"{'cannot' if there else 'must'} be there; use present={not there}"
+        )
 
 
 def _only(laws: Sequence[Law]) -> Law:

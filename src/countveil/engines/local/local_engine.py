@@ -74,7 +74,11 @@ def check_persons(source: DuckDBSource) -> None:
     visible = f"regexp_replace({text}, {literal(person_ids.INVISIBLE)}, '', 'g')"
     nobody = f"regexp_full_match({visible}, {literal(person_ids.NOBODY)})"
     _refuse_if(source, nobody, source.person, record_rules.NOBODY)
-    placeholder = f"regexp_full_match({visible}, {literal(person_ids.PLACEHOLDER)})"
+    bare = f"regexp_replace({visible}, {literal(person_ids.MARKS)}, '', 'g')"
+    placeholder = (
+        f"(regexp_full_match({visible}, {literal(person_ids.NUMBER)}) OR "
+        f"regexp_full_match({bare}, {literal(person_ids.WORD)}))"
+    )
     if source.real_ids:
         placeholder += f" AND {text} NOT IN ({', '.join(map(literal, source.real_ids))})"
     _refuse_if(source, placeholder, source.person, record_rules.PLACEHOLDER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import duckdb
 from countveil.errors import RecordsError
 
 Tree = dict[str, Any]
+
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 _ALONE: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -23,6 +26,8 @@ _NOT_COMPUTED = ("sample", "qualified_name")  # they hold numbers and names only
 
 def parse(query: str, label: str) -> tuple[str, Tree]:
     """Return the text and the tree of a query, which must be one SELECT; nothing is run."""
+    if "\0" in query:
+        raise RecordsError(f"{label}: contains a null character; remove it")
     with duckdb.connect(config=_ALONE) as connection:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -94,9 +99,14 @@ def constant(expression: Tree) -> str | None:
     return None if text is None else str(text)
 
 
+def fold(name: object) -> str:
+    """Return a name in lower case by DuckDB's rule, which is that of ASCII: É and é differ."""
+    return str(name).translate(_LOWER)
+
+
 def name_of(reference: Tree) -> str:
     """Return the last part of a column's name, in lower case."""
-    return str(reference["column_names"][-1]).lower()
+    return fold(reference["column_names"][-1])
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, text: str, label: str) -> Tree:

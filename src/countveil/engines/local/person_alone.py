@@ -31,18 +31,24 @@ from countveil.engines.local.parsed_query import (
     arguments,
     column,
     constant,
+    fold,
     name_of,
     nodes,
-    parse,
     select,
 )
 from countveil.engines.local.query_names import (
     Catalog,
+    Name,
+    Scope,
     files_of,
+    generated_columns,
     identities,
     is_file,
+    kind_of_file,
     options_of,
+    query_of,
     table_name,
+    view_query,
 )
 
 _INTEGERS = names_in("BIGINT HUGEINT INTEGER SMALLINT TINYINT")  # as DuckDB describes types
@@ -100,26 +106,6 @@ class Rows:
     several: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The common table expressions that are visible at some point of a query."""
-
-    entries: tuple[Tree, ...] = ()
-
-    def within(self, node: Tree) -> Scope:
-        """Return the scope inside a query, with its own expressions."""
-        return Scope((*self.entries, *node.get("cte_map", {}).get("map", [])))
-
-    def query(self, name: str) -> tuple[Tree, Scope] | None:
-        """Return the query that a name refers to, and the scope in which it was written."""
-        for number in range(len(self.entries) - 1, -1, -1):
-            entry = self.entries[number]
-            if str(entry["key"]).lower() == name:
-                recursive = _query_of(entry["value"])["type"] == "RECURSIVE_CTE_NODE"
-                return entry["value"], Scope(self.entries[: number + recursive])
-        return None
-
-
 @dataclass(slots=True)
 class Judge:
     """Decides on the parsed tree of a query.
@@ -132,7 +118,8 @@ class Judge:
     public: frozenset[str]
     label: str
     ask: Callable[[str], list[tuple[Any, ...]]]
-    _views: dict[str, Tree] = field(default_factory=dict)
+    _views: dict[Name, Tree] = field(default_factory=dict)
+    _columns_of: dict[Name, dict[str, Tree]] = field(default_factory=dict)
     _sources: dict[tuple[int, ...], frozenset[str]] = field(default_factory=dict)
     _rows: dict[tuple[Any, ...], Rows] = field(default_factory=dict)
     uses_public: bool = False
@@ -185,7 +172,7 @@ class Judge:
             return self._table_sources(tree, scope)
         if tree.get("type") == "TABLE_FUNCTION":
             function = tree["function"]
-            if function["function_name"].lower() in READERS:
+            if fold(function["function_name"]) in READERS:
                 files = files_of(function) or []
                 if all(self._declared(file) for file in files):
                     return frozenset()
@@ -197,35 +184,47 @@ class Judge:
 
     def _table_sources(self, table: Tree, scope: Scope) -> frozenset[str]:
         path = table_name(table)
-        if len(path) == 1:
-            query = scope.query(path[0].lower())
-            if query is not None:
-                return self.sources(_query_of(query[0]), query[1])
+        query = scope.query(path)
+        if query is not None:
+            return self.sources(query_of(query[0]), query[1])
         if self._declared(".".join(path)):
             return frozenset()
-        name = path[-1].lower()
+        name = self._catalogued(path)
         if name in self.catalog.views:
             return self.sources(self._view(name), Scope())
-        if name not in self.catalog.tables and is_file(path):
-            return frozenset(identities([path[0]], self.ask))
-        return frozenset({f"table {name}"})
+        if name:
+            self._generated(name)
+            return frozenset({f"table {'.'.join(name)}"})
+        return frozenset(identities([path[0]], self.ask))
+
+    def _catalogued(self, path: tuple[str, ...]) -> Name:
+        """Return the table or view that a name refers to, () for a file."""
+        names = self.catalog.find(path)
+        assert names or is_file(path)  # others were refused
+        return names[0] if names else ()
 
     def _declared(self, name: str) -> bool:
         """Whether the plan declares a table or file public, by the name that the query uses."""
         folder = self.catalog.folder
         public = any((folder / name).resolve() == (folder / item).resolve() for item in self.public)
         if not is_file((name,)):
-            public |= name.lower() in {item.lower() for item in self.public}
+            public |= fold(name) in {fold(item) for item in self.public}
         self.uses_public |= public
         return public
 
-    def _view(self, name: str) -> Tree:
+    def _view(self, name: Name) -> Tree:
         if name not in self._views:
-            view = self.catalog.views[name]
-            assert view is not None  # was refused
-            self._views[name] = parse(view.query, self.label)[1]
+            self._views[name] = view_query(self.catalog, name, self.label)
             _refuse_anywhere(self._views[name])
         return self._views[name]
+
+    def _generated(self, name: Name) -> dict[str, Tree]:
+        """Return the expressions of the generated columns of a table."""
+        if name not in self._columns_of:
+            self._columns_of[name] = generated_columns(self.catalog, name, self.label)
+            for expression in self._columns_of[name].values():
+                _refuse_anywhere(expression)
+        return self._columns_of[name]
 
     def _union(self, node: Tree, scope: Scope, amounts: Columns) -> Rows:
         kind = str(node["setop_type"])
@@ -275,7 +274,7 @@ class Judge:
                     raise Dependent("a sub-query over records")
                 if _has_aggregate(part["subquery"]):
                     raise Dependent("an aggregate in a sub-query")  # maybe of the outer rows
-            elif kind == "FUNCTION" and part["function_name"].lower() in AGGREGATES:
+            elif kind == "FUNCTION" and fold(part["function_name"]) in AGGREGATES:
                 raise Dependent(f"the aggregate {part['function_name']}")
 
     def _counted_columns(self, table: Tree, scope: Scope) -> Columns:
@@ -315,28 +314,31 @@ class Judge:
 
     def _base(self, table: Tree, scope: Scope, amounts: Columns, sources: frozenset[str]) -> Rows:
         path = table_name(table)
-        query = scope.query(path[0].lower()) if len(path) == 1 else None
+        query = scope.query(path)
         if query is not None:
             if query[0].get("aliases") and amounts:
                 raise Dependent("new names for the columns of a table of counts in WITH")
-            return self.judge(_query_of(query[0]), query[1], amounts)
-        name = path[-1].lower()
+            return self.judge(query_of(query[0]), query[1], amounts)
+        name = self._catalogued(path)
         view = self.catalog.views.get(name)
         if view is not None:
             if view.renames and amounts:
                 raise Dependent(
-                    f"new names for the columns of a table of counts in the view {name}"
+                    f"new names for the columns of a table of counts in the view {name[-1]}"
                 )
             return self.judge(self._view(name), Scope(), amounts)
-        if name not in self.catalog.tables and is_file(path):
-            if ".parquet" not in name:
-                raise Dependent(_guessed(path[0], "csv"))
+        if not name:
+            kind = kind_of_file(path[0])
+            if kind != "parquet":
+                raise Dependent(_guessed(path[0], str(kind)))
             return self._of_files(sources, [path[0]], {})
+        if amounts:
+            _refuse_copies(self._generated(name), amounts)
         return Rows(sources)
 
     def _reader(self, table: Tree, sources: frozenset[str]) -> Rows:
         function = table["function"]
-        name, options = function["function_name"].lower(), options_of(function)
+        name, options = fold(function["function_name"]), options_of(function)
         if table.get("with_ordinality") not in (*_EMPTY, "WITHOUT_ORDINALITY"):
             raise Dependent("WITH ORDINALITY, the position of a row,")
         if name not in READERS:
@@ -375,9 +377,9 @@ class Judge:
         if len(stars) + len(names) < len(columns) or (stars and len(columns) > 1):
             raise Dependent("UNPIVOT of something other than columns")
         if stars:
-            left_out = {str(name).lower() for name in stars[0].get("exclude_list", [])}
+            left_out = {fold(name) for name in stars[0].get("exclude_list", [])}
             names = sorted(self._counted_columns(table["source"], scope) - left_out)
-        values = {str(name).lower() for name in table["unpivot_names"]}
+        values = {fold(name) for name in table["unpivot_names"]}
         if len(values) == 1 and amounts == values and len(set(names)) == len(names):
             # Each number of a wide table moves to its own row: nobody is counted twice.
             return self._table(table["source"], scope, frozenset(names))
@@ -404,7 +406,7 @@ class Judge:
             columns = frozenset(self._columns(table[own], scope) or ())
             public = frozenset(self._columns(table[other], scope) or ())
             _refuse_amounts(table.get("condition"), amounts, columns | public, _table_names(table))
-        if any(str(name).lower() in amounts for name in table.get("using_columns", [])):
+        if any(fold(name) in amounts for name in table.get("using_columns", [])):
             raise Dependent("a join on a column of counts")
         rows = self._table(table[own], scope, amounts)
         if table["join_type"] in ("SEMI", "ANTI"):
@@ -423,7 +425,7 @@ class Judge:
         """Return the columns of part of FROM; None if they depend on another part."""
         text = select(None, table, list(scope.entries), self.label)
         try:
-            return [str(row[0]).lower() for row in self.ask(f"DESCRIBE {text}")]
+            return [fold(row[0]) for row in self.ask(f"DESCRIBE {text}")]
         except duckdb.BinderException:
             return None
 
@@ -484,15 +486,25 @@ def _refuse_anywhere(tree: Tree) -> None:
         names = [str(name) for name in part.get("using_columns") or []]
         names += [str(name) for name in (part.get("column_names") or [])[-1:]]
         for name in names:
-            if name.lower() in POSITIONS:
-                raise Dependent(f"the column {name.lower()}, the position of a row,")
+            if fold(name) in POSITIONS:
+                raise Dependent(f"the column {fold(name)}, the position of a row,")
+
+
+def _refuse_copies(generated: dict[str, Tree], amounts: Columns) -> None:
+    """Refuse generated columns that are computed from a count."""
+    for name, expression in generated.items():
+        if any(
+            part.get("class") == "COLUMN_REF" and name_of(part) in amounts | frozenset(generated)
+            for part in nodes(expression)
+        ):
+            raise Dependent(f"the generated column {name}, which may contain a count,")
+        if name in amounts:
+            raise Dependent(f"the generated column {name} of counts")
 
 
 def _unnests(*trees: Tree) -> bool:
     return any(
-        str(part.get("function_name", "")).lower() in UNNESTING
-        for tree in trees
-        for part in nodes(tree)
+        fold(part.get("function_name", "")) in UNNESTING for tree in trees for part in nodes(tree)
     )
 
 
@@ -506,7 +518,7 @@ def _refuse_amounts(
             raise Dependent(f"{kind} in an expression over a table of counts")
         if kind != "COLUMN_REF":
             continue
-        *table, name = (str(name).lower() for name in part["column_names"])
+        *table, name = (fold(name) for name in part["column_names"])
         if name in amounts:
             raise Dependent("an expression or a condition on a column of counts")
         if name not in columns or (table and (len(table) > 1 or table[0] not in tables)):
@@ -518,12 +530,6 @@ def _known(node: Tree, keys: frozenset[str]) -> None:
     for key, value in node.items():
         if key not in keys and value not in _EMPTY:
             raise Dependent(f"an unknown part of the query ({key})")
-
-
-def _query_of(expression: Tree) -> Tree:
-    """Return the query of a common table expression: the tree itself, which is known by its id."""
-    query: Tree = expression["query_node"]
-    return query
 
 
 def _projection(node: Tree, amounts: Columns, columns: Columns) -> tuple[Columns, list[Any]]:
@@ -559,15 +565,13 @@ def _outputs(node: Tree, columns: Columns) -> list[tuple[str, Tree]]:
         if item["class"] != "STAR":
             outputs.append((_output(item), item))
             continue
-        relation = str(item.get("relation_name") or "").lower()
+        relation = fold(item.get("relation_name") or "")
         if item.get("rename_list") not in _EMPTY:
             raise Dependent("RENAME in a table of counts")
         if relation and (relation not in tables or len(tables) > 1):
             raise Dependent(f"{relation}.* in a table of counts (list its columns)")
-        left_out = {str(name).lower() for name in item.get("exclude_list") or []}
-        replaced = {
-            str(entry["key"]).lower(): entry["value"] for entry in item.get("replace_list") or []
-        }
+        left_out = {fold(name) for name in item.get("exclude_list") or []}
+        replaced = {fold(entry["key"]): entry["value"] for entry in item.get("replace_list") or []}
         outputs += [(name, replaced.get(name, column(name))) for name in sorted(columns - left_out)]
     return outputs
 
@@ -603,7 +607,7 @@ def _added_up(
 ) -> str | None:
     """Return the column that a count sums, "" if it counts rows, None for other aggregates."""
     item = _unwrapped(item)
-    name = str(item.get("function_name", "")).lower()
+    name = fold(item.get("function_name", ""))
     orders = (item.get("order_bys") or {}).get("orders")
     if item["class"] != "FUNCTION" or item.get("distinct") or orders or item.get("export_state"):
         return None
@@ -620,7 +624,7 @@ def _amount(expression: Tree, columns: Columns, tables: frozenset[str]) -> str |
     """Return the column that a count is passed on from, "" for 0 or 1, None if it is changed."""
     expression = _unwrapped(expression)
     if expression["class"] == "COLUMN_REF":
-        *table, name = (str(name).lower() for name in expression["column_names"])
+        *table, name = (fold(name) for name in expression["column_names"])
         known = name in columns and (not table or (len(table) == 1 and table[0] in tables))
         return name if known else None
     return "" if constant(expression) in ("0", "1") else None
@@ -648,7 +652,7 @@ def _unwrapped(expression: Tree) -> Tree:
 
 def _output(item: Tree) -> str:
     """Return the name of a column that a SELECT yields, "" if DuckDB invents it."""
-    name = str(item.get("alias") or "").lower()
+    name = fold(item.get("alias") or "")
     return name or (name_of(item) if item["class"] == "COLUMN_REF" else "")
 
 
@@ -671,7 +675,7 @@ def _same_place(children: list[Tree], child: Tree, amounts: Columns) -> Columns:
 
 def _has_aggregate(tree: Any) -> bool:
     return any(
-        part.get("class") == "FUNCTION" and part["function_name"].lower() in AGGREGATES
+        part.get("class") == "FUNCTION" and fold(part["function_name"]) in AGGREGATES
         for part in nodes(tree)
     )
 
@@ -683,7 +687,7 @@ def _table_names(table: Tree) -> frozenset[str]:
     name = table.get("alias") or table.get("table_name")
     if not name and table["type"] == "TABLE_FUNCTION":
         name = table["function"]["function_name"]
-    return frozenset({str(name).lower()} if name else ())
+    return frozenset({fold(name)} if name else ())
 
 
 def _equalities(condition: Tree | None) -> list[tuple[Tree, Tree]]:
@@ -704,7 +708,7 @@ def _references(expression: Tree) -> list[list[str]] | None:
         if part.get("class") in ("COLLATE", "LAMBDA", "STAR", "SUBQUERY"):
             return None
         if part.get("class") == "COLUMN_REF":
-            references.append([str(name).lower() for name in part["column_names"]])
+            references.append([fold(name) for name in part["column_names"]])
     return references
 
 

@@ -29,6 +29,7 @@ from countveil.engines.local.parsed_query import (
     arguments,
     bracketed,
     constant,
+    fold,
     name_of,
     nodes,
     parse,
@@ -36,7 +37,17 @@ from countveil.engines.local.parsed_query import (
     written,
 )
 from countveil.engines.local.person_alone import Dependent, Judge
-from countveil.engines.local.query_names import Catalog, files_of, is_file, options_of, table_name
+from countveil.engines.local.query_names import (
+    Catalog,
+    Name,
+    Scope,
+    files_of,
+    generated_columns,
+    is_file,
+    options_of,
+    table_name,
+    view_query,
+)
 from countveil.errors import RecordsError
 from countveil.plan.attributes import choices
 from countveil.plan.plan_file import RecordsSection
@@ -62,45 +73,41 @@ _WRITING_OPTIONS = ("store_rejects", "rejects_scan", "rejects_table", "rejects_l
 
 def refuse_all_but_reading(tree: Tree, catalog: Catalog, label: str) -> bool:
     """Refuse a query that does more than read; return whether it reads files."""
-    waiting, seen, files = [tree], set[str](), False
+    waiting, seen, files = [(tree, label)], set[Name](), False
     while waiting:
-        query = waiting.pop()
-        own = _names_within(query)
+        query, where = waiting.pop()
         table_functions = {
             id(part["function"]) for part in nodes(query) if part.get("type") == "TABLE_FUNCTION"
         }
         for part in nodes(query):
-            reason = _refusal(part, id(part) in table_functions, catalog, own)
+            reason = _refusal(part, id(part) in table_functions, catalog)
             if reason is not None:
-                raise RecordsError(f"{label}: {reason}; a query in [records] only reads records")
+                raise RecordsError(f"{where}: {reason}; a query in [records] only reads records")
             if part.get("type") == "TABLE_FUNCTION":
-                files |= part["function"]["function_name"].lower() in READERS
-            if part.get("type") != "BASE_TABLE":
+                files |= fold(part["function"]["function_name"]) in READERS
+        for table, scope in Scope().tables(query):
+            path = table_name(table)
+            if scope.query(path) is not None:
                 continue
-            name = table_name(part)[-1].lower()
-            if name in catalog.views and name not in seen:
+            reason = _refused_name(path, catalog)
+            if reason is not None:
+                raise RecordsError(f"{where}: {reason}")
+            names = catalog.find(path)
+            files |= not names
+            for name in names:
+                if name in seen:
+                    continue
                 seen.add(name)
-                view = catalog.views[name]
-                if view is None:
-                    raise RecordsError(
-                        f"{label}: cannot look into the view {name}; name its tables instead"
+                if name in catalog.views:
+                    waiting.append((view_query(catalog, name, label), label))
+                for column, expression in generated_columns(catalog, name, label).items():
+                    waiting.append(
+                        (expression, f"{label}: the generated column {column} of {name[-1]}")
                     )
-                waiting.append(parse(view.query, f"{label}: the view {name}")[1])
-            files |= name not in (*catalog.views, *catalog.tables, *own)
     return files
 
 
-def _names_within(query: Tree) -> frozenset[str]:
-    """Return the names of all common table expressions of a query."""
-    return frozenset(
-        str(entry["key"]).lower()
-        for part in nodes(query)
-        if isinstance(part.get("cte_map"), dict)
-        for entry in part["cte_map"].get("map", [])
-    )
-
-
-def _refusal(part: Tree, of_table: bool, catalog: Catalog, own: frozenset[str]) -> str | None:
+def _refusal(part: Tree, of_table: bool, catalog: Catalog) -> str | None:
     """Return why part of a query is refused, None if it is not."""
     if isinstance(part.get("class"), str):
         return _refused_expression(part, of_table, catalog)
@@ -112,8 +119,6 @@ def _refusal(part: Tree, of_table: bool, catalog: Catalog, own: frozenset[str]) 
         return f"contains something other than a plain SELECT ({what})"
     if kind == "TABLE_FUNCTION":
         return _refused_table_function(part["function"], catalog)
-    if kind == "BASE_TABLE":
-        return _refused_table(part, catalog, own)
     return None
 
 
@@ -125,7 +130,7 @@ def _refused_expression(part: Tree, of_table: bool, catalog: Catalog) -> str | N
         return f"{name_of(part)} is not in the records and changes from run to run; write the value"
     if kind not in ("FUNCTION", "WINDOW") or of_table:
         return None
-    name = str(part["function_name"]).lower()
+    name = fold(part["function_name"])
     if name in catalog.macros:
         return f"the function {name} is a macro of the database; write out what it does"
     if kind == "WINDOW":
@@ -142,7 +147,7 @@ def _refused_expression(part: Tree, of_table: bool, catalog: Catalog) -> str | N
 
 
 def _refused_table_function(function: Tree, catalog: Catalog) -> str | None:
-    name = str(function.get("function_name", "")).lower()
+    name = fold(function.get("function_name", ""))
     if name in catalog.macros:
         return f"the table function {name} is a macro of the database; write out what it does"
     if name not in TABLE_FUNCTIONS:
@@ -170,25 +175,32 @@ def _computed(option: Tree) -> bool:
     return any(part.get("class") in ("COLUMN_REF", "SUBQUERY", "STAR") for part in nodes(option))
 
 
-def _refused_table(table: Tree, catalog: Catalog, own: frozenset[str]) -> str | None:
-    path = table_name(table)
-    name = path[-1].lower()
-    if len(path) == 1 and name in own:
-        return None
+def _refused_name(path: tuple[str, ...], catalog: Catalog) -> str | None:
+    """Return why the name of a table is refused: it must be that of one table, or a local file's."""
+    name, written = fold(path[-1]), ".".join(path)
     if name in catalog.ambiguous:
         return f"several schemas of the database have a table or view {name}; rename all but one"
-    if name in catalog.tables or name in catalog.views:
+    if catalog.find(path):
         return None
     if name in catalog.system:
         return f"{name} is a system table of DuckDB, which holds no records"
-    if is_file(path) and _is_remote(path[0]):
-        return "a query can read local paths only; copy the file to this machine"
-    if len(path) == 1 and ("." in name or "/" in name) and not is_file(path):
+    if is_file(path):
+        remote = _is_remote(path[0])
+        return (
+            "a query can read local paths only; copy the file to this machine" if remote else None
+        )
+    if len(path) == 1 and ("." in name or "/" in name):
         return (
             f"{path[0]!r} is neither a table nor a file with the suffix of CSV, TSV, JSON or Parquet; "
             f"read it with a function such as read_csv"
         )
-    return None
+    known = sorted({table[-1] for table in (*catalog.tables, *catalog.views)})
+    ways = [f"choose from {choices(known)}"] if known else []
+    if len(path) > 1:
+        ways.append(f"put the name of a file in quotes, as in FROM '{written}'")
+    elif not known:
+        ways.append("name a file, as in FROM 'people.parquet'")
+    return f"the table {written} does not exist; {', or '.join(ways)}"
 
 
 # DuckDB detects delimiter, quotes and header of a CSV file from all of its rows, so one odd row can
@@ -214,7 +226,7 @@ def _is_plain_text(function: Tree) -> bool:
     options = {name: constant(value) for name, value in options_of(function).items()}
     every_column = str(options.pop("all_varchar", None)).lower() in ("true", "t", "1")
     header = str(options.pop("header", True)).lower() in ("true", "t", "1")
-    known = function["function_name"].lower() in _READERS
+    known = fold(function["function_name"]) in _READERS
     return known and every_column and header and not options
 
 
@@ -257,14 +269,15 @@ def accept(
         if records.each_person_alone:
             return bracketed(text)
         if state_layouts(tree, folder, label):
-            text, tree = parse(written(tree), label)  # check what will run
+            text, tree = parse(written(tree), label)
+            refuse_all_but_reading(tree, catalog, label)  # check what will run
         judge = Judge(
             catalog,
             frozenset(records.public_tables),
             label,
             lambda sql: connection.execute(sql).fetchall(),
         )
-        counts = () if records.counts is None else (records.counts.lower(),)
+        counts = () if records.counts is None else (fold(records.counts),)
         rows = judge.whole(tree, frozenset(counts))
     except Dependent as error:
         raise record_rules.depends_on_others(label, str(error)) from None

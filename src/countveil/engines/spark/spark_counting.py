@@ -74,7 +74,9 @@ def check_rows(source: SparkSource) -> None:
         text = sql.coalesce(sql.col(PERSON).cast("string"), sql.lit(""))
         visible = sql.regexp_replace(text, person_ids.INVISIBLE, "")
         nobody = visible.rlike(rf"\A{person_ids.NOBODY}\z")
-        placeholder = visible.rlike(rf"\A{person_ids.PLACEHOLDER}\z")
+        bare = sql.regexp_replace(visible, person_ids.MARKS, "")
+        placeholder = visible.rlike(rf"\A(?:{person_ids.NUMBER})\z")
+        placeholder |= bare.rlike(rf"\A(?:{person_ids.WORD})\z")
         if source.real_ids:
             placeholder &= ~text.isin(*source.real_ids)
         checks.append(_Check(nobody, PERSON, record_rules.NOBODY))

@@ -27,6 +27,8 @@ from countveil.plan.plan_file import RecordsSection
 
 _LOCAL = ("", "file")
 _FILE_TABLES = ("AvroTable", "CSVTable", "JsonTable", "OrcTable", "ParquetTable", "TextTable")
+# Their columns and types are stated in the file, or are all text. Delta's is a Parquet format.
+_TYPED = ("Avro", "CSV", "Orc", "Parquet", "Text")
 _WRITTEN_OUT = ("OneRowRelation", "Range", "EmptyRelation")
 
 
@@ -200,6 +202,7 @@ class _Judge:
     public: PublicTables
     uses_public: bool = False
     _common: dict[int, JavaObject] = field(default_factory=dict)
+    _with_text: set[str] = field(default_factory=set)
 
     def judge(self, plan: JavaObject, amounts: frozenset[int], view: str | None) -> Rows:
         """Return what a plan yields; raise `Dependent` where people's rows depend on each other."""
@@ -213,7 +216,10 @@ class _Judge:
         if not amounts <= {column.exprId().id() for column in each(plan.output())}:
             raise Dependent("a count that is not from the records")
         if kind == "View":
-            return self.judge(plan.child(), amounts, names_of(plan)[0])
+            name = names_of(plan)[0]
+            if plan.desc().viewText().isDefined():
+                self._with_text.add(name)
+            return self.judge(plan.child(), amounts, name)
         if kind == "CTERelationRef":
             if plan.cteId() not in self._common:
                 raise Dependent("a recursive query")
@@ -471,20 +477,29 @@ class _Judge:
         return known.groupBy(*known.columns).count().filter("count > 1").isEmpty()
 
     def _refuse_guesses(self, plan: JavaObject, view: str | None) -> None:
-        """Refuse column types that Spark guesses from the rows or folders of files."""
-        if (
-            view is not None
-            or kind_of(plan) != "LogicalRelation"
-            or plan.catalogTable().isDefined()
-        ):
+        """Refuse column types that Spark guesses from the rows or folders of files.
+
+        A view that a program made and a table of the catalog have their types already. A view with a
+        text has it analyzed again each time.
+        """
+        if view is not None and view not in self._with_text:
             return
-        relation = plan.relation()
-        if kind_of(relation) != "HadoopFsRelation":
+        if kind_of(plan) == "LogicalRelation" and not plan.catalogTable().isDefined():
+            files, form = plan.relation(), "FileFormat"
+            if kind_of(files) != "HadoopFsRelation":
+                return
+            kind = kind_of(files.fileFormat())
+        elif kind_of(plan) == "DataSourceV2Relation" and kind_of(plan.table()) in _FILE_TABLES:
+            files, form = plan.table().fileIndex(), "Table"
+            kind = kind_of(plan.table())
+        else:
             return
-        if kind_of(relation.fileFormat()) in ("JsonFileFormat", "XmlFileFormat"):
-            raise Dependent("the type of a column, guessed from the rows of a file,")
+        if not kind.endswith(tuple(f"{name}{form}" for name in _TYPED)):
+            raise Dependent(
+                f"the type of a column, guessed from the rows of a file ({kind.removesuffix(form)}),"
+            )
         key = "spark.sql.sources.partitionColumnTypeInference.enabled"
-        if relation.partitionSchema().size() and self.session.conf.get(key, "true") == "true":
+        if files.partitionSchema().size() and self.session.conf.get(key, "true") == "true":
             raise Dependent(f"the type of a column, guessed from the names of folders (set {key}),")
 
 

@@ -80,14 +80,13 @@ def test_exceedances_equal_enumeration(noise, prior):
         _, laws = enumerated(noise, who)
         for present, above in itertools.product((True, False), (0.5, 0.99, 1.0, 1.2, 3.0)):
             law = laws[0] if present else laws[1]
-            if not law.any() and who.informed_prior > 0:
-                with pytest.raises(InputError, match="the target must be there"):
-                    assess.exceedance(noise, above=0.5, intruder=who, present=present)
+            if not law.any():
+                with pytest.raises(InputError, match=f"present: {present} is not allowed"):
+                    assess.exceedance(noise, above=above, intruder=who, present=present)
                 continue
             value = assess.exceedance(noise, above=above, intruder=who, present=present).value
             passes = ratio > above * (1 + 1e-12)
-            expected = law @ passes if law.any() else float(passes.all())
-            assert value == pytest.approx(expected, abs=1e-9)
+            assert value == pytest.approx(law @ passes, abs=1e-9)
             assert 0 <= value <= 1
 
 
@@ -100,6 +99,32 @@ def test_a_public_fact_settles_who_is_there(noise):
     assert assess.correct_decision(noise, intruder=away, present=False).value == 1
     with pytest.raises(InputError, match="the target cannot be there; use present=False"):
         assess.correct_decision(noise, intruder=away)
+
+
+def test_what_correct_decision_refuses_exceedance_refuses():
+    for who, present in (
+        (Intruder(prior=0.2, at_most=0), True),
+        (Intruder(prior=0.2, at_least=1), False),
+        (Intruder(prior=0.2, others=(0.5, 0.5), at_most=0), True),
+    ):
+        for above in (0.5, 1.0, 5.0, 1e9):
+            with pytest.raises(InputError, match=f"present: {present} is not allowed"):
+                assess.exceedance(NOISES[0], above=above, intruder=who, present=present)
+        assert assess.exceedance(NOISES[0], above=0.5, intruder=who, present=not present).value == 1
+
+
+@pytest.mark.parametrize("scales", [["1/20", "1/2"], ["1/20", "1/20", "1"]])
+def test_public_bounds_settle_a_decision_over_levels_exactly(scales):
+    levels = [assess.Level(DiscreteLaplace(scale)) for scale in scales]
+    for who, truth in (
+        (Intruder(prior=0.2, at_least=1), 1),
+        (Intruder(prior=0.2, at_most=0), 0),
+        (Intruder(prior=0.2, others=(0.25, 0.25, 0.5), at_most=0), 0),
+    ):
+        right = assess.hierarchy.correct_decision(
+            levels, truth=[truth] * len(levels), intruder=who, present=truth == 1
+        )
+        assert right.value == 1
 
 
 def test_noise_next_to_none_settles_who_is_there():

@@ -71,7 +71,7 @@ class Above(NamedTuple):
         """Return the average of a value of each release: exact with a bound, or simulated."""
         if self.weights is None:
             return mean_of_draws(measure, values, intruder=intruder, noise=noise)
-        value = as_probability(float(self.weights @ values) / float(self.weights.sum()))
+        value = as_probability(expectation(self.weights, values))
         bound = 2 * self.left_out
         return Risk(measure, value, error_bound=bound, intruder=intruder, noise=noise)
 
@@ -242,11 +242,12 @@ def _says_yes(
     """Return how often they say "there" at each log-odds, before the lowest count is seen."""
     if low.noise.bounded_loss is not None:  # then its few values are summed
         points, weights = low.noise.privacy_loss(rows)
-        yes = np.zeros(len(log_odds))
+        yes, total = np.zeros(len(log_odds)), 0.0
         for point, weight in zip(points if present else -points, weights, strict=True):
             sign = sign_of_sum(log_odds, point, rounding=_ROUNDING, least=1.0)
             yes += weight * np.where(sign == 0, tied, sign > 0)
-        return yes
+            total += weight
+        return yes / total
     shift = 0 if present else rows
     first = first_yes(low, log_odds, rows)
     yes = probability_from(low, first, shift)
