@@ -101,8 +101,12 @@ def release(
 
     Examples
     --------
-    >>> from countveil import Plan, Secure, pipeline  # doctest: +SKIP
-    >>> pipeline.release(Plan.load("plan.toml"), to="out", rng=Secure())  # doctest: +SKIP
+    >>> from countveil import Plan, Secure, pipeline
+    >>> plan = Plan.load("plan.toml")
+    >>> pipeline.release(plan, to="out", rng=Secure())
+    <Release 'A small place, by age, ethnicity and race' in out: rho = 1, with estimates>
+    >>> print(plan.ledger().left())
+    rho = 2
 
     """
     if ledger is None and not rng.reproducible:
@@ -291,7 +295,7 @@ def _tidy(internal: Path) -> None:
 def _subtrees(
     done: Release, plan: Plan, places: Geography, team: Workers
 ) -> SubtreesOfRelease | None:
-    """Go up the tree once, for estimates and their errors; None if there is too much of it."""
+    """Go up the tree once, for estimates and their errors; None if the tree is too large."""
     if plan.information != "tree":
         return None
     measured = replace(done.measurements, folder=done.folder.absolute())  # for workers elsewhere
@@ -377,6 +381,11 @@ def check(
     ------
     CountveilError
         What `release` would raise.
+
+    Examples
+    --------
+    >>> from countveil import Plan, pipeline
+    >>> pipeline.check(Plan.load("plan.toml"))  # nothing to say: it can be released
 
     """
     if isinstance(plan, OneTablePlan):

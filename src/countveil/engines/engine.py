@@ -46,7 +46,7 @@ ENGINES = tuple(OPENERS)
 
 
 def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:
-    """Return an engine.
+    """Open an engine, which counts records where they are.
 
     Parameters
     ----------
@@ -54,6 +54,11 @@ def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:
         "local" (DuckDB, on this machine) or "spark".
     show_values
         Whether messages may quote values taken from records.
+
+    Returns
+    -------
+    Engine
+        Its `tabulate(plan)` returns confidential counts.
 
     Raises
     ------

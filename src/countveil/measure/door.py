@@ -107,6 +107,15 @@ def take(
     Measurements
         The published measurements.
 
+    Examples
+    --------
+    >>> from countveil import Plan, Seeded, measure, open_engine
+    >>> plan = Plan.load("plan.toml")
+    >>> counts = open_engine("local").tabulate(plan)  # confidential
+    >>> noisy = measure.take(counts, plan, rng=Seeded(7), ledger=None, to="simulation")
+    >>> noisy.read("block", "TOTAL").mechanism  # the law of the noise travels with the values
+    DiscreteGaussian(sigma2=Fraction(10, 1))
+
     """
     folder = Path(to)
     _refuse_other_counts(counts, plan)
@@ -317,7 +326,21 @@ class DeclaredCounts:
 
 
 def declared_counts(counts: Counts, plan: Plan) -> DeclaredCounts:
-    """Return the exact counts of the invariants of a plan, as they will be published."""
+    """Return the exact counts of the invariants of a plan, as they will be published.
+
+    Parameters
+    ----------
+    counts
+        Tabulated for the plan by an engine.
+    plan
+        A plan of counts.
+
+    Returns
+    -------
+    DeclaredCounts
+        The counts of each invariant, for all units of its level; nothing else about the records.
+
+    """
     values = {}
     for item in plan.invariants:
         units = counts.geography.units(item.level)
@@ -346,7 +369,7 @@ class _ExactTable:
         return hmac.new(key, data, hashlib.sha256).hexdigest()
 
     def totals(self, plan: OneTablePlan) -> IntArray | None:
-        """Return the totals that the plan declares public, None if it has none."""
+        """Return the totals that the plan declares public, or None."""
         if plan.fixed is None:
             return None
         above = self.geography.ancestors(plan.level, plan.fixed)
@@ -354,7 +377,22 @@ class _ExactTable:
 
 
 def totals_of(plan: OneTablePlan, counts: Counts) -> IntArray | None:
-    """Return the totals that the plan declares public, None if it has none."""
+    """Return the totals that the plan declares public.
+
+    Parameters
+    ----------
+    plan
+        A plan of one table.
+    counts
+        Tabulated for the plan by an engine.
+
+    Returns
+    -------
+    IntArray or None
+        The total of each unit of `plan.fixed`, in the order of the crosswalk; None if the plan
+        declares no total public.
+
+    """
     return None if plan.fixed is None else _summed(counts, plan.fixed, None)
 
 
@@ -449,7 +487,21 @@ def draw(
 
 
 def refuse_draw(counts: Counts, plan: OneTablePlan) -> None:
-    """Raise what `draw` would raise for these counts; nothing is drawn or written."""
+    """Raise what `draw` would raise for these counts; nothing is drawn or written.
+
+    Parameters
+    ----------
+    counts
+        Tabulated for the plan by an engine.
+    plan
+        A plan of one table.
+
+    Raises
+    ------
+    CountveilError
+        If the counts contradict a public fact, or the ledger has too little left.
+
+    """
     exact = _exact_table(counts, plan)
     mechanism = mechanism_of(plan, exact.totals(plan), exact.geography)
     mechanism.prepared(exact.table if mechanism.deaths else exact.table[:, 0])

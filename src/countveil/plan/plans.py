@@ -55,8 +55,9 @@ class Plan(PlanBasis):
 
     Examples
     --------
-    >>> plan = Plan.load("plan.toml")  # doctest: +SKIP
-    >>> print(plan.cost)  # doctest: +SKIP
+    >>> from countveil import Plan
+    >>> plan = Plan.load("plan.toml")
+    >>> print(plan.cost)
     rho = 1
 
     """
@@ -95,6 +96,12 @@ class Plan(PlanBasis):
         Plan or OneTablePlan
             A plan of counts, or of one table if its method is "congenial".
 
+        Examples
+        --------
+        >>> from countveil import Plan
+        >>> Plan.load("plan.toml").cost
+        ZCDP(rho=Fraction(1, 1))
+
         """
         path = Path(path)
         document, checked = plan_file.read(path)
@@ -117,6 +124,14 @@ class Plan(PlanBasis):
         -------
         Plan or OneTablePlan
             A plan of counts, or of one table if its method is "congenial".
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> from countveil import Plan
+        >>> half = Path("plan.toml").read_text().replace('rho = "1"', 'rho = "1/2"')
+        >>> print(Plan.parse(half).cost)
+        rho = 1/2
 
         """
         document, checked = plan_file.parse(text, name)
@@ -203,6 +218,13 @@ class Plan(PlanBasis):
         -------
         Risk
             `value`, `level`, `attack`, `unit_kind` and `ladder`, a table. No record is read.
+
+        Examples
+        --------
+        >>> from countveil import Plan
+        >>> risk = Plan.load("plan.toml").risk(prior=0.02)
+        >>> print(f"{risk.value:.3f}, {risk.attack}, in {risk.unit_kind}")
+        1.926, unknown attribute: AGE, in a block with 4 siblings
 
         """
         from countveil.assess.intruder.ladder import plan_risk  # a later stage answers

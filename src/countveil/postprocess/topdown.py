@@ -138,8 +138,13 @@ def top_down(
 
     Examples
     --------
-    >>> estimates = top_down(measurements, plan, workers=2)  # doctest: +SKIP
-    >>> estimates.table("county", "RACE")  # doctest: +SKIP
+    >>> from countveil import Plan, Seeded, measure, open_engine, postprocess
+    >>> plan = Plan.load("plan.toml")
+    >>> counts = open_engine("local").tabulate(plan)
+    >>> noisy = measure.take(counts, plan, rng=Seeded(7), ledger=None, to="simulation")
+    >>> estimates = postprocess.top_down(noisy, plan)
+    >>> estimates.consistency_gap()  # parts add up to wholes
+    0
 
     """
     refuse_other_measurements(measurements.folder, plan, measurements.plan)

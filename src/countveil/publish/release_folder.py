@@ -78,8 +78,10 @@ class Release(ReleaseFolder):
 
     Examples
     --------
-    >>> release = Release.read("out")  # doctest: +SKIP
-    >>> release.verify("ledger.sqlite").checks  # doctest: +SKIP
+    >>> from countveil import Plan, Seeded, pipeline
+    >>> release = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(7))
+    >>> release.estimates.table("state", "TOTAL").to_pydict()  # published exactly by this plan
+    {'geocode': ['01', '02'], 'estimate': [1163, 837]}
 
     """
 
@@ -103,6 +105,13 @@ class Release(ReleaseFolder):
         -------
         Release
             The release; its files are read when they are needed.
+
+        Examples
+        --------
+        >>> from countveil import Plan, Release, Seeded, pipeline
+        >>> _ = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(7))
+        >>> Release.read("out").measurements.read("county", "TOTAL").values.shape
+        (4, 1)
 
         """
         release = open_release(folder)
@@ -168,6 +177,13 @@ class Release(ReleaseFolder):
         ------
         VerificationError
             If a check fails.
+
+        Examples
+        --------
+        >>> from countveil import Plan, Seeded, pipeline
+        >>> release = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(7))
+        >>> print(release.verify(simulation=True).checks[1])
+        the noise of 11 queries costs rho = 1, as stated
 
         """
         return verify_counts(self, ledger, simulation=simulation)
@@ -279,6 +295,13 @@ def open_release(folder: str | Path) -> AnyRelease:
     ------
     VerificationError
         If the release is unfinished, or its manifest is damaged.
+
+    Examples
+    --------
+    >>> from countveil import Plan, Seeded, open_release, pipeline
+    >>> _ = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(7))
+    >>> open_release("out").manifest["randomness"]
+    'seeded: 7 (a simulation, not publishable)'
 
     """
     document = manifest.read(folder)

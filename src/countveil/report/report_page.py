@@ -44,6 +44,14 @@ def public_report(
     str
         One self-contained HTML page.
 
+    Examples
+    --------
+    >>> from countveil import Plan, Seeded, pipeline
+    >>> from countveil.report.report_page import public_report
+    >>> release = pipeline.release(Plan.load("plan.toml"), to="out", rng=Seeded(7))
+    >>> public_report(release)[:15]
+    '<!doctype html>'
+
     """
     return _report(release, ledger, shapes, None)
 
