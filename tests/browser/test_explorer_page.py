@@ -9,6 +9,7 @@ from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
 
+from countveil.base import words
 from countveil.explorer import answer_text, offered_charts
 from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
@@ -122,7 +123,7 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
         )
         expect(page.locator("#chart-intruders")).to_be_hidden()
         expect(page.locator("#ladder")).to_contain_text(
-            "If they knew everyone else in the following"
+            "for someone who knows everyone else in the"
         )
         page.locator("#reset").click()
         expect(page.locator("#sentence")).to_have_text(told())
@@ -130,7 +131,7 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
         own = Plan.parse(PLAN)
         for item in answer(own, opening(own)).levels:
             for risk in item.risks:
-                shown = "certain" if item.settled else f"{risk.marginal_risk:,.4g}"
+                shown = "certain" if item.settled else words.multiple(risk.marginal_risk)
                 expect(page.locator("#by-level")).to_contain_text(shown)
         page.locator("#mechanism").select_option("discrete Laplace")
         expect(page.locator("#amount")).to_have_value("2")  # epsilon²/2 = rho

@@ -72,8 +72,9 @@ def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
     priors = priors_of(plan, settings)
     after = posteriors_by_prior(plan, judged_evidence(plan, settings), priors)
+    attack = name_of(**target_of(settings))
     return tuple(
-        Risk("marginal risk", value / prior, posterior=value)
+        Risk("marginal risk", value / prior, posterior=value, attack=attack)
         for prior, value in zip(priors, after, strict=True)
     )
 
@@ -82,8 +83,9 @@ def _intruders(plan: Plan, settings: Settings) -> Chart:
     other, prior = changed(plan, settings), settings.prior_value
     # Noise is symmetric: deciding about an absent target is deciding about a present one with the
     # complementary prior.
+    attack = name_of(**target_of(settings))
     there, away = (
-        Risk("correct decision", value)
+        Risk("correct decision", value, attack=attack)
         for value in decisions_by_prior(other, judged_evidence(other, settings), (prior, 1 - prior))
     )
     who = Intruder(prior=prior, rows=other.rows_per_person)

@@ -246,7 +246,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # nobody reads it: the client has disconnected
+    return Response(status_code=400)  # no one reads it: the client has disconnected
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -31,6 +31,8 @@ class Step:
     risks, decisions
         For each prior, the marginal risk and the probability of a correct decision, given everything
         that the plan publishes exactly.
+    attacks
+        For each prior, the attack that these risks are about: the one that reveals most.
     errors
         For each level, the standard error of a unit's total by least squares over all measurements: 0
         if it is published exactly, None if measurements do not determine it.
@@ -43,6 +45,7 @@ class Step:
     cost: str
     risks: tuple[float, ...]
     decisions: tuple[float, ...]
+    attacks: tuple[str, ...]
     errors: tuple[float | None, ...]
     chosen: bool
 
@@ -51,7 +54,7 @@ class Step:
 class OtherBudgets:
     """Steps from the smallest budget to the largest, for the given priors and levels.
 
-    `settled`: counts published exactly reveal presence at the judged level, whatever the budget.
+    `settled`: counts published exactly answer some attack at the judged level, at any budget.
     """
 
     currency: str
@@ -69,12 +72,13 @@ class OtherBudgets:
         """Return the "marginal risk" or "correct decision" of every step, by intruder."""
         risks = {}
         for number, prior in enumerate(self.priors):
-            values = [
-                step.risks[number] if measure == "marginal risk" else step.decisions[number]
-                for step in self.steps
-            ]
             risks[Intruder(prior=prior, rows=rows)] = tuple(
-                Risk(measure, value) for value in values
+                Risk(
+                    measure,
+                    (step.risks if measure == "marginal risk" else step.decisions)[number],
+                    attack=step.attacks[number],
+                )
+                for step in self.steps
             )
         return risks
 
@@ -126,6 +130,7 @@ def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, ch
         str(plan.cost),
         tuple(rung.marginal_risk for rung in rungs),
         tuple(rung.correct_decision for rung in rungs),
+        tuple(rung.attack for rung in rungs),
         tuple(totals.get(level) for level in plan.measured_levels),
         chosen,
     )

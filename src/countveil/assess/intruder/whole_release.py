@@ -41,7 +41,7 @@ from countveil.tree.outside import OutsideInformation
 from countveil.tree.tree_shape import tree_of
 
 LEAST_VARIANCE = 0.5
-"""From this variance on, counts around a unit say what a normal law says, to within 1 %."""
+"""From this variance on, a normal law describes what counts around a unit reveal, to within 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +244,11 @@ def name_of(attack: Attack, attribute: str | None) -> str:
     return attack if attribute is None else f"{attack}: {attribute}"
 
 
+def about(attack: str) -> str:
+    """Return what an attack with this name is about: "presence", "AGE" or "the whole record"."""
+    return "the whole record" if attack == "whole record" else attack.rpartition(": ")[2]
+
+
 def evidence(
     plan: Plan,
     level: str,
@@ -256,8 +261,8 @@ def evidence(
 ) -> list[Evidence]:
     """Return what reaches an intruder at a level: one entry for each kind of target and of unit.
 
-    Targets of a kind are those about whom the same counts tell, in the unit where the outside tells
-    most. If exact publication settles the matter for some target, there is one entry.
+    Targets of one kind are affected by the same counts, in the unit where the outside reveals most. If
+    exact publication gives the answer for some target, there is one entry.
     """
     plan.at(level)  # refuses an unknown level
     targets = tuple(targets_of(plan, attack, attribute, categories))

@@ -10,6 +10,7 @@ import altair as alt
 import pyarrow as pa
 
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.numerics import Exact, exact
@@ -65,8 +66,8 @@ def risk_by_rho(
             *swept.ends("marginal risk", words.multiple),
         ],
         caption=[
-            "Marginal risk is the intruder's expected posterior divided by their prior, if the "
-            "target is counted; it is one if they learn nothing.",
+            f"Marginal risk is the intruder's expected posterior divided by their prior, "
+            f"{swept.subject}; it is 1 if they learn nothing.",
             *swept.chosen_sentences("the marginal risk", words.multiple),
             ""
             if limit is None
@@ -114,8 +115,8 @@ def decision_by_rho(
             *swept.ends("probability", words.brief_percent),
         ],
         caption=[
-            "The intruder decides that the target is counted if that has the smaller expected "
-            "loss; the line is how often they do so when it is true.",
+            f"The intruder picks the answer with the smaller expected loss. The line is how often "
+            f"it is right, {swept.subject}.",
             *swept.chosen_sentences("that probability", words.brief_percent),
         ],
         table=swept.table,
@@ -222,6 +223,17 @@ class _Swept:
     chosen: float | None
     audience: Any
 
+    @property
+    def subject(self) -> str:
+        """What the risks are about: one attack, or the one that reveals most at each rho."""
+        if "attack" not in self.table.column_names:
+            return "if the target is counted"
+        attacks = list(dict.fromkeys(map(about, self.table["attack"].to_pylist())))
+        if attacks == ["presence"]:
+            return "if the target is counted"
+        which = attacks[0] if len(attacks) == 1 else f"{words.listed(attacks)}, as the table lists"
+        return f"for the attack that reveals most ({which}), if what they suspect is true"
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for row in self.table.to_pylist() if row["series"] == name]
 
@@ -288,6 +300,10 @@ def _swept(
         columns["prior"] += [who.prior] * len(values)
         columns["rho"] += [values[i] for i in order]
         columns[column] += [float(items[i].value) for i in order]
+    if any(item.attack for items in risk_lists.values() for item in items):
+        columns["attack"] = [
+            items[i].attack or "presence" for items in risk_lists.values() for i in order
+        ]
     if delta is not None:
         epsilons = [costs[i].epsilon(delta) for i in order]
         columns["epsilon"] = epsilons * len(risk_lists)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from countveil.assess.intruder.decision import EVEN, Losses, decide
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
@@ -75,6 +76,8 @@ def two_hundred_intruders(
         "whose target is counted"
         if away is None
         else "whose targets are counted as often as the prior says"
+        if there.attack in (None, "presence")
+        else f"whose guess about {about(there.attack)} is true as often as the prior says"
     )
     summary = (
         f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "

@@ -46,9 +46,9 @@ def coverage(table: pa.Table, *, confidence: float, audience: Audience) -> Chart
     rows = _coverage_rows(table, confidence)
     least, most = (pick(rows, key=lambda row: row["covered"]) for pick in (min, max))
     summary = [
-        f"{row['of']}: {words.percent(row['covered'])} of {words.number(row['intervals'])} "
+        f"{row['of']}: {words.brief_percent(row['covered'])} of {words.number(row['intervals'])} "
         f"intervals contained the count, with a standard error of "
-        f"{words.percent(row['standard_error'])}."
+        f"{words.brief_percent(row['standard_error'])}."
         for row in ([least] if least is most else [least, most])
     ]
     return described(
@@ -119,7 +119,7 @@ def _covered(rows: Sequence[dict[str, Any]], confidence: float) -> alt.LayerChar
             **row,
             "low": max(0.0, row["covered"] - _REACH * row["standard_error"]),
             "high": min(1.0, row["covered"] + _REACH * row["standard_error"]),
-            "label": words.percent(float(f"{row['covered']:.3g}")),
+            "label": words.brief_percent(row["covered"]),
         }
         for row in rows
     ]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.intruder.prior_knowledge import Intruder
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
@@ -84,7 +85,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
 def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     """Draw the marginal risk if the intruder knows everyone else in a unit of each level.
 
-    A level where counts published exactly reveal presence has no dot if other levels have one, as it
+    A level where exactly published counts give the answer has no dot if other levels have one, as it
     would dwarf them; the level is marked, and the table lists it.
 
     Parameters
@@ -116,10 +117,11 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
     exact_levels = list(dict.fromkeys(item.level for item in rungs if item.settled))
+    answered = list(dict.fromkeys(about(item.attack) for item in rungs if item.settled))
     noisy = [row for row in rows if not row["settled"]]
     public = (
-        f"Counts published exactly reveal presence at level {words.listed(exact_levels)}: the risk "
-        f"there is one over the prior."
+        f"Exactly published counts reveal {words.listed(answered)} at level "
+        f"{words.listed(exact_levels)} with certainty."
         if exact_levels
         else ""
     )
@@ -149,8 +151,8 @@ def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
     worst = max(rows, key=lambda row: row["marginal_risk"])
     return (
         f"The largest risk {by + ' ' if by else ''}is {words.multiple(worst['marginal_risk'])}, at "
-        f"level {worst['level']} with {worst['series']}: the posterior is "
-        f"{words.brief_percent(worst['posterior'])} on average."
+        f"level {worst['level']} with {worst['series']}, about {about(worst['attack'])}: the "
+        f"posterior is {words.brief_percent(worst['posterior'])} on average."
     )
 
 

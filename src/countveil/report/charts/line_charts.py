@@ -13,7 +13,7 @@ from countveil.report.charts import theme
 
 _FEW = 45  # points of a line up to which each is marked
 _LINE = 15  # pixels that a label takes
-_LED = 4  # pixels by which a line may end beside its label
+_LED = 4  # pixels by which a line may end away from its label
 
 
 @dataclass(frozen=True, slots=True)

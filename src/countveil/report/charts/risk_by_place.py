@@ -186,8 +186,9 @@ def risk_map(
     largest, smallest = words.multiple(first[column]), words.multiple(last[column])
     summary = f"{first['place']} has the largest {_SHOWN[column]}, {largest}."
     if len(rows) > 1:
+        kind = "places" if by == "place" else "groups"
         summary = (
-            f"Of {words.number(len(rows))}, {first['place']} has the largest {_SHOWN[column]} "
+            f"Of {words.number(len(rows))} {kind}, {first['place']} has the largest {_SHOWN[column]} "
             f"({largest}) and {last['place']} the smallest ({smallest})."
         )
     what = (
