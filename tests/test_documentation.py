@@ -1,5 +1,6 @@
 """README and documentation: built without a warning, and every example runs."""
 
+import inspect
 import re
 import runpy
 import subprocess
@@ -52,6 +53,45 @@ def test_every_public_name_is_in_the_reference():
     names += [f"countveil.report.charts.{name}" for name in charts.__all__]
     for name in names:
         assert re.search(rf"{re.escape(name)}\b", text), f"{name} is not in docs/reference.md"
+
+
+def table_below(page, heading):
+    """Return the first cells of the rows of the table that follows a heading, without its header."""
+    text = (ROOT / "docs" / page).read_text().partition(f"{heading}\n")[2]
+    rows = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)[0].splitlines()
+    return [row.split("|")[1].strip() for row in rows[2:]]
+
+
+def test_the_page_about_charts_names_them_all():
+    from countveil.report import charts
+
+    cells = table_below("ideas/report.md", "## A result in, a chart out")
+    names = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert [name for name in names if not hasattr(charts, name)] == []
+    functions = {name for name in charts.__all__ if inspect.isfunction(getattr(charts, name))}
+    assert set(names) == functions - {"places_of"}
+
+
+def test_the_page_for_review_boards_names_every_section(tmp_path):
+    from countveil import Plan, Seeded, open_engine, pipeline
+    from countveil.assess.realised_disclosure import realised
+    from countveil.demo.starter import write_start
+    from countveil.report.lenses import sections_of
+    from countveil.report.section_data import Subject
+
+    write_start(tmp_path / "place", people=300, seed=1)
+    plan = Plan.load(tmp_path / "place" / "plan.toml")
+    release = pipeline.release(plan, to=tmp_path / "place" / "out", rng=Seeded(1))
+    found = realised(release, open_engine("local").tabulate(plan))
+    titles = {"public": [], "internal": []}
+    for section in sections_of(Subject(release.plan, release, found)):
+        titles[section.audience].append(section.title)
+    page = "how-to/bring-it-to-a-review-board.md"
+    listed = table_below(page, "## The other sections")
+    large = [title for title in listed if title != "What the published tables reveal"]
+    assert listed.pop() == large.pop() == "Method"
+    assert titles["public"] in (listed, large)
+    assert table_below(page, "## The internal report") == titles["internal"]
 
 
 def test_the_chart_is_drawn_and_described_by_us():

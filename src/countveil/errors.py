@@ -36,7 +36,7 @@ class Stopped(BaseException):
     """A request to end the process; like KeyboardInterrupt, it is not an error."""
 
 
-# What may stop a run at any time, whatever the input; the run can be resumed.
+# What may stop a run at any time, with any input; the run can be resumed.
 INTERRUPTIONS = (
     OSError,
     MemoryError,

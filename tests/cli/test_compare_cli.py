@@ -8,6 +8,7 @@ from tests.conftest import TINY_PLAN, run
 from countveil import Plan, Seeded, pipeline
 from countveil.assess.comparison import compare
 from countveil.assess.intruder.ladder import judged, risk_by_level
+from countveil.base import words
 from countveil.estimate.plan_error import expected_error
 
 MORE = TINY_PLAN.replace('rho = "2"', 'rho = "8"').replace('title = "Tiny"', 'title = "Larger"')
@@ -64,7 +65,8 @@ def test_the_command_shows_both_plans(files):
     for name in ("plan.toml", "more.toml"):
         plan = Plan.load(files / name)
         for item in judged(plan, risk_by_level(plan)):
-            assert f"{item.marginal_risk:.3f}" in text
+            right = words.brief_percent(item.correct_decision)
+            assert f"{words.multiple(item.marginal_risk)} ({right})" in text
     document = run("compare", files / "plan.toml", files / "more.toml", "--json").document()
     assert document["second"]["cost"] == "rho = 8"
 

@@ -9,6 +9,7 @@ from tests.conftest import TINY_PEOPLE, TINY_PLAN, run
 
 from countveil import Plan, Secure, Seeded, pipeline
 from countveil.assess.intruder.ladder import judged, risk_by_level
+from countveil.base import words
 from countveil.estimate.release_error import WATERMARK
 from countveil.publish.release_folder import Release
 
@@ -31,8 +32,9 @@ def test_records_make_an_internal_comparison_that_says_so(tiny):
     assert [item["marginal_risk"] for item in document["risks"]] == [
         risk.marginal_risk for risk in risks
     ]
+    own = next(line for line in ran.out.splitlines() if line.startswith("this plan"))
     for risk in risks:
-        assert f"{risk.marginal_risk:.2f}" in ran.out
+        assert f" {words.multiple(risk.marginal_risk)} " in f"{own} "
 
 
 def test_an_internal_result_is_written_for_its_owner_only(tiny):

@@ -62,15 +62,13 @@ def test_a_lens_that_is_listed_is_shown_everywhere(listed, tiny, out):
     assert sentence in lens_sections(plan, Settings.of(plan))["html"]
 
 
-def test_commands_follow_the_registry(listed):
-    lines = in_process("assess", "--help").output.split("Commands")[1]
-    places = [lines.index(f"│ {lens.name} ") for lens in lenses.LENSES]
+def test_commands_describe_lenses_in_the_words_and_the_order_of_the_registry():
+    listed = " ".join(in_process("assess", "--help").output.replace("│", " ").split())
+    places = [listed.index(f" {lens.name} {lens.help}") for lens in LENSES]
     assert places == sorted(places)
-    assert lines.index("│ map ") > places[-1]  # it is no lens
     for lens in LENSES:
-        assert lens.help.split()[0] in ("Show", "Bracket")
-        text = " ".join(in_process("assess", lens.name, "--help").output.split())
-        assert f"TARGET}} {lens.help} " in text or f"OUT}} {lens.help} " in text
+        shown = " ".join(in_process("assess", lens.name, "--help").output.split())
+        assert lens.help in shown
 
 
 def test_sections_of_commands_come_from_the_registry():

@@ -49,10 +49,12 @@ def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     text = Page(hand_page).words
     for row in sheet.risks:
         after, right = hand_plan.of_whole_release(row.prior)
-        shown = f"{after:.4g}{after / row.prior:.4g} {words.brief_percent(right)}"
-        assert f"{row.prior} AGE 1up to 1 {shown}" in text
+        shown = f"{words.brief_percent(after)}{words.multiple(after / row.prior)}"
+        shown += f" {words.brief_percent(right)}"
+        assert f"{row.prior} AGE 100 %up to 100 % {shown}" in text
     totals = "".join(
-        f"{item.level} {hand_plan.spread(item.level, 'TOTAL'):.4g}{item.standard_error:.4g} "
+        f"{item.level} {words.figure(hand_plan.spread(item.level, 'TOTAL'))}"
+        f"{words.figure(item.standard_error)} "
         for item in expected_error(hand.plan, ("TOTAL",), geography=hand.geography)
     )
     assert f"Estimate {totals.strip()}" in text
@@ -61,10 +63,10 @@ def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
 def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):
     after, _ = hand_plan.of_whole_release(0.02)
     assert sheet.sentence == (
-        f"Someone who knows everyone else in an area, and sees this whole release to find out your "
-        f"AGE, would go from 2 % to {words.brief_percent(after)} on average, if they are right: "
-        f"{words.multiple(after / 0.02)} times their prior. The exact table would have made them "
-        f"certain."
+        f"Someone who knows everyone else in an area, sees this whole release and tries to learn your "
+        f"AGE would become more certain if they are right: from 2 % to {words.brief_percent(after)} on "
+        f"average, {words.multiple(after / 0.02)} times their prior. The exact table would have made "
+        f"them certain."
     )
 
 
@@ -74,8 +76,8 @@ def test_it_shows_the_ladder_next_to_the_verdict(hand, sheet, hand_page):
     own = [hand_plan.losses(level, hand_plan.LADDER[level]) for level in ("region", "area")]
     top = hand_plan.posterior(*hand_plan.together(*own), 0.02)
     assert sheet.ladder == (
-        f"If they knew everyone else in the following, with a prior of 0.02, it would be, times the "
-        f"prior: area {words.multiple(worst / 0.02)}, region {words.multiple(top / 0.02)}."
+        f"With a prior of 0.02, the risk would be {words.multiple(worst / 0.02)} times the prior for "
+        f"someone who knows everyone else in the area, {words.multiple(top / 0.02)} in the region."
     )
     assert sheet.ladder in Page(hand_page).words
 
@@ -84,8 +86,8 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     worst = hand_plan.of_whole_release(0.02)[0] / 0.02
     largest = (
         f"the largest risk is {worst:.2g} times the prior, in an area with 2 siblings, for someone who "
-        f"knows everyone else there, sees the whole release, wants to find out someone's AGE and has a "
-        f"prior of 0.02."
+        f"knows everyone else there, sees the whole release and tries to learn someone's AGE, starting "
+        f"from a probability of 2 %."
     )
     judged = judge(hand.plan)
     assert judged.sentence == f"Within the plan's limit of 4 times the prior: {largest}"
@@ -120,22 +122,22 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
         assert row.noisy == pytest.approx(hand_plan.of_whole_release(row.prior)[0])
     assert {item.level: item.settled for item in sheet.levels} == {"region": True, "area": True}
     assert sheet.sentence == (
-        f"Counts published exactly tell anyone who knows everyone else in an area whether you are "
-        f"counted there, just as the exact table would. From noisy counts alone they would go from 2 "
-        f"% to {words.brief_percent(noisy)} on average, if they are right: "
+        f"Exactly published counts reveal whether you are counted there to anyone who knows everyone "
+        f"else in an area, just as the exact table would. From noisy counts alone they would become "
+        f"more certain if they are right: from 2 % to {words.brief_percent(noisy)} on average, "
         f"{words.multiple(noisy / 0.02)} times their prior."
     )
     assert sheet.verdict == (
         f"Above the plan's limit of 4 times the prior: the largest risk is 50 times the prior, in any "
-        f"area, for someone who knows everyone else there, sees the whole release, wants to find out "
-        f"whether someone is there and has a prior of 0.02. No amount of noise changes that, because "
+        f"area, for someone who knows everyone else there, sees the whole release and tries to learn "
+        f"whether someone is there, starting from a probability of 2 %. More noise would not help: "
         f"exactly published counts give the answer. From noisy counts alone, the risk would be "
         f"{noisy / 0.02:.2g} times the prior, within the limit."
     )
     text = Page(public_report(settled)).words
-    assert text.count("1: revealed by public counts") == len(hand_plan.PRIORS)
-    assert f"0.02 presence 1up to 1 1: revealed by public counts{50} 100 %" in text
-    assert "the risk does not change, because public counts reveal presence" in text
+    assert text.count("100 %: revealed by public counts") == len(hand_plan.PRIORS)
+    assert f"0.02 presence 100 %up to 100 % 100 %: revealed by public counts{50} 100 %" in text
+    assert "the risk does not change, because exactly published counts give the answer" in text
 
 
 def test_an_invariant_above_settles_only_above(tiny):
@@ -153,7 +155,7 @@ def test_an_invariant_above_settles_only_above(tiny):
 
 def test_suppression_protects_less_where_people_have_several_rows(sheet):
     # A person of three rows leaves 1 to 4 from any count but 1.
-    assert "only in cells with exactly 1 other," in sheet.suppression
+    assert "only where exactly 1 other shares the cell and" in sheet.suppression
     one = replace(sheet, rows=1).suppression
     assert [number for number, _ in NUMBER.findall(one)] == ["1", "4", "1", "3"]
     four = replace(sheet, rows=4).suppression

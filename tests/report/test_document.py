@@ -23,6 +23,7 @@ from weasyprint.urls import FatalURLFetchingError
 from countveil import Release, Secure, Seeded, open_engine, pipeline
 from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
+from countveil.base import words
 from countveil.cli.command_line import app
 from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
@@ -87,16 +88,23 @@ def test_it_needs_nothing_from_outside_and_runs_only_what_its_policy_seals(html)
 
 
 def test_its_numbers_are_those_of_the_plan(made, html):
-    words = Page(html).words
+    text = Page(html).words
     for item in judged(made.plan, risk_by_level(made.plan)):
-        assert f"{item.marginal_risk:,.4g}" in words
-        assert f"{item.posterior:,.4g}" in words
+        after = words.brief_percent(item.posterior, other=item.prior)
+        times = words.multiple(item.marginal_risk)
+        assert f"{after}, ×\u00a0{times}".replace("\u00a0", " ") in text
     sheet = decision_sheet(made)
-    assert sheet.sentence in words
-    assert sheet.verdict in words
-    assert "known <already>" in words
-    assert made.manifest["plan_sha256"] in words
-    assert "regionpublished exactly: no error" in words.replace(" published", "published")
+    for row in sheet.risks:
+        after = words.brief_percent(row.released, other=row.prior)
+        times = words.multiple(row.marginal_risk, limit=sheet.limit)
+        assert f"up to 100 % {after}{times} {words.brief_percent(row.correct_decision)}" in text
+        assert f"{row.marginal_risk:.6g}" in text, "in full below a chart"
+        assert f"{row.released:.6g}" in text
+    assert sheet.sentence in text
+    assert sheet.verdict in text
+    assert "known <already>" in text
+    assert made.manifest["plan_sha256"] in text
+    assert "regionpublished exactly: no error" in text.replace(" published", "published")
 
 
 def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
@@ -265,14 +273,14 @@ def test_the_pdf_is_tagged_titled_and_has_no_outside_reference(made, html):
     assert found.trailer["/Root"]["/MarkInfo"]["/Marked"]
     assert len(found.pages) < 25
     text = found.pages[0].extract_text()
-    for words in (
+    for heading in (
         "SIMULATION",
         "Decision sheet",
         "Risk before and after",
         "Not covered",
         "Approved by",
     ):
-        assert words in text, "page one is the decision sheet, whole"
+        assert heading in text, "page one is the decision sheet, whole"
     with pytest.raises(FatalURLFetchingError):
         as_pdf('<img src="http://example.org/x.png">')
 

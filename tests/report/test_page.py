@@ -8,28 +8,31 @@ import pytest
 
 from countveil.assess.intruder.ladder import LevelRisk
 from countveil.report import charts
-from countveil.report.html_parts import environment, figure, part, percent, policy, shown, svg_image
+from countveil.report.html_parts import environment, figure, part, policy, shown, svg_image
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (None, "none"),
-        (1.23456, "1.235"),
+        (1.23456, "1.2"),
+        (0.2, "0.2"),
+        (49.31, "49"),
         (1234.56, "1,235"),
         (14470.4, "14,470"),
         (9999.7, "10,000"),
     ],
 )
-def test_numbers_are_shown_with_four_digits_and_never_in_powers_of_ten(value, text):
+def test_numbers_are_shown_with_two_digits_and_never_in_powers_of_ten(value, text):
     assert shown(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0 %"), (1e-9, "almost 0 %"), (0.6239, "62.39 %"), (1.0, "100 %")]
+    ("value", "text"),
+    [(0.0, "0 %"), (1e-9, "fewer than 1 in 1,000,000"), (0.6239, "62 %"), (1.0, "100 %")],
 )
 def test_a_share_that_would_round_to_nothing_is_said_to_be_small(value, text):
-    assert percent(value) == text
+    assert environment().filters["brief_percent"](value) == text
 
 
 def test_a_policy_allows_what_is_sealed_and_what_is_named():

@@ -33,10 +33,13 @@ _SEVERAL_ROWS = (
     "People may have several rows in this plan. Its own risk is for someone with all of them; that of "
     "the other protections is for one row."
 )
-_SAMPLE = "Of this many people, a seeded sample was examined for the risk of the other protections."
+_SAMPLE = (
+    "There are too many people to examine all of them: for the other protections, a seeded sample was "
+    "examined."
+)
 _ESTIMATES = (
-    "The other protections were made from the estimates of the release as if these were the people: no "
-    "record was read."
+    "The other protections were applied to the estimates of the release, as if these were the true "
+    "counts: no record was read."
 )
 
 
@@ -98,7 +101,7 @@ class ProtectedSide:
     def certain(self, *, presence: bool) -> Between | None:
         """Return the share of people about whom an attack gives certainty, on presence or otherwise.
 
-        It is that of the attack with the largest share; None if there is no such attack.
+        It is that of the attack with the largest share; None without such an attack.
         """
         values = [item.certain for item in self.risks if (item.attack == "presence") == presence]
         if not values:

@@ -117,10 +117,10 @@ def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
         sentences += _settled(of)
     if any(item.records > 1 for item in secrets):
         sentences.append(
-            "Where someone else must compensate, the guarantee applies to an intruder who considers "
-            "people exchangeable and independent, given what is public, so that two of them can "
-            "trade places. Someone who knows all other records learns such a secret from the "
-            "exact counts alone."
+            "Some secrets can change only if another person changes too. For these, the guarantee "
+            "assumes an intruder who considers people exchangeable and independent, given what is "
+            "public, so that two of them can trade places. Someone who knows all other records "
+            "learns such a secret from the exact counts alone."
         )
     return PublicGuarantee(
         plan.title,
@@ -153,7 +153,10 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
         secrets.append(_secret(plan, inside, 1, "every exact count stays the same"))
     if finest is not None and units.get(finest) != 1:
         across = f"in which {finest} {someone} is counted"
-        why = f"another {plan.unit} must move the other way to keep the exact counts of {finest}"
+        why = (
+            f"another {plan.unit} must move in the opposite direction to keep the exact counts of "
+            f"{finest}"
+        )
         secrets.append(_secret(plan, across, more, why))
     for number, attribute in enumerate(plan.schema.attributes):
         ties = [item for item in plan.invariants if item.query.tells(number)]
@@ -162,7 +165,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
             secrets.append(_secret(plan, what, 1, "no exact count depends on it"))
         else:
             names = words.listed([f"{item.query.name} of {item.level}" for item in ties])
-            why = f"another {plan.unit} must compensate to keep {names}"
+            why = f"another {plan.unit} must change in the opposite direction to keep {names}"
             secrets.append(_secret(plan, f"{what}, where an exact count depends on it", more, why))
     return secrets
 

@@ -164,7 +164,7 @@ def public_map(
 ) -> RiskMap:
     """Return the risk of a target who would be alone in their cell, from published values alone.
 
-    The intruder knows that nobody else is in the cell. They see its noisy count in one query. The
+    The intruder knows that no one else is in the cell. They see its noisy count in one query. The
     number is R', their posterior over their prior, for every cell that reads 1 or more.
 
     Parameters

@@ -63,8 +63,8 @@ class Verdict:
         worst = self.worst
         who = (
             f"in {worst.unit_kind}, for someone who knows everyone else there, sees the whole "
-            f"release, wants to find out {aim_of(worst.attack)} and has a prior of "
-            f"{words.prior(worst.prior)}"
+            f"release and tries to learn {aim_of(worst.attack)}, starting from a probability of "
+            f"{words.prior_percent(worst.prior)}"
         )
         largest = f"the largest risk is {self.shown} times the prior"
         if self.limit is None:
@@ -75,20 +75,21 @@ class Verdict:
         if worst.settled:
             side = "within" if self.noisy <= self.limit else "above"
             sentence += (
-                f" No amount of noise changes that, because exactly published counts give the answer. "
-                f"From noisy counts alone, the risk would be {self._shown(self.noisy)} times "
-                f"the prior, {side} the limit."
+                f" More noise would not help: exactly published counts give the answer. From "
+                f"noisy counts alone, the risk would be {self._shown(self.noisy)} times the prior, "
+                f"{side} the limit."
             )
         return sentence
 
     @property
     def knowledge(self) -> str:
-        """What the risk would be if they knew more, or less: the ladder, in words."""
-        rungs = [f"{risk.level} {self._rung(risk)}" for risk in reversed(self.ladder)]
-        return (
-            f"If they knew everyone else in the following, with a prior of "
-            f"{words.prior(self.worst.prior)}, it would be, times the prior: {', '.join(rungs)}."
-        )
+        """What the risk would be if they knew everyone else in more, or less: the ladder, in words."""
+        first, *others = [(self._rung(risk), risk.level) for risk in reversed(self.ladder)]
+        rungs = [
+            f"{first[0]} times the prior for someone who knows everyone else in the {first[1]}"
+        ]
+        rungs += [f"{rung} in the {level}" for rung, level in others]
+        return f"With a prior of {words.prior(self.worst.prior)}, the risk would be {', '.join(rungs)}."
 
     def _rung(self, risk: LevelRisk, certain: str = " (certain)") -> str:
         if risk.settled:
@@ -99,11 +100,9 @@ class Verdict:
     def remedy(self) -> str:
         """What to change if the risk is above the limit."""
         if self.worst.settled:
-            return (
-                "add noise to what is published exactly, because no budget protects what is public"
-            )
+            return "add noise to what is published exactly: a smaller budget does not protect it"
         return (
-            f"lower the budget (`countveil choose {self.plan} --risk {self.limit:g}` says to what)"
+            f"lower the budget (`countveil choose {self.plan} --risk {self.limit:g}` suggests one)"
         )
 
     def _shown(self, risk: float) -> str:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-_HARDLY = 5e-6
-
 
 def number(value: float) -> str:
     """Return a number with four digits that count, or all of a whole one."""
@@ -17,11 +15,8 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent; one that only rounds to none or all is said to be almost that."""
-    if 0 < share < _HARDLY:
-        return "almost 0 %"
-    shown = f"{100 * share:.4g} %"
-    return "almost 100 %" if share < 1 and shown == "100 %" else shown
+    """Return a stated share, such as a confidence, in percent with every digit it was written with."""
+    return f"{100 * share:.13g} %"
 
 
 def prior(value: float) -> str:
@@ -75,6 +70,13 @@ def brief(value: float) -> str:
     return f"{value:#.2g}".rstrip(".")
 
 
+def figure(value: float) -> str:
+    """Round a number for a table of a page: as `brief`, without the zeros of 0.20."""
+    short = f"{value:.2g}"
+    exact = abs(value) < 10 and math.isclose(float(short), value, rel_tol=1e-9)
+    return short if exact else brief(value)
+
+
 def multiple(ratio: float, *, limit: float | None = None) -> str:
     """Round a ratio for a sentence: two significant digits, or enough to differ from 1.
 
@@ -125,7 +127,7 @@ def times_out_of(share: float) -> str:
 
 def prior_percent(value: float) -> str:
     """Return a prior in percent with every digit it was written with."""
-    return f"{100 * value:.13g} %"
+    return percent(value)
 
 
 def _scale_of(share: float) -> int:

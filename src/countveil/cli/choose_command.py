@@ -150,7 +150,7 @@ def _choose_for_one_count(
     from countveil.assess.choose import budget_for_risk as choosing
     from countveil.assess.intruder.one_level import correct_decision, marginal_risk
     from countveil.assess.intruder.prior_knowledge import Intruder
-    from countveil.base.words import brief_percent, prior_percent, times_out_of
+    from countveil.base.words import brief_percent, multiple, prior_percent, times_out_of
     from countveil.noise.mechanisms import calibrate, mechanism_named
     from countveil.privacy.costs import ONE_COUNT, Currency, cost_of
 
@@ -178,8 +178,8 @@ def _choose_for_one_count(
     for item in outcomes:
         print(
             f"prior {prior_percent(item['prior'])}: if the target is there, the intruder's "
-            f"posterior is {brief_percent(item['posterior'])} on average, "
-            f"{item['marginal_risk']:.3g} times the prior; they guess correctly "
+            f"posterior is {brief_percent(item['posterior'], other=item['prior'])} on average, "
+            f"{multiple(item['marginal_risk'], limit=risk)} times the prior; they guess correctly "
             f"{times_out_of(item['correct_decision'])}"
         )
 
@@ -195,10 +195,10 @@ class _RiskLimits(NamedTuple):
     def words(self) -> str:
         """The limit in words."""
         if self.risk is not None:
-            return f"R stays within {self.risk:g}"
+            return f"the marginal risk stays within {self.risk:g}"
         if self.posterior is not None:
             return f"the expected posterior stays within {self.posterior:g}"
-        return f"they guess the truth at most {self.correct:.1%} of the time"
+        return f"guesses are correct at most {100 * (self.correct or 0.0):g} % of the time"
 
 
 def _choose_for_plan(
@@ -212,8 +212,9 @@ def _choose_for_plan(
 ) -> None:
     from countveil.assess.choose.plan_budget import within_risk
     from countveil.assess.intruder.targets import targets_of
-    from countveil.assess.intruder.whole_release import name_of
+    from countveil.assess.intruder.whole_release import about, name_of
     from countveil.base.numerics import positive
+    from countveil.base.words import listed, multiple
     from countveil.plan.plans import Plan, require_counts
     from countveil.report.sections.intruder_section import article
 
@@ -236,17 +237,17 @@ def _choose_for_plan(
         )
     worst = max(choice.risks, key=lambda rung: rung.marginal_risk)
     certain = (
-        " Counts published exactly give the answer to such an intruder, whatever the budget; the "
-        "limit is kept by what noisy counts add."
+        " Exactly published counts give them the answer at any budget. The limit applies only to what "
+        "the noisy counts add."
         if choice.settled
         else ""
     )
     sentence = (
-        f"With {choice.currency} = {float(choice.total):g}, {limits.words} for priors "
-        f"{', '.join(f'{p:g}' for p in priors)}, in any {worst.level} in which someone knows everyone "
-        f"else and sees the whole release. R is at most {worst.marginal_risk:.4g}: "
-        f"{worst.attack}, in {worst.unit_kind or article(worst.level)}.{certain} Put these lines into "
-        f"the plan:"
+        f"With {choice.currency} = {float(choice.total):g}, {limits.words} for someone who knows "
+        f"everyone else in any {worst.level} and sees the whole release, with "
+        f"{'a prior' if len(priors) == 1 else 'priors'} of {listed([f'{p:g}' for p in priors])}. The "
+        f"largest marginal risk is {multiple(worst.marginal_risk, limit=limits.risk)}, about "
+        f"{about(worst.attack)}, in {worst.unit_kind or article(worst.level)}.{certain}"
     )
     _show_chosen(choice, sentence, as_json)
 
@@ -270,8 +271,8 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
     sentence = (
         f"With rho = {float(choice.total):g}, {target.query} of "
         f"{article(target.level)} is within ±{target.half_width:g}{of} with "
-        f"{100 * target.confidence:g} % confidence, before rounding. R is the largest over "
-        f"the plan's priors. Put these lines into the plan:"
+        f"{100 * target.confidence:g} % confidence, before rounding. The marginal risks are the "
+        f"largest over the plan's priors."
     )
     _show_chosen(choice, sentence, as_json)
 

@@ -45,7 +45,8 @@ def _options(
 
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
-_STOPPED = "stopped; to resume a release, run the same command again"
+_STOPPED = "stopped"
+_RESUMED = {"release": "stopped; to resume a release, run the same command again"}
 
 
 class _EndedEarly(CountveilError):
@@ -56,13 +57,14 @@ class _EndedEarly(CountveilError):
 
 def ending_well(function: _Function) -> _Function:
     """Return a command that reports an interruption as an ordinary error."""
+    stopped = _RESUMED.get(function.__name__, _STOPPED)
 
     @wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             function(*arguments, **options)
         except (KeyboardInterrupt, Stopped):
-            raise _EndedEarly(_STOPPED) from None
+            raise _EndedEarly(stopped) from None
 
     return cast("_Function", wrapped)
 

@@ -74,8 +74,7 @@ def compare(
         return
     if second is not None:
         raise InputError(
-            f"--protection: compares {first} with other protections, so {second} has no place; leave "
-            f"one of them out"
+            f"--protection and B cannot be combined: got {second}; leave one of them out"
         )
     from countveil.report.terminal.protection_terminal import protection_document, protection_view
 

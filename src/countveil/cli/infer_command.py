@@ -48,7 +48,9 @@ def infer(
         float | None, typer.Option(help="Also give the probability that a parameter is above this.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.9,
-    draws: Annotated[int, typer.Option(min=4, help="Number of draws; with chains, of each.")] = 500,
+    draws: Annotated[
+        int, typer.Option(min=4, help="Number of draws, for each chain if there are several.")
+    ] = 500,
     chains: Annotated[int, typer.Option(min=1, help="Number of chains of method augmented.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the draws; it does not affect privacy.")] = 0,
     to: Annotated[

@@ -299,5 +299,5 @@ def _notes(request: _Request, method: str) -> Sequence[str]:
         f"there are any.",
         "In simulations, 90 % intervals contained the exact count for 85 % of the totals of blocks, "
         "and for fewer of their small cells. Where a single small place matters, use least squares, "
-        "which covers as often as it says.",
+        "whose coverage matches the stated confidence.",
     )

@@ -44,7 +44,7 @@ class Counts:
         return self.levels[level].entries(start, stop)
 
     def rows_dropped(self, level: str) -> IntArray | None:
-        """Return the rows of each unit beyond a person's limit; None if there is no limit."""
+        """Return the rows of each unit beyond a person's limit, or None without a limit."""
         if self.rows_read is None:
             return None
         lowest = self.levels[self.geography.levels[-1]]

@@ -31,7 +31,7 @@ class LevelError:
     undetermined : int
         Counts that measurements do not determine.
     smallest, median, largest : float or None
-        Of the standard errors of all other counts; None if there are none.
+        Of the standard errors of all other counts, or None.
     noise : float or None
         The standard deviation of the query's own noise; None if it is not measured.
 
@@ -97,7 +97,7 @@ def level_errors(estimates: LeastSquares, query: str = TOTAL) -> tuple[LevelErro
 
 
 class _Range(NamedTuple):
-    """The smallest, median and largest error; None if there is none."""
+    """The smallest, median and largest error, or None without any."""
 
     smallest: float | None = None
     median: float | None = None

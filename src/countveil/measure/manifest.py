@@ -246,10 +246,7 @@ def read(folder: str | Path) -> dict[str, Any]:
     try:
         document = storage.read_json(path)
     except OSError as error:
-        raise VerificationError(
-            f"{folder}: not a finished release ({NAME}: {error.strerror}); to finish it, run "
-            f"`countveil release` again"
-        ) from error
+        raise VerificationError(f"{folder}: {_missing(Path(folder), error)}") from error
     except FolderError as error:
         raise VerificationError(str(error)) from error
     except ValueError as error:
@@ -271,6 +268,22 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{folder}: {where!r} is missing or invalid in {NAME}{what}; restore the release"
         ) from error
     return document
+
+
+def _missing(folder: Path, error: OSError) -> str:
+    """Say why a folder has no manifest, and what to do."""
+    from countveil.measure.run import internal_of  # which imports this module
+
+    if not folder.exists():
+        return "not found; name a release folder"
+    if not folder.is_dir():
+        return "is a file; name a release folder"
+    if isinstance(error, FileNotFoundError) and not internal_of(folder).is_dir():
+        return f"not a finished release: it has no {NAME}; name a release folder"
+    return (
+        f"not a finished release ({NAME}: {error.strerror}); to finish it, run `countveil release` "
+        f"again"
+    )
 
 
 def _refuse_bulk(document: dict[str, Any], path: Path) -> None:

@@ -54,7 +54,7 @@ class Restart:
 def set_aside(
     folder: Path, charge: tuple[Ledger, Cost | BesidePublic] | None, *, charge_again: bool
 ) -> Path | None:
-    """Move an unfinished run out of the way; return its new folder, None if there was no run.
+    """Move an unfinished run out of the way; return its new folder, or None if there was no run.
 
     What was drawn stays unread in a private folder, and the ledger keeps its charge. With
     `charge_again`, the next run is a new release, drawn again and charged in full.

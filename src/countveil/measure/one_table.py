@@ -31,7 +31,23 @@ FOLDER = "counts"
 
 
 def mechanism_of(plan: OneTablePlan, totals: IntArray | None, geography: Geography) -> Wasserstein:
-    """Return the mechanism of a plan, for the public totals of level `plan.fixed`."""
+    """Return the mechanism of a plan, for its public totals.
+
+    Parameters
+    ----------
+    plan
+        A plan of one table.
+    totals
+        The public total of each unit of `plan.fixed`, as from `totals_of`; None without any.
+    geography
+        The places of the plan.
+
+    Returns
+    -------
+    Wasserstein
+        The only mechanism that `draw` accepts for the plan.
+
+    """
     codes = geography.geocodes(plan.level).to_pylist()
     previous = plan.previous_counts(codes)
     settings: dict[str, Any] = {"loss": plan.loss, "epsilon": plan.epsilon}
@@ -99,7 +115,22 @@ def _identity(plan: OneTablePlan) -> tuple[str, str]:
 def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:
     """Return the guarantee of a release by this mechanism, given what is public.
 
+    Parameters
+    ----------
+    plan
+        A plan of one table.
+    mechanism
+        Its mechanism, from `mechanism_of`.
+
+    Returns
+    -------
+    PartialPrivacy
+        Epsilon, what is public, assumed and secret, and the coupling of databases.
+
+    Notes
+    -----
     The ledger compares the text of the coupling between releases, so it must not be reworded.
+
     """
     return PartialPrivacy(
         mechanism.epsilon,
@@ -110,7 +141,19 @@ def guarantee_of(plan: OneTablePlan, mechanism: Wasserstein) -> PartialPrivacy:
 
 
 def cost_of(guarantee: PartialPrivacy) -> BesidePublic:
-    """Return what the ledger is charged for a guarantee: epsilon, along its coupling."""
+    """Return what the ledger is charged for a guarantee.
+
+    Parameters
+    ----------
+    guarantee
+        The guarantee of a release, from `guarantee_of`.
+
+    Returns
+    -------
+    BesidePublic
+        Its epsilon, along its coupling.
+
+    """
     return BesidePublic(guarantee.epsilon, guarantee.coupling_digest)
 
 

@@ -180,7 +180,7 @@ def is_copied_along(path: Path, folder: Path) -> bool:
 
 
 def release_of(folder: Path) -> str | None:
-    """Return the identifier of the release in a folder, None if there is none."""
+    """Return the identifier of the release in a folder, or None."""
     state = read_state(folder)
     return None if state is None else state["release"]
 
@@ -193,7 +193,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> dict[str, str] | None:
-    """Return the state of the run into a folder, None if there is none."""
+    """Return the state of the run into a folder, or None."""
     path = internal_of(folder) / STATE
     if not path.exists():
         return None

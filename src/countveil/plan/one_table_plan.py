@@ -33,7 +33,7 @@ PREVIOUS = "previous.csv"
 class OneTablePlan(PlanBasis):
     """A plan of one table: counts of all units of `level`, drawn to agree with public totals.
 
-    `fixed` is the lowest level above `level` with public totals, None if there is none. Plans of
+    `fixed` is the lowest level above `level` with public totals, or None. Plans of
     this kind come from `Plan.load` if the plan's method is "congenial". `records_moved` is Delta_z: how
     many records differ between the databases that the guarantee compares, the plan's `congenial.people`
     times its rows per person.

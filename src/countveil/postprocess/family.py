@@ -141,7 +141,7 @@ def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounde
             if query.name == TOTAL and limits.totals is not None:
                 continue  # known
             if not len(family.cells):
-                continue  # the parent has nobody
+                continue  # the parent has no one
             merged = _merged(family, limits, query)
             if merged is None:
                 continue  # not measured

@@ -160,7 +160,7 @@ class Rehearsal:
 
     def run(self, draw: _Draw) -> str:
         """Go down one path with one population; return what failed, or an empty text."""
-        rng = np.random.default_rng([_SEED, draw.number])  # the same whatever the plan's title
+        rng = np.random.default_rng([_SEED, draw.number])  # the same for every title of the plan
         cells = np.flatnonzero(self.plan.possible)
         shares = rng.gamma(0.1, size=len(cells)) + 1e-12
         people = rng.poisson(draw.people * shares / shares.sum()).astype(np.int64)

@@ -1,6 +1,6 @@
 """The file of a ledger: private, recognised by its application id, never reached through a link.
 
-Reading changes nothing on the disk, whatever files are next to the ledger. Writing first rolls back a
+Reading changes nothing on the disk, whichever files are next to the ledger. Writing first rolls back a
 transaction that a crash interrupted, provided that its journal is one that a ledger leaves.
 """
 

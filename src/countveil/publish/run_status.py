@@ -113,7 +113,7 @@ def status_of(folder: str | Path) -> RunStatus:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder: None if there is none, empty if it is not from countveil."""
+    """Return the manifest of a folder, or None; empty if it is not from countveil."""
     try:
         document = storage.read_json(folder / manifest.NAME)
     except (FileNotFoundError, NotADirectoryError):

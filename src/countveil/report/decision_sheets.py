@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.protections.cell_suppression import (
     SMALL,
     kept_secret,
@@ -24,7 +25,7 @@ NOT_COVERED = (
     "Conclusions about groups: what is typical of a place affects everyone there, counted or not.",
     "What invariants reveal, alone or combined with other knowledge.",
     "Other data about the same people, and releases that are not in the ledger.",
-    "Anyone who can read the machine, the internal folder or the ledger.",
+    "Anyone with access to the machine, the internal folder or the ledger.",
 )
 
 
@@ -47,7 +48,7 @@ class BeforeAndAfter:
     correct_decision
         The probability that they then decide correctly.
     settled
-        Whether counts published exactly reveal it, whatever the noise.
+        Whether counts published exactly reveal it, regardless of the noise.
     attack
         What they want to find out: that about which they learn most.
     upper_bound
@@ -69,7 +70,7 @@ class BeforeAndAfter:
     @property
     def about(self) -> str:
         """What they find out, in a word: an attribute, presence or the whole record."""
-        return self.attack.rpartition(": ")[2]
+        return about(self.attack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +105,20 @@ class DecisionSheet:
         after = f"{words.prior_percent(worst.prior)} to "
         if worst.settled:
             return (
-                f"Counts published exactly tell anyone who knows everyone else in {level} "
-                f"{_learned(worst.attack)}, just as the exact table would. From noisy counts alone "
-                f"they would go from {after}"
-                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average, if they are right: "
+                f"Exactly published counts reveal {_learned(worst.attack)} to anyone who knows "
+                f"everyone else in {level}, just as the exact table would. From noisy counts alone "
+                f"they would become more certain if they are right: from {after}"
+                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average, "
                 f"{words.multiple(worst.noisy / worst.prior, limit=self.limit)} times their prior."
             )
         most = "at most " if worst.upper_bound else ""
         reached = words.brief_percent(worst.released, other=worst.prior)
         times = words.multiple(worst.marginal_risk, limit=self.limit)
         return (
-            f"Someone who knows everyone else in {level}, and sees this whole release to find out "
-            f"{_learned(worst.attack)}, would go from {after}{most}{reached} on average, if they are "
-            f"right: {most}{times} times their prior. The exact table would have made them certain."
+            f"Someone who knows everyone else in {level}, sees this whole release and tries to learn "
+            f"{_learned(worst.attack)} would become more certain if they are right: from "
+            f"{after}{most}{reached} on average, {most}{times} times their prior. The exact table "
+            f"would have made them certain."
         )
 
     @property
@@ -128,13 +130,11 @@ class DecisionSheet:
                 f"With counts of 1 to {SMALL - 1} suppressed, they would be certain everywhere: "
                 f"the {self.rows} rows of a person move any count into or out of that range."
             )
-        many = (
-            f"{sizes[0]} to {sizes[-1]} others" if len(sizes) > 1 else f"exactly {sizes[0]} other"
-        )
+        few = f"exactly {sizes[0]} others share" if sizes[0] > 1 else "exactly 1 other shares"
+        many = f"{sizes[0]} to {sizes[-1]} others share" if len(sizes) > 1 else few
         return (
-            f"With counts of 1 to {SMALL - 1} suppressed, they would stay at their prior only in "
-            f"cells with {many}, and only if no total gives away the rest; anywhere else they "
-            f"would be certain."
+            f"With counts of 1 to {SMALL - 1} suppressed, they would learn nothing only where {many} "
+            f"the cell and no total reveals the rest. Elsewhere they would be certain."
         )
 
 

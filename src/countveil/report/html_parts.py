@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from countveil.base.words import brief_percent, percent, prior
+from countveil.base.words import brief_percent, multiple, prior
+from countveil.base.words import figure as figure_of
 
 if TYPE_CHECKING:
     from countveil.report.charts.chart import Chart  # a page without charts does not load Altair
@@ -25,7 +26,6 @@ __all__ = [
     "environment",
     "figure",
     "part",
-    "percent",
     "policy",
     "section_body",
     "shown",
@@ -41,8 +41,8 @@ def environment() -> Environment:
     templates = Environment(autoescape=True, undefined=StrictUndefined)
     templates.filters |= {
         "shown": shown,
-        "percent": percent,
         "brief_percent": brief_percent,
+        "multiple": multiple,
         "prior": prior,
         "cell": cell,
     }
@@ -100,14 +100,12 @@ def _section_template() -> Template:
 
 
 def shown(value: float | None) -> str:
-    """Format a number for a table: four significant digits, large ones to the unit."""
-    if value is None:
-        return "none"
-    return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
+    """Format a number for a table of a page: two significant digits, large ones to the unit."""
+    return "none" if value is None else figure_of(value)
 
 
 def cell(value: object) -> str:
-    """Format a table cell: four significant digits, and all digits of whole numbers."""
+    """Format a table cell: two significant digits, and all digits of whole numbers."""
     if value is None:
         return "none"
     if isinstance(value, bool):

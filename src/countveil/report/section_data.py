@@ -105,7 +105,7 @@ class Section:
 class Subject:
     """What lenses look at: a plan, and its release and realised disclosure if they are known.
 
-    Whatever several lenses need is computed once.
+    What several lenses need is computed once.
     """
 
     plan: Plan

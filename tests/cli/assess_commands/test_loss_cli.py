@@ -8,6 +8,7 @@ from tests.conftest import run
 
 from countveil import Seeded, pipeline
 from countveil.assess import empirical_loss
+from countveil.base.words import brief
 from countveil.plan.plans import Plan
 
 COLUMNS = ("--exact", "true", "--released", "published")
@@ -33,8 +34,11 @@ def test_two_columns_of_a_file(pairs):
     assert ran.status == 0, ran.err
     words = " ".join(ran.out.split())
     assert "INTERNAL" in words
-    assert f"{empirical_loss.kde(residuals).value:.4g}" in words
+    loss = empirical_loss.kde(residuals).value
+    assert f" 2,000 {brief(loss)} " in words
     assert "With 2,000 residuals of two-sided geometric noise" in words
+    (everything, *_) = run("assess", "loss", path, *given, "--json").document()["losses"]
+    assert everything["empirical_loss"] == pytest.approx(loss)
     document = run("assess", "loss", path, *given, "--by", "place", "--json").document()
     assert document["audience"] == "internal"
     assert {row["place"] for row in document["losses"]} == {"north", "south"}

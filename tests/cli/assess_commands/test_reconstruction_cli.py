@@ -32,7 +32,7 @@ def test_a_release_is_taken_as_if_it_were_exact(out, tiny):
     assert ran.status == 0, ran.err
     text = " ".join(ran.out.split())
     assert "INTERNAL" not in text
-    assert "the published estimates, taken as if exact" in text
+    assert "the published estimates, as if they were exact" in text
     assert "these tables of each place: AGE, SEX and TOTAL" in text
     document = run("assess", "reconstruction", out, "--json").document()
     assert document["audience"] == "public"
@@ -132,6 +132,6 @@ def test_the_sentence_says_what_would_be_given_away(out, tiny):
     )
     assert "could be reconstructed person by person: only one database agrees" in made.sentences[0]
     assert (
-        "From this release, no record can be inferred with a probability of more than"
-        in (made.sentences[0])
-    )
+        "From this release, someone who knows everyone else in an area, hesitates between two records "
+        "and thinks the true one 50 % likely would put it at no more than "
+    ) in made.sentences[0]

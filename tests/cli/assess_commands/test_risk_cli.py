@@ -8,6 +8,8 @@ from tests.conftest import run
 
 from countveil import Seeded, pipeline
 from countveil.base import words
+from countveil.cli.command_line import ending_well
+from countveil.errors import CountveilError
 from countveil.plan.plans import Plan
 
 
@@ -205,12 +207,39 @@ def test_options_that_would_do_nothing_are_refused(out, lens, given, of):
         (["OUT"], "countveil assess presence OUT"),
         (["OUT", "--lens", "loss"], "countveil assess loss OUT"),
         (["OUT", "--lens", "intruder"], "countveil assess presence OUT"),
+        (["--lens", "loss", "OUT"], "countveil assess loss OUT"),
+        (["--lens=loss", "OUT", "--json"], "countveil assess loss OUT --json"),
+        (["presence", "OUT", "--lens", "loss"], "countveil assess loss OUT"),
+        (["--json", "OUT"], "countveil assess presence OUT --json"),
+        (["--json", "margin", "OUT"], "countveil assess margin OUT --json"),
+        (["--prior", "0.1", "OUT"], "countveil assess presence OUT --prior 0.1"),
+        (["--level", "area", "-q", "map", "OUT"], "countveil assess map OUT --level area -q"),
+        (["intruder", "OUT"], "countveil assess presence OUT"),
+        (["OUT", "--map"], "countveil assess map OUT"),
+        (["presence", "OUT", "--map", "--json"], "countveil assess map OUT --json"),
     ],
 )
 def test_the_old_words_give_a_hint(out, words, hint):
     ran = run("assess", *(str(out) if word == "OUT" else word for word in words))
     assert ran.status == 2
-    assert hint.replace("OUT", str(out)) in ran.err
+    assert f"`{hint.replace('OUT', str(out))}`" in ran.err
+
+
+@pytest.mark.parametrize("lens", ["loss", "published", "margin", "map"])
+def test_what_is_not_a_release_says_what_it_is(out, tmp_path, lens):
+    (tmp_path / "notes.txt").write_text("nothing")
+    plan = tmp_path / "plan.toml"
+    plan.write_text("")
+    (tmp_path / "empty").mkdir()
+    for command in (("assess", lens), ("report",), ("verify",), ("intervals",)):
+        for name, what in (("nowhere", "not found"), ("empty", "it has no manifest.json")):
+            more = ("--level", "area") if command == ("intervals",) else ()
+            ran = run(*command, tmp_path / name, *more)
+            assert ran.status == 2
+            assert what in ran.err, (command, name)
+            assert "name a release folder" in ran.err
+    for command in ("report", "verify"):
+        assert "is a file; name a release folder" in run(command, plan).err
 
 
 def test_an_unknown_lens_names_those_there_are(out):
@@ -232,3 +261,21 @@ def test_a_price_names_the_levels_that_what_is_public_settles(tiny):
     total = next(error for error in found["region"]["expected_error"] if error["query"] == "TOTAL")
     assert (total["standard_error"], total["combined_absolute_error"]) == (0, 0)
     assert total["standard_deviation"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("release", "stopped; to resume a release, run the same command again"),
+        ("assess_published", "stopped"),
+    ],
+)
+def test_only_what_can_be_resumed_says_how(name, message):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    interrupted.__name__ = name
+    with pytest.raises(CountveilError) as stopped:
+        ending_well(interrupted)()
+    assert str(stopped.value) == message
+    assert stopped.value.exit_status == 130

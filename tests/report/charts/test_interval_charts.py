@@ -149,7 +149,9 @@ def test_the_section_lists_what_the_library_says(release):
             assert row[:4] == (item.level, item.units, item.counts, item.exact)
             assert row[4:7] == (expected if item.median is not None else (0.0, 0.0, 0.0))
             assert row[7] == item.noise
-    assert "Totals at level region are exact: they are public, or follow" in section.sentences[1]
+    assert (
+        "Totals at level region are exact because they are public or follow" in section.sentences[1]
+    )
     assert "1.645 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
     assert len(section.charts) == 1

@@ -120,9 +120,9 @@ def test_the_risk_of_everyone_counted(hand, sections):
         f"The largest is {words.multiple(largest)}, in a cell with {told}."
     )
     assert sections["everyone"].sentences[0] == (
-        "The realised risk of a person is the probability that someone who knows everyone else in "
-        "an area gives to their presence after seeing all noisy counts, divided by a prior of "
-        "0.02."
+        "Someone who knows everyone else in an area thinks it 2 % likely that a person is counted "
+        "there, and then sees all noisy counts. The person's realised risk is the probability they "
+        "reach, divided by that prior."
     )
 
 
@@ -231,7 +231,7 @@ def test_totals_that_are_public_are_not_drawn(tmp_path):
     release, found = reported(tmp_path, text + hand_plan.ESTIMATED)
     assert found.totals is None
     sections = {section.name: section for section in made.internal(release.plan, found)}
-    assert sections["everyone"].sentences[-1].startswith("Counts published exactly reveal presence")
+    assert sections["everyone"].sentences[-1].startswith("Exactly published counts reveal presence")
 
 
 def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):

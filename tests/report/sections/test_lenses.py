@@ -40,11 +40,9 @@ def test_errors_are_listed_in_their_columns(plan):
 
 def test_its_sentences_tell_the_noise_of_totals(plan):
     section = made.error(plan)
-    assert section.sentences[1:] == tuple(
-        f"The noise in the total of {level} is "
-        f"{words.brief(hand_plan.absolute(level.split()[1], 'TOTAL'))} in size on average, and as "
-        f"often positive as negative."
-        for level in ("a region", "an area")
+    region, area = (words.brief(hand_plan.absolute(level, "TOTAL")) for level in ("region", "area"))
+    assert section.sentences[1:] == (
+        f"The noise averages ±{region} in a region total and ±{area} in an area total.",
     )
 
 
@@ -105,8 +103,8 @@ def test_the_loss_is_told_where_it_is_largest(plan):
     section = made.loss(plan)
     assert all(row["Privacy loss"] <= loss for row in table_rows(section, "Privacy loss of one"))
     assert section.sentences[1] == (
-        f"Among the queries listed, it is largest for AGE*SEX of an area: {words.brief(loss)} at "
-        f"a noise of {edge}, the 95th percentile of the size of the noise."
+        f"Of these queries, AGE*SEX of an area has the largest loss: {words.brief(loss)} at a noise "
+        f"of {edge}, the 95th percentile of its size."
     )
     assert "with all 3 rows of a person in the count" in section.sentences[0]
     one = made.loss(Plan.parse(TINY_PLAN))
@@ -148,7 +146,7 @@ def test_groups_that_are_alike_are_listed_and_drawn(plan):
             seen = float(chance[k + people >= 0.5].sum())
             unseen = float(chance[k < 0.5].sum())
             only = seen * unseen ** (values - 1)
-            assert rows[name][f"Group of {people}"] == f"{100 * only:.4g} %"
+            assert rows[name][f"Group of {people}"] == words.brief_percent(only)
             assert drawn[name, people]["disclosed"] == pytest.approx(only)
     assert "they also share an area and all other attributes" in section.charts[0].caption
 
@@ -201,15 +199,15 @@ def test_articles(word, expected):
     ("share", "expected"),
     [
         (0.0, "0 %"),
-        (1e-9, "almost 0 %"),
-        (0.6239, "62.39 %"),
-        (0.99996, "almost 100 %"),
-        (0.99991, "99.99 %"),
+        (1e-9, "fewer than 1 in 1,000,000"),
+        (0.6239, "62 %"),
+        (0.99996, "more than 9,999 in 10,000"),
+        (0.9991, "more than 999 in 1,000"),
         (1.0, "100 %"),
     ],
 )
 def test_a_share_is_not_rounded_to_none_or_all(share, expected):
-    assert words.percent(share) == expected
+    assert words.brief_percent(share) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from rich.console import Console
 from tests.report import hand_plan
 
 from countveil.assess.comparison import compare
+from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.report.terminal.compare_terminal import comparison_document, comparison_view
 
@@ -21,8 +22,8 @@ def test_a_public_total_that_settles_presence_is_compared_as_such():
     found = compare(plain, public)
     noisy = hand_plan.of_both_levels(0.02)[0] / 0.02  # without places, an upper bound
     text = shown(found)
-    assert f"the risk with prior 0.02 goes from {noisy:.3f} to 50.000" in text
-    assert "50.000 (1), revealed by public counts" in text
+    assert f"the risk with prior 0.02 goes from {words.multiple(noisy)} to 50;" in text
+    assert "50 (100 %), revealed by public counts" in text
     risks = comparison_document(found)["second"]["risks"]
     assert [(risk["settled"], risk["posterior"]) for risk in risks] == [(True, 1.0)] * 3
     assert not any(risk["settled"] for risk in comparison_document(found)["first"]["risks"])

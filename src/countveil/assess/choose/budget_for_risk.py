@@ -167,7 +167,7 @@ def epsilon_for_profile(profile: Profile, *, priors: Sequence[float] | None = No
         raise InputError("profile: a limit of 1 or less allows no release; allow more than 1")
     bound = limits < 1 / grid
     if not bound.any():
-        raise InputError("profile: it limits nothing, as no posterior exceeds 1; allow less")
+        raise InputError("profile: has no effect: no posterior exceeds 1; lower it")
     least = _least_epsilon(grid, limits)
     if priors is None:
         if limits[0] < 1 / grid[0]:

@@ -48,7 +48,7 @@ class ChosenPlan:
     ladder : tuple of LevelRisk
         The same for every level, with what is published exactly.
     settled : bool
-        Whether what is published exactly gives the answer, whatever the budget.
+        Whether what is published exactly gives the answer at any budget.
 
     """
 
@@ -295,7 +295,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
 def _refuse_other_costs(plan: Plan) -> None:
     if plan.cost.currency != "rho":
         raise InputError(
-            "plan: its budget is in epsilon, and budgets are chosen for plans in rho; give it in rho"
+            "plan: budgets are chosen in rho, and this one is in epsilon; give it in rho"
         )
     if not noise_is_gaussian(plan.allocations):
         name = plan.allocations[0].mechanism.name

@@ -21,7 +21,7 @@ class Scenarios:
     """Internal: the probability of each scenario of 004, section 3.2: cells × 8.
 
     A homogeneous cell (1) shows its label alone, (2) another label alone, (3) several, (4) none; a
-    heterogeneous one (5) several labels, (6) none, (7) one that nobody has, (8) one that somebody has.
+    heterogeneous one (5) several labels, (6) none, (7) one that no one has, (8) one that someone has.
     `misattributed` is the share of a cell's people to whom a single label is wrongly attributed: all of
     them in (2) and (7), those with another label in (8).
     """
@@ -31,7 +31,7 @@ class Scenarios:
 
     @property
     def wrong(self) -> FloatArray:
-        """The probability that a cell shows a single label that nobody in it has."""
+        """The probability that a cell shows a single label that no one in it has."""
         return self.probabilities[:, 1] + self.probabilities[:, 6]
 
 

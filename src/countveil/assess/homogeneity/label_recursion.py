@@ -32,7 +32,7 @@ class LabelWeights(Protocol):
 
     @property
     def labels(self) -> int:
-        """How many labels there are, including those that nobody has."""
+        """How many labels there are, including those that no one has."""
         ...
 
     def log_weights(self, around: int, most: int) -> FloatArray:
@@ -127,7 +127,7 @@ def _at_size(
     shown: FloatArray,
     dropped: FloatArray,
 ) -> FloatArray:
-    """Return the coefficient of the largest size: laws × cells. Labels that nobody has come last."""
+    """Return the coefficient of the largest size: laws × cells. Labels that no one has come last."""
     size = weights.shape[1] - 1
     coefficients = np.empty((len(shown), len(rows)))
     none, one = np.empty(size + 1), np.empty(size + 1)

@@ -48,7 +48,7 @@ class ReleasedAttack:
     misled : float
         The share of people to whom a wrong value is attributed.
     cells_right, cells_wrong : float
-        The shares of cells that show a single value which somebody in the cell has, and which nobody
+        The shares of cells that show a single value which someone in the cell has, and which no one
         has. Other cells show several values or none.
     before : float
         The share of people whose value the exact table reveals.
@@ -201,7 +201,7 @@ class _Sums:
     def result(self, level: str, sensitive: str, identifiers: tuple[str, ...]) -> ReleasedAttack:
         """Return the shares."""
         if self.people == 0:
-            raise InputError("counts: all are 0, so there is nobody to attack")
+            raise InputError("counts: all are 0, so there is no target")
         of_people = (self.right / self.people, self.wrong / self.people)
         of_cells = (self.cells_right / self.cells, self.cells_wrong / self.cells)
         return ReleasedAttack(

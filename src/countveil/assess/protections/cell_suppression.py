@@ -53,13 +53,13 @@ class SmallCellSuppression:
     def limits(self) -> tuple[str, ...]:
         """What the figures leave out."""
         return (
-            "Suppression: the risk is between that of someone who uses the shown counts of the unit "
-            "they know and of the units inside it, and that of someone who knows everyone elsewhere "
-            "and whom every change of which counts are small, or of which cells are empty, reveals.",
-            "Suppression: for the error, suppressed counts share what the shown counts leave, in "
-            "proportion to the larger unit above. Complementary counts are chosen one after the "
-            "other, not optimally; next to tables that are published exactly, some suppressed counts "
-            "may have no protection.",
+            "Suppression: two ends of the risk. Lower end: someone who uses the shown counts of the "
+            "unit they know and of the units inside it. Upper end: someone who also knows everyone "
+            "elsewhere, and notices any change in which counts are small or which cells are empty.",
+            "Suppression: for the error, each suppressed count is estimated from the shown counts and "
+            "the larger unit above. Complementary counts are chosen one after the other, not "
+            "optimally. If some tables are published exactly, some suppressed counts may have no "
+            "protection.",
         )
 
     def protect(self, tables: ExactTables, rng: Generator) -> dict[TableKey, ProtectedTable]:
@@ -174,7 +174,7 @@ class _Suppression:
         }
 
     def _cover(self, layer: _Layer, unit: int, cell: int) -> None:
-        """Take the cheapest move that changes one count; leave it if there is none."""
+        """Take the cheapest move that changes one count, if one exists."""
         best: tuple[float, IntArray] | None = None
         for changed in self._moves(layer, unit, cell):
             costs = self.price[changed].sum(axis=0)

@@ -46,7 +46,7 @@ class ExactTables:
         The places.
     basis : {"records", "public records", "published estimates", "simulated release"}
         What the people were counted from. "records" are confidential, and so are the estimates of a
-        release with seeded noise, which anyone who has the seed could take away.
+        release with seeded noise, which anyone who has the seed could subtract.
     unit, cell, people : array of int
         The people in each cell of each lowest unit, zeros left out.
     counts : dict of TableKey to array of int

@@ -23,7 +23,7 @@ Flags = NDArray[np.bool_]
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 MOST_PAIRS = 200_000
-"""Pairs of a kind of person and an alternative that are examined; of more, a sample is."""
+"""Pairs of a kind of person and an alternative that are examined. Larger numbers are sampled."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,7 +58,7 @@ class Targets:
         return np.asarray(np.maximum.reduceat(values, starts, axis=-1), float)
 
     def some(self, pairs: int, rng: Generator) -> Targets:
-        """Return a random sample of the kinds of people with about so many alternatives."""
+        """Return a random sample of the kinds of people with about this many alternatives."""
         if len(self.entry) <= pairs:
             return self
         size = max(1, pairs * len(self.unit) // len(self.entry))

@@ -28,7 +28,7 @@ from countveil.plan.plans import Plan
 
 LARGEST_BASE = 1000
 MOST_OUTCOMES = 1_000
-"""Combinations of rounded counts that are summed exactly; of more, close ones are merged."""
+"""Combinations of rounded counts that are summed exactly. In larger numbers, close ones are merged."""
 
 MOST_ALTERNATIVES = 8_000
 """Alternatives, over all kinds of people, that are examined under random rounding."""
@@ -36,8 +36,8 @@ MOST_ALTERNATIVES = 8_000
 _MERGED = 1e-3  # width of a merged step of the log likelihood ratio: changes a posterior below 1e-6
 
 _BRACKET = (
-    "Rounding: the risk is between that of someone who uses the tables of the unit they know and of "
-    "the units inside it, and that of someone who also knows everyone elsewhere."
+    "Rounding: two ends of the risk. Lower end: someone who uses the tables of the unit they know and "
+    "of the units inside it. Upper end: someone who also knows everyone elsewhere."
 )
 
 

@@ -32,7 +32,7 @@ HOUSEHOLD_SIZES = (0.267, 0.328, 0.161, 0.134, 0.065, 0.027, 0.018)
 """Shares of households of 1, 2, … people in the 2010 census; 7 stands for 7 and more."""
 
 MOST_PEOPLE = 500
-"""Kinds of people whose place is examined for the lower end of the risk; of more, a sample is."""
+"""Kinds of people whose place is examined for the lower end of the risk. Larger numbers are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Swapping:
     def limits(self) -> tuple[str, ...]:
         """What the figures leave out."""
         bracket = (
-            "Swapping: where the risk is not certainty, it is between that of someone who uses one "
-            "count of the lowest unit, and that of someone who sees which record took the target's "
-            "place. Both know the shares of the records that may come in, which count as drawn "
+            "Swapping: two ends of the risk, unless it is certainty. Lower end: someone who uses one "
+            "count of the lowest unit. Upper end: someone who sees which record took the target's "
+            "place. Both know the shares of the records that may come in, as if these were drawn "
             "independently, and use no tables of other places."
         )
         if self.households:
@@ -350,7 +350,7 @@ class CountLaw:
         return np.trim_zeros(np.where(total > 1e-18, total, 0.0), "b")
 
     def rarest(self, targets: Targets) -> IntArray:
-        """Return the alternative of each target whose place has fewest people; -1 if there is none."""
+        """Return the alternative of each target whose place has fewest people, or -1."""
         place = self.place_of[targets.other]
         width = self.cells
         unit = self.records.unit[self.records.household]

@@ -44,7 +44,7 @@ class SolutionClass:
 
 @dataclass(frozen=True, slots=True)
 class RecordRisk:
-    """What someone learns from the noisy release who hesitates between two records of a person.
+    """What someone who hesitates between two records of a person learns from the noisy release.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ def reconstruct(
     limit : int
         The number above which databases are not counted.
     most_units : int
-        If more units have people, so many of them are examined, evenly spaced.
+        If more units have people, this many of them are examined, evenly spaced.
     progress : callable
         Called with the units done so far and all units.
 
@@ -206,7 +206,7 @@ def record_risks(
     """Return what someone learns from the noisy release about the whole record of a person.
 
     They know everyone else in a unit of the level, see the whole release with everything published
-    exactly, and hesitate between two records. From exact tables that tell the two apart, they would be
+    exactly, and hesitate between two records. From exact tables that distinguish the two, they would be
     certain. If the plan has only one attribute value, the question is whether the person is there.
 
     Parameters

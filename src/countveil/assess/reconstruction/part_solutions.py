@@ -332,7 +332,7 @@ def _matrix(part: Part, more: int = 0) -> FloatArray:
 
 
 def _some_database(part: Part, low: list[int], high: list[int]) -> list[int] | None:
-    """Return the people of each group in a database that agrees; None if there is none."""
+    """Return the people of each group in a database that agrees, or None."""
     return _best(part, np.zeros(len(part.sizes)), low, high)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -48,6 +50,10 @@ _READS = {
 }
 
 
+_EARLIER_NAMES = {"intruder": "presence"}  # of lenses
+_FLAGS = {"--json", "--quiet", "-q", "--internal", "--show-values", "--strata"}  # without a value
+
+
 class _LensGroup(TyperGroup):
     """The commands with their own options, and one command for every other lens.
 
@@ -57,8 +63,8 @@ class _LensGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         from countveil.report.lenses import LENSES
 
-        lenses = [lens.name for lens in LENSES]
-        return lenses + [name for name in super().list_commands(ctx) if name not in lenses]
+        names = [lens.name for lens in LENSES]
+        return names + [name for name in super().list_commands(ctx) if name not in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -69,17 +75,52 @@ class _LensGroup(TyperGroup):
         lens = next((item for item in LENSES if item.name == cmd_name), None)
         return None if lens is None else _command_of(lens)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        command = _in_today_words(args, known)
+        if command is not None:
+            raise InputError(
+                f"assess: each lens is a command, and options go after it: run `{command}`; the "
+                f"lenses are {', '.join(known)}"
+            )
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
         if self.get_command(ctx, name) is None:
             known = ", ".join(self.list_commands(ctx))
-            hint = ""
-            if "--lens" in args or Path(name).exists():
-                lens = args[args.index("--lens") + 1] if "--lens" in args[:-1] else "presence"
-                lens = {"intruder": "presence"}.get(lens, lens)
-                hint = f"; each lens is now a command: run `countveil assess {lens} {name}`"
-            raise InputError(f"assess: unknown lens {name!r}; choose from {known}{hint}")
+            raise InputError(f"assess: unknown lens {name!r}; choose from {known}")
         return super().resolve_command(ctx, args)
+
+
+def _in_today_words(args: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return the command that arguments of an earlier version mean, or None if they are of this one.
+
+    Earlier versions named the target first, and the lens by an option: `TARGET --lens map`, `--map`.
+    """
+    lens: str | None = None
+    options: list[str] = []
+    plain: list[str] = []
+    words = iter(args)
+    for word in words:
+        option, _, value = word.partition("=")
+        if option == "--lens":
+            lens = value or next(words, "presence")
+        elif option.startswith("--") and option[2:] in known:
+            lens = option[2:]
+        elif word.startswith("-"):
+            options += [word] if value or word in _FLAGS else [word, *islice(words, 1)]
+        else:
+            plain.append(word)
+    first = plain[0] if plain else ""
+    if lens is None and (not args or args[0] in known or args[0] == "--help"):
+        return None
+    if lens is None and args[0] == first not in _EARLIER_NAMES and not Path(first).exists():
+        return None  # an unknown lens
+    if first in known or first in _EARLIER_NAMES:
+        lens, plain = lens or first, plain[1:]
+    lens = _EARLIER_NAMES.get(lens or "presence", lens or "presence")
+    return shlex.join(["countveil", "assess", lens, *plain, *options])
 
 
 assess_app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`countveil assess presence`: what someone learns who knows everyone else in a place."""
+"""`countveil assess presence`: what someone who knows everyone else in a place would learn."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def assess_reconstruction(
         int, typer.Option(min=1, help="Count databases up to this number.")
     ] = 1_000_000,
     units: Annotated[
-        int, typer.Option(min=1, help="Examine at most so many places, evenly spaced.")
+        int, typer.Option(min=1, help="Examine at most this many places, evenly spaced.")
     ] = 100_000,
     engine: EngineName = "local",
     show_values: ShowValues = False,
@@ -58,7 +58,7 @@ def assess_reconstruction(
     For each place, it counts the databases that agree with its tables. Where there is only one, every
     record could be reconstructed. Next to that, it shows what can be inferred from the noisy release.
 
-    Reads a release folder and takes its estimates for exact counts. With --internal, it reads the
+    Reads a release folder and treats its estimates as exact. With --internal, it reads the
     records of a release or of a plan instead; do not publish that result. Writes nothing.
 
     Example: `countveil assess reconstruction out`, or

@@ -518,7 +518,7 @@ class DeathRates:
         return np.zeros(1)
 
     def check(self, facts: PublicSums, *, deaths: bool) -> None:
-        """Refuse releases without deaths, and whatever the model of cases refuses."""
+        """Refuse releases without deaths, and all that the model of cases refuses."""
         if not deaths:
             raise InputError("model: DeathRates is for releases of cases and deaths: (places, 2)")
         _check_length(np.asarray(self.a, float), "a", facts.places)

@@ -62,7 +62,7 @@ class KNormGradient:
         Data are rounded to multiples of it.
     delta_z
         Delta_z: the largest number of records that change together; 1 if public information makes
-        nobody's record depend on another's.
+        no one's record depend on another's.
     norm
         The norm of the gradient, "maximum" or "L1".
 

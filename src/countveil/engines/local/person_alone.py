@@ -381,7 +381,7 @@ class Judge:
             names = sorted(self._counted_columns(table["source"], scope) - left_out)
         values = {fold(name) for name in table["unpivot_names"]}
         if len(values) == 1 and amounts == values and len(set(names)) == len(names):
-            # Each number of a wide table moves to its own row: nobody is counted twice.
+            # Each number of a wide table moves to its own row: no one is counted twice.
             return self._table(table["source"], scope, frozenset(names))
         rows = self._table(table["source"], scope, amounts)
         return Rows(rows.sources, rows.several or "UNPIVOT")

@@ -225,7 +225,7 @@ def generated_columns(catalog: Catalog, name: Name, label: str) -> dict[str, Tre
 
 
 def identities(files: list[str], ask: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
-    """Return the identities of the files behind patterns, whatever paths or links lead to them."""
+    """Return the identities of the files behind patterns, by any path or link."""
     names: list[str] = []
     for pattern in files:
         quoted = pattern.replace("'", "''")

@@ -24,7 +24,7 @@ _UNBOUNDED = 1e18
 # Biases vary more than those of replicates, which start from a table with fewer small counts: as
 # variances, 1.2 to 3.9 times as much in simulations.
 _MORE = 3.0
-_DOUBT = 0.02  # of the error of a variance: the smallest likely variance, whatever replicates show
+_DOUBT = 0.02  # of the error of a variance: the smallest likely variance for any replicates
 _STEPS = np.geomspace(1e-5, 5.0, 500)  # standard deviations, up to twice _FAR as a variance
 
 
@@ -175,7 +175,7 @@ def bias_correction(
     noisy = (error > 0).ravel().astype(float)
     group = _similar(released, noisy)
     likely = _MORE * _excess(drift.ravel(), deviation.ravel() ** 2 / replicates, group, noisy)
-    # Replicates of a 0 start with nobody, and cannot show a loss: then any bias is as likely.
+    # Replicates of a 0 start with no one, and cannot show a loss: then any bias is as likely.
     likely[group[(released == 0).ravel()]] = np.inf
     variance = _shrunk(deviation.ravel() ** 2, group, noisy, replicates).reshape(released.shape)
     deviation = np.minimum(np.sqrt(variance), error)

@@ -315,7 +315,7 @@ class _Words:
         if kind == "parent":
             return f"{self.parent} has {people} in {where}"
         if kind == "closed":
-            return f"{who} admit{s} nobody in {where}"
+            return f"{who} admit{s} no one in {where}"
         verb = f"need{s} at least" if least else f"take{s} at most"
         return f"{who}{both} {verb} {people} in {where}"
 

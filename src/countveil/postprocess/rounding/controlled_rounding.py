@@ -394,7 +394,7 @@ class _RoundUps:
     def least(self, cost: FloatArray, extra: int = 0, nodes: int | None = None) -> IntArray:
         """Return the cheapest round-ups; the last `extra` variables may be any numbers of 0 or more.
 
-        With `nodes`, the first that are found within so many steps of the search.
+        With `nodes`, return the best solution within that many steps of the search.
         """
         count = len(cost) - extra
         matrices, lower, upper = zip(*self.parts, strict=True)
@@ -552,7 +552,7 @@ def meet_totals(part: FloatArray, up: NDArray[np.bool_], targets: IntArray) -> b
 def _cheapest_column(
     cost: FloatArray, part: FloatArray, up: NDArray[np.bool_], giver: int, taker: int
 ) -> int:
-    """Return the column in which a round-up is handed over at least cost, -1 if there is none."""
+    """Return the column in which a round-up is handed over at least cost, or -1."""
     least, best = np.inf, -1
     for j in range(part.shape[1]):
         if up[giver, j] and not up[taker, j] and part[taker, j] > 0.0:

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 def section(subject: Subject) -> Section:
     """Describe how far off a count is expected to be, from the plan alone."""
     plan, errors = subject.plan, subject.errors
-    sentences = ["The plan alone determines how far off counts are on average."]
-    sentences += [
-        f"The noise in the total of {words.article(item.level)} is "
-        f"{words.brief(item.absolute_error)} in size on average, and as often positive as "
-        f"negative."
+    noise = {
+        item.level: f"±{words.brief(item.absolute_error)}"
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
-    ]
+    }
+    sentences = ["The plan alone determines the expected error of each count."]
+    if noise:
+        averages = [f"{size} in {words.article(level)} total" for level, size in noise.items()]
+        sentences.append(f"The noise averages {words.listed(averages)}.")
     sentences += unmeasured_in_words(plan)
     table = SectionTable(
         "Error of one cell of each query: its own noise, and the estimate from all measurements",

@@ -27,7 +27,7 @@ def section(subject: Subject) -> Section | None:
     first_risks = [item for item in risks if item.attribute in names[:MOST_SERIES]]
     sentences = [
         "If everyone in a group has the same value, the exact table reveals it for each of them. "
-        "With noise, other values may appear to occur in the group, and its own may appear not to.",
+        "With noise, other values may seem to occur in the group, and its own may seem not to.",
     ]
     if len(names) > MOST_SERIES:
         sentences.append(
@@ -51,7 +51,7 @@ def section(subject: Subject) -> Section | None:
 
 def _groups(risks: Sequence[GroupRisk], names: Sequence[str]) -> SectionTable:
     sizes = list(dict.fromkeys(item.people for item in risks))
-    shares = {(item.attribute, item.people): words.percent(item.disclosed) for item in risks}
+    shares = {(item.attribute, item.people): words.brief_percent(item.disclosed) for item in risks}
     values = {item.attribute: item.values for item in risks}
     rows: list[tuple[Cell, ...]] = [
         (name, values[name], *(shares[name, people] for people in sizes)) for name in names

@@ -1,4 +1,4 @@
-"""What someone learns who knows everyone else in a unit: sentences, tables and charts."""
+"""What someone who knows everyone else in a unit learns: sentences, tables and charts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import AttackRisk, Summary
-from countveil.assess.intruder.whole_release import decisions_by_prior, evidence
+from countveil.assess.intruder.whole_release import about, decisions_by_prior, evidence
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
@@ -41,8 +41,8 @@ def summary_sentences(summary: Summary) -> list[str]:
     lines = [worst_attack(summary)]
     certain = {item.attack for item in summary.attacks if item.settled}
     lines += [
-        f"The counts that the plan publishes exactly reveal '{name}' to anyone who knows everyone "
-        f"else in {article(summary.level)}; no noise protects against that."
+        f"The counts that the plan publishes exactly reveal {about(name)} to anyone who knows "
+        f"everyone else in {article(summary.level)}; no noise protects against that."
         for name in sorted(certain)
     ]
     return lines + _facts(summary)
@@ -53,7 +53,7 @@ def worst_attack(summary: Summary) -> str:
     worst = max(summary.attacks, key=lambda item: item.marginal_risk)
     most = "at most " if worst.upper_bound else ""
     return (
-        f"The attack that gains most is '{worst.attack}'. Someone who knows everyone else in "
+        f"The most revealing attack is on {about(worst.attack)}. Someone who knows everyone else in "
         f"{article(summary.level)} and sees the whole release would, if what they suspect is true, "
         f"raise its probability from {words.prior_percent(worst.prior)} to "
         f"{most}{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
@@ -78,11 +78,10 @@ def _facts(summary: Summary) -> list[str]:
         text = f"Public facts bound {item.counts:,} counts of {item.query}: {listed}."
         if item.with_fact is not None and item.with_release is not None:
             text += (
-                f" Someone unsure about their target and one other person, each there with "
-                f"probability {words.prior_percent(item.prior)}, goes to "
-                f"{words.brief_percent(item.with_fact)} on learning that the count is not zero, "
-                f"and to {words.brief_percent(item.with_release)} with the most detailed noisy "
-                f"count as well; that count alone would take them to "
+                f" Suppose someone is unsure about two people. That the count is not zero raises "
+                f"{words.prior_percent(item.prior)} to {words.brief_percent(item.with_fact)}; the "
+                f"most detailed noisy count raises it further, to "
+                f"{words.brief_percent(item.with_release)}. That count alone would raise it to "
                 f"{words.brief_percent(item.release_alone or 0.0)}."
             )
         lines.append(text)
@@ -109,8 +108,7 @@ def _attacks(summary: Summary) -> SectionTable:
             more = (item.own_rho, item.effective_rho, item.unit_kind)
             rows[item.attack] = (*rows[item.attack], *more)
     return SectionTable(
-        f"Probability that someone who knows everyone else in {words.article(summary.level)} "
-        f"reaches on average, if what they suspect is true, and how many times their prior that is",
+        "Average probability after the release if the suspicion is true, and its ratio to the prior",
         columns,
         tuple(rows.values()),
     )
@@ -119,8 +117,9 @@ def _attacks(summary: Summary) -> SectionTable:
 def _reached(item: AttackRisk) -> str:
     """Show the probability that an attack reaches, and how many times the prior that is."""
     if item.settled:
-        return f"1, ×\u00a0{item.marginal_risk:.3f}, {SETTLED}"
-    return f"{item.posterior:.4g}, ×\u00a0{item.marginal_risk:.3f}"
+        return f"100 %, ×\u00a0{words.multiple(item.marginal_risk)}, {SETTLED}"
+    reached = words.brief_percent(item.posterior, other=item.prior)
+    return f"{reached}, ×\u00a0{words.multiple(item.marginal_risk)}"
 
 
 def _exceedances(summary: Summary) -> SectionTable:
@@ -129,10 +128,9 @@ def _exceedances(summary: Summary) -> SectionTable:
     rows: dict[float, tuple[Cell, ...]] = {}
     for item in summary.exceedances:
         first = (words.prior(item.prior),)
-        rows[item.prior] = (*rows.get(item.prior, first), words.percent(item.share))
+        rows[item.prior] = (*rows.get(item.prior, first), words.brief_percent(item.share))
     return SectionTable(
-        "Share of the people counted for whom the most detailed count alone multiplies the prior "
-        "by more than a threshold",
+        "Share of people whose most detailed count alone raises the prior by more than this factor",
         ("Prior", *(f"Above × {each:g}" for each in above)),
         tuple(rows.values()),
     )
@@ -140,9 +138,13 @@ def _exceedances(summary: Summary) -> SectionTable:
 
 def _facts_tables(summary: Summary) -> list[SectionTable]:
     """Return what public facts bound, if the plan has any."""
-    columns = ("settled", "somebody", "bounded", "prior", "with_fact", "with_release")
+    beliefs = ("with_fact", "with_release", "release_alone")
     rows = [
-        (item.query, item.counts, *(getattr(item, name) for name in columns), item.release_alone)
+        (
+            *(item.query, item.counts, item.settled, item.somebody, item.bounded),
+            words.prior(item.prior),
+            *(_belief(getattr(item, name)) for name in beliefs),
+        )
         for item in summary.facts
     ]
     if not rows:
@@ -154,7 +156,11 @@ def _facts_tables(summary: Summary) -> list[SectionTable]:
     return [SectionTable("Public facts, and how they change a belief", names, tuple(rows))]
 
 
-# The section: what someone learns who knows everyone else in a unit.
+def _belief(probability: float | None) -> str | None:
+    return None if probability is None else words.brief_percent(probability)
+
+
+# The section: what someone who knows everyone else in a unit learns.
 
 MOST_SERIES = 8  # lines that a chart can tell apart
 _MOST_PLACES = 30
@@ -162,7 +168,7 @@ _MOST_VALUES = 60  # points of one line
 
 
 def section(subject: Subject) -> Section:
-    """Describe what someone learns who knows everyone else in a unit of the judged level."""
+    """Describe what someone who knows everyone else in a unit of the judged level learns."""
     plan, summary = subject.plan, subject.summary
     priors = _charted_priors(plan)
 

@@ -16,13 +16,12 @@ def section(subject: Subject) -> Section:
     rows = plan.rows_per_person
     person = "a person" if rows == 1 else f"all {rows} rows of a person"
     sentences = (
-        f"The privacy loss of a released count is the logarithm of how many times likelier its "
+        f"The privacy loss of a released count is the logarithm of how many times more likely its "
         f"value is with {person} in the count than without. The distribution of the noise "
         f"determines how large it can be, and how often.",
-        f"Among the queries listed, it is largest for {worst.query} of "
-        f"{words.article(worst.level)}: {words.brief(worst.loss)} at a noise of "
-        f"{words.number(worst.half_width)}, the {100 * worst.share:g}th percentile of the size of "
-        f"the noise.",
+        f"Of these queries, {worst.query} of {words.article(worst.level)} has the largest loss: "
+        f"{words.brief(worst.loss)} at a noise of {words.number(worst.half_width)}, the "
+        f"{100 * worst.share:g}th percentile of its size.",
         _together(plan),
     )
     table = SectionTable(
@@ -40,7 +39,7 @@ def _together(plan: Plan) -> str:
     """Say how the budget limits the losses of all counts that include a person."""
     start = "The losses of all counts that include a person add up."
     if plan.cost.pure_epsilon is not None:
-        return f"{start} Their sum never exceeds the budget, whatever values are released."
+        return f"{start} Their sum never exceeds the budget."
     return (
         f"{start} The budget keeps their sum at or below rho on average, and bounds how often it "
         f"is larger; it sets no maximum."

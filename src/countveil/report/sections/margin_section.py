@@ -100,14 +100,14 @@ def _exact_levels(totals: tuple[LevelError, ...]) -> list[str]:
     if not levels:
         return []
     return [
-        f"Totals at level {words.listed(levels)} are exact: they are public, or follow from what "
-        f"is."
+        f"Totals at level {words.listed(levels)} are exact because they are public or follow from "
+        f"public counts."
     ]
 
 
 def _total_error(item: LevelError) -> str:
     if item.median is None or item.smallest is None or item.largest is None:
-        return f"What was measured does not determine the total of {words.article(item.level)}."
+        return f"The measurements do not determine the total of {words.article(item.level)}."
     some = ", where it is not known exactly" if item.exact else ""
     total, median = f"The total of {words.article(item.level)}", words.brief(item.median)
     smallest, largest = words.brief(item.smallest), words.brief(item.largest)
@@ -118,16 +118,13 @@ def _total_error(item: LevelError) -> str:
 
 def _concluded(plan: Plan) -> tuple[str, str]:
     """Return what the standard errors cover, and what they do not."""
-    tables = (
-        "; and the bias of the published tables, whose counts are never negative and so too high, "
-        "on average, where few people live"
-    )
+    tables = "; and bias: published counts are never negative, so small places come out too high"
     return (
         f"An unbiased estimate plus or minus {_reach(plan)} standard errors contains the true "
         f"count in about {_percent(plan)} of releases, for any place, cell or area chosen "
-        f"beforehand. The command countveil intervals computes it for any list of places.",
+        f"beforehand. `countveil intervals` computes it for any list of places.",
         f"Not covered: errors made before noise was added, such as people who were missed; places "
-        f"picked because their values stand out{tables if plan.method == 'top-down' else ''}.",
+        f"chosen because of their values{tables if plan.method == 'top-down' else ''}.",
     )
 
 

@@ -114,13 +114,13 @@ def _dropped(rows: list[dict[str, Any]]) -> list[str]:
         return []
     rows_dropped = rows[0]["rows_dropped"]
     if not rows_dropped:
-        return ["No row was dropped: no one has more rows than the plan counts."]
+        return ["No rows were dropped: no person exceeds the plan's limit."]
     lowest = rows[-1]
     return [
-        f"{words.number(rows_dropped)} rows were read but not counted, because a person has more of "
-        f"them than the plan counts: {words.brief(lowest['mean_dropped'])} on average at level "
-        f"{lowest['level']} and {words.number(lowest['most_dropped'])} in the place that lost most. "
-        f"The errors here do not include them."
+        f"{words.number(rows_dropped)} rows were read but not counted, because some people have more "
+        f"rows than the plan allows: {words.brief(lowest['mean_dropped'])} per place at level "
+        f"{lowest['level']} on average, and {words.number(lowest['most_dropped'])} in the place that "
+        f"lost most. The errors here do not include them."
     ]
 
 
@@ -139,11 +139,14 @@ def everyone(subject: Subject) -> Section | None:
         return None
     groups = [row for row in disclosure.everyone.groups.to_pylist() if row["by"] == "size"]
     worst = max(groups, key=lambda row: row["largest_risk"]) if groups else None
-    level, prior = words.article(disclosure.everyone.level), words.prior(disclosure.everyone.prior)
+    level, prior = (
+        words.article(disclosure.everyone.level),
+        words.prior_percent(disclosure.everyone.prior),
+    )
     sentences = [
-        f"The realised risk of a person is the probability that someone who knows everyone else "
-        f"in {level} gives to their presence after seeing all noisy counts, divided by a prior of "
-        f"{prior}.",
+        f"Someone who knows everyone else in {level} thinks it {prior} likely that a person is "
+        f"counted there, and then sees all noisy counts. The person's realised risk is the "
+        f"probability they reach, divided by that prior.",
     ]
     if worst is not None:
         sentences.append(
@@ -152,7 +155,7 @@ def everyone(subject: Subject) -> Section | None:
         )
     if is_settled(plan, disclosure.everyone.level):
         sentences.append(
-            "Counts published exactly reveal presence by themselves; they are left out here."
+            "Exactly published counts reveal presence by themselves; they are left out here."
         )
     table = SectionTable(
         "Realised risk by the number of people in a cell",
@@ -215,7 +218,7 @@ def loss(subject: Subject) -> Section | None:
     sentences = [
         "Residuals are released minus exact counts. The empirical loss is an estimate from their "
         "smoothed density, not a bound. For each query on its own, the loss is at least the last "
-        "column with 95 % confidence, if residuals have the same distribution whatever the count."
+        "column with 95 % confidence, if residuals have the same distribution for every count."
     ]
     if any(reach_of(disclosure.residuals.of(key)) > _WIDEST for key in disclosure.residuals.groups):
         sentences.append("It is not estimated where residuals spread too widely to be smoothed.")

@@ -51,7 +51,7 @@ def realised(subject: Subject) -> Section | None:
 def section_of(plan: Plan, result: Reconstruction, risks: Sequence[RecordRisk]) -> Section:
     """Return the section of a reconstruction and of what an intruder learns from the release."""
     internal = result.audience == "internal"
-    source = "the exact counts" if internal else "the published estimates, taken as if exact"
+    source = "the exact counts" if internal else "the published estimates, as if they were exact"
     tables = words.listed(result.tables)
     intro = (
         f"An intruder who sees exact tables looks for all databases that agree with them. This uses "
@@ -85,7 +85,7 @@ def _who(plan: Plan) -> str:
 
 def _exactly(plan: Plan, result: Reconstruction) -> str:
     if not result.units:
-        return "No place has anyone to reconstruct."
+        return "No one is counted in any place."
     one_by_one = "person by person" if plan.rows_per_person == 1 else "row by row"
     if not result.one_units:
         return (
@@ -105,11 +105,11 @@ def _from_release(plan: Plan, risks: Sequence[RecordRisk]) -> str:
     worst = risks[0]
     who = f"someone who knows everyone else in {words.article(plan.judged_level)}"
     if worst.settled:
-        return f"In this release, counts published exactly give the answer to {who}."
+        return f"In this release, exactly published counts give the answer to {who}."
     return (
-        f"From this release, no record can be inferred with a probability of more than "
-        f"{_percent_up(worst.posterior)} on average by {who}, hesitates between two records and "
-        f"gives the true one {words.prior_percent(worst.prior)} beforehand."
+        f"From this release, {who}, hesitates between two records and thinks the true one "
+        f"{words.prior_percent(worst.prior)} likely would put it at no more than "
+        f"{_percent_up(worst.posterior)} on average."
     )
 
 
@@ -126,8 +126,8 @@ def _more(plan: Plan, result: Reconstruction) -> list[str]:
         certain = words.brief_percent(result.certain / result.people)
         differing = words.brief_percent(result.differing / result.people)
         sentences.append(
-            f"In all databases that agree, {least}{certain} of the {_who(plan)} have the same record; "
-            f"in the farthest, {most}{differing} have another one than in {true}."
+            f"In all databases that agree, {least}{certain} of the {_who(plan)} have the same record. "
+            f"In the one that differs most, {most}{differing} have a different record than in {true}."
         )
     sentences.append(
         f"A record is {words.listed(result.attributes)}, without a name. The tables of larger places "
@@ -167,7 +167,8 @@ def _shares(plan: Plan, result: Reconstruction) -> SectionTable:
             *("", result.certain, "", result.certain / everyone),
         ),
         (
-            f"{differing}Another record in the farthest (solution variability, arXiv 2312.11283)",
+            f"{differing}Different record in the one that differs most (solution variability, "
+            f"arXiv 2312.11283)",
             *("", result.differing, "", result.differing / everyone),
         ),
         (f"{differing}Largest range of one cell", "", result.widest, "", ""),
@@ -205,7 +206,12 @@ def _release_table(plan: Plan, risks: Sequence[RecordRisk]) -> SectionTable:
         f"hesitates between two records",
         ("Prior of the true one", "Probability afterwards, on average", "At most", "Upper bound"),
         tuple(
-            (item.prior, item.posterior, _percent_up(item.posterior), item.upper_bound)
+            (
+                words.prior(item.prior),
+                words.brief_percent(item.posterior, other=item.prior),
+                _percent_up(item.posterior),
+                item.upper_bound,
+            )
             for item in risks
         ),
     )

@@ -46,7 +46,7 @@ def section_of(
     first = answers[0]
     return Section(
         "presence",
-        f"What the release says about one person in {place.level} {unit}",
+        f"What the release reveals about one person in {place.level} {unit}",
         tuple(_sentences(first) + _assumed(release)),
         (_posteriors(answers), _counts(first)),
         figures={
@@ -73,24 +73,25 @@ def section_of(
 def _sentences(answer: UnitPosterior) -> list[str]:
     before, after = answer.intruder.prior, float(answer.posterior.value)
     where = " × ".join(answer.cell) or answer.table
+    known = answer.intruder.known
+    others = "no one else" if not known else "1 other" if known == 1 else f"{known:,} others"
     lines = [
-        f"Someone who knows everyone else in {answer.level} {answer.unit}, and so that "
-        f"{answer.intruder.known:,} others are counted in {where}, and who believes with "
-        f"{words.prior_percent(before)} that their target is counted there too, believes it with "
-        f"{words.brief_percent(after, other=before)} after this release."
+        f"Someone who knows everyone else in {answer.level} {answer.unit}, including {others} in "
+        f"{where}, and thinks it {words.prior_percent(before)} likely that their target is counted "
+        f"there would put it at {words.brief_percent(after, other=before)} after this release."
     ]
     if answer.seen[0].exact:
-        lines.append("This count is published exactly, so that no noise protects it.")
+        lines.append("This count is published exactly, so no noise protects it.")
     elif answer.settled_by is not None:
         lines.append(
-            f"{answer.settled_by} is published exactly: whoever knows everyone else can subtract "
-            f"them from it, and no noise protects against that. The figure is that upper bound."
+            f"{answer.settled_by} is published exactly, so anyone who knows everyone else can subtract "
+            f"them from it. No noise protects against that; the figure is an upper bound."
         )
     else:
         lines.append(
             f"They see {answer.table} of the {answer.level}, of its siblings, and of every larger unit "
-            f"listed below. The sum over all counts that these may have is exact. Other tables of the "
-            f"release can tell them more; the plan's risk counts all of them in."
+            f"listed below. The calculation considers every possible count. Other tables of the "
+            f"release can reveal more; the plan's risk includes all of them."
         )
     if answer.strange:
         lines.append(
@@ -99,7 +100,7 @@ def _sentences(answer: UnitPosterior) -> list[str]:
         )
     if answer.left_out:
         lines.append(
-            f"{', '.join(answer.left_out)}: add nothing, because {answer.table} is not measured at a "
+            f"Not used: {words.listed(answer.left_out)}, because {answer.table} is not measured at a "
             f"level in between."
         )
     return lines
@@ -109,32 +110,38 @@ def _assumed(release: Release) -> list[str]:
     """Say what the figure takes for granted about the target, and what it does not use."""
     lines = []
     if release.plan.rows_per_person > 1:
-        lines.append("The target is assumed to have as many rows as a person may have, all here.")
+        lines.append(
+            "The target is assumed to have as many rows as a person may have, all of them here."
+        )
     if release.plan.constraints:
-        lines.append("Public bounds from the plan's files are not used; with them, more is known.")
+        lines.append("Public bounds from the plan's files are not used; they would reveal more.")
     return lines
 
 
 def _posteriors(answers: Sequence[UnitPosterior]) -> SectionTable:
     return SectionTable(
         "What they believe",
-        ("prior", "posterior", "times the prior", "error at most"),
+        ("Prior", "Posterior", "Times the prior", "Error, at most"),
         tuple(
             (
-                item.intruder.prior,
-                float(item.posterior.value),
+                words.prior(item.intruder.prior),
+                words.brief_percent(float(item.posterior.value), other=item.intruder.prior),
                 float(item.posterior.value) / item.intruder.prior,
-                item.posterior.error_bound,
+                _error(item.posterior.error_bound),
             )
             for item in answers
         ),
     )
 
 
+def _error(bound: float | None) -> float | str | None:
+    return "below 1e-12" if bound is not None and bound < 1e-12 else bound
+
+
 def _counts(answer: UnitPosterior) -> SectionTable:
     return SectionTable(
         f"What they see and know: {answer.intruder.known:,} others in {answer.level} {answer.unit}",
-        ("level", "unit", "released count", "siblings", "their released counts together"),
+        ("Level", "Unit", "Released count", "Siblings", "Their released counts together"),
         tuple(
             (
                 item.level,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from countveil.assess.comparison import ComparedPlan, Comparison
 from countveil.assess.intruder.ladder import LevelRisk
-from countveil.base.words import prior, upwards
+from countveil.base.words import brief, brief_percent, multiple, prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -42,7 +42,7 @@ def _sentence(comparison: Comparison) -> str:
     both = [(a, b) for _, a, b in comparison.risks if a is not None and b is not None]
     if both:
         worst = max(both, key=lambda pair: pair[1].marginal_risk)
-        before, after = (f"{item.marginal_risk:.3f}" for item in worst)
+        before, after = (multiple(item.marginal_risk) for item in worst)
         change = f"goes from {before} to {after}" if before != after else f"is {after} in both"
         clauses.append(f"the risk with prior {prior(worst[1].prior)} {change}")
     ratios = [
@@ -51,7 +51,7 @@ def _sentence(comparison: Comparison) -> str:
         if a is not None and b is not None and a.standard_error and b.standard_error
     ]
     if ratios:
-        least, most = (f"{end(ratios):.3g}" for end in (min, max))
+        least, most = (multiple(end(ratios)) for end in (min, max))
         times = f"{least} to {most}" if least != most else least
         clauses.append(
             "standard errors are the same"
@@ -78,7 +78,7 @@ def _changes(comparison: Comparison) -> Table:
 
 def _risks(comparison: Comparison) -> Table:
     levels = dict.fromkeys((comparison.first.judged_level, comparison.second.judged_level))
-    title = f"Marginal risk (probability of a correct guess) at {' and '.join(levels)}"
+    title = f"Marginal risk (how often they guess correctly) at level {' and '.join(levels)}"
     table = plain_table(Text(title))
     table.add_column("prior", justify="right")
     for side in (comparison.first, comparison.second):
@@ -93,7 +93,7 @@ def _risks(comparison: Comparison) -> Table:
 
 def _risk(item: LevelRisk) -> str:
     note = f", {SETTLED}" if item.settled else ""
-    return f"{item.marginal_risk:.3f} ({item.correct_decision:.3g}){note}"
+    return f"{multiple(item.marginal_risk)} ({brief_percent(item.correct_decision)}){note}"
 
 
 def _errors(comparison: Comparison) -> Table:
@@ -112,7 +112,7 @@ def _errors(comparison: Comparison) -> Table:
 def _error(item: Any) -> str:
     if item.as_counted:
         return "exact"
-    return "none" if item.standard_error is None else f"{item.standard_error:.4g}"
+    return "none" if item.standard_error is None else brief(item.standard_error)
 
 
 def _standard_error(item: Any) -> float | None:
@@ -123,4 +123,5 @@ def _difference(both: list[Any], of: Callable[[Any], float | None]) -> str:
     values = [None if item is None else of(item) for item in both]
     if values[0] is None or values[1] is None:
         return ""
-    return f"{values[1] - values[0]:+.3g}" if values[0] != values[1] else "same"
+    change = values[1] - values[0]
+    return f"{'+' if change > 0 else '-'}{brief(abs(change))}" if change else "same"

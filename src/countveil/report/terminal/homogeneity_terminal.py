@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.homogeneity.average_risk import MEASURES
+from countveil.base.words import brief_percent
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -21,17 +22,19 @@ def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
         table.add_column(row["noise"], justify="right")
     for name in MEASURES:
         label = name.replace("_", " ")
-        table.add_row(label, *(f"{row[name]:.4f}" for row in rows))
+        table.add_row(label, *(brief_percent(row[name]) for row in rows))
         if name != "marginal_shrinkage":  # the same for every cell
-            table.add_row(f"{label}, weighted", *(f"{row[f'{name}_weighted']:.4f}" for row in rows))
-    table.add_row("wrong value", *(f"{row['nobodys']:.4f}" for row in rows))
+            table.add_row(
+                f"{label}, weighted", *(brief_percent(row[f"{name}_weighted"]) for row in rows)
+            )
+    table.add_row("wrong value", *(brief_percent(row["nobodys"]) for row in rows))
     summary = (
         f"{about['people']:,} people in {about['cells']:,} of {about['possible']:,} cells of "
         f"{', '.join(about['identifiers'])}. In {about['homogeneous']:,} cells everyone has the "
-        f"same {about['sensitive']}: the exact table reveals it for {about['before']:.1%} of the "
-        f"people. The local risk is how often a noisy cell shows a single value that someone in "
-        f"it has; the other risks average over possible tables. Wrong value: how often it shows a "
-        f"single value that no one in it has."
+        f"same {about['sensitive']}: the exact table reveals it for "
+        f"{brief_percent(about['before'])} of the people. The local risk is how often a noisy cell "
+        f"shows a single value that someone in it has; the other risks average over possible tables. "
+        f"Wrong value is how often it shows a single value that no one in it has."
     )
     return Group(Text(INTERNAL, style="bold"), Text(summary), table)
 
@@ -41,12 +44,12 @@ def released_view(attack: Mapping[str, Any]) -> RenderableType:
     one = attack["releases"] == 1
     over = "In this release" if one else f"On average over {attack['releases']} simulated releases"
     lines = [
-        f"The exact table reveals the value of {attack['before']:.1%} of the people: everyone in "
-        f"their cell has the same one. There are {attack['cells']:,} cells with people.",
-        f"{over}, {attack['disclosed']:.1%} of the people are in a cell that shows a single "
-        f"value, which is theirs; {attack['misled']:.1%} are in a cell that shows a single value, "
-        f"which is not.",
-        f"{attack['cells_right']:.1%} of the cells show a single value that occurs there, "
-        f"{attack['cells_wrong']:.1%} a single value that does not.",
+        f"The exact table reveals the value of {brief_percent(attack['before'])} of the people: "
+        f"everyone in their cell has the same one. There are {attack['cells']:,} cells with people.",
+        f"{over}, {brief_percent(attack['disclosed'])} of the people are in a cell that shows a "
+        f"single value, which is theirs; {brief_percent(attack['misled'])} are in a cell that shows a "
+        f"single value, which is not theirs.",
+        f"{brief_percent(attack['cells_right'])} of the cells show a single value that occurs there; "
+        f"{brief_percent(attack['cells_wrong'])} show a single value that does not.",
     ]
     return Group(Text(INTERNAL, style="bold"), *(Text(line) for line in lines))

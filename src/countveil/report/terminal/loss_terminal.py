@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.empirical_loss.residual_groups import ALL
+from countveil.base.words import brief
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -26,25 +27,26 @@ def loss_view(
         group, size = " ".join(row[name] for name in names) or "everything", row["size_class"]
         if row["note"] is not None:
             without.append(f"{group}, {size}: {row['note']}.")
-        ends = [f"{_number(row[end], 3)}" for end in ("lower", "upper") if row[end] is not None]
+        ends = [_number(row[end]) for end in ("lower", "upper") if row[end] is not None]
         table.add_row(
             Text(group, style="bold") if size == ALL else f"  {size}",
             f"{row['residuals']:,}",
             *(_number(row[name]) for name in ("empirical_loss", "tail_ratio")),
             " to ".join(ends),
-            _number(row["audit_lower_bound"], 3),
+            _number(row["audit_lower_bound"]),
         )
     sentences = [
-        f"EPL is the paper's estimate, not a bound. The interval is a {100 * confidence:g} % "
-        f"interval of the tail ratio. With {100 * confidence:g} % confidence the loss is at least "
-        f"the audit bound, if residuals have the same distribution whatever the count.",
+        f"EPL, the empirical privacy loss, is the paper's estimate, not a bound. The interval is a "
+        f"{100 * confidence:g} % interval of the tail ratio. With {100 * confidence:g} % confidence "
+        f"the loss is at least the audit bound, if residuals have the same distribution for every "
+        f"count.",
         *notes,
         *([f"Rows without an estimate: {len(without)}. {without[0]}"] if without else []),
     ]
     return Group(Text(INTERNAL, style="bold"), table, *(Text(line) for line in sentences))
 
 
-def _number(value: float | None, digits: int = 4) -> str:
+def _number(value: float | None) -> str:
     if value is None:
         return ""
-    return "no limit" if value == float("inf") else f"{value:.{digits}g}"
+    return "no limit" if value == float("inf") else brief(value)

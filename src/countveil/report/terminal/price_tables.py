@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.intruder.ladder import LevelRisk
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.pricing import Price
+from countveil.base.words import brief, multiple
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
 from countveil.noise.law import central_half_width
@@ -190,8 +192,8 @@ def _noise_table(price: Price, every_query: bool) -> Table:
         cost = float(sum(getattr(item.cost, currency) for item, _ in noises))
         for number, (item, noise) in enumerate(rows):
             first = (level, f"{cost:.4f}") if number == 0 else ("", "")
-            deviation = math.sqrt(noise.variance)
-            table.add_row(*first, item.query.name, f"{item.query.cells:,}", f"{deviation:,.2f}")
+            deviation = brief(math.sqrt(noise.variance))
+            table.add_row(*first, item.query.name, f"{item.query.cells:,}", deviation)
         if len(rows) < len(noises):
             table.add_row("", "", f"… and {len(noises) - len(rows)} more", "", "")
     return table
@@ -229,20 +231,20 @@ def _error_table(price: Price, every_query: bool) -> Table:
             table.add_row(
                 level if number == 0 else "",
                 error.query,
-                _decimals(error.standard_deviation),
-                *(("exact", "0") if error.as_counted else map(_decimals, combined)),
+                _rounded(error.standard_deviation),
+                *(("exact", "0") if error.as_counted else map(_rounded, combined)),
             )
     return table
 
 
-def _times(risk: LevelRisk) -> str:
+def _times(risk: LevelRisk, limit: float | None) -> str:
     if risk.settled:
         return "certain"
-    return f"{'≤ ' if risk.upper_bound else ''}{risk.marginal_risk:.3f}"
+    return f"{'≤ ' if risk.upper_bound else ''}{multiple(risk.marginal_risk, limit=limit)}"
 
 
-def _decimals(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
+def _rounded(value: float | None) -> str:
+    return "" if value is None else brief(value)
 
 
 def _error_document(error: ExpectedError) -> dict[str, Any]:
@@ -263,8 +265,8 @@ def _error_document(error: ExpectedError) -> dict[str, Any]:
 def _risk_table(price: Price) -> Table:
     """Return the ladder: the largest risk if the intruder knew everyone else in a place of a level."""
     table = plain_table(
-        "Marginal risk: average posterior over prior, for someone who sees the whole release and knows "
-        "everyone else in the place"
+        "Marginal risk: average posterior over prior, for someone who knows everyone else in the place "
+        "and sees the whole release"
     )
     table.add_column("knows")
     for prior in price.plan.intruder.priors:
@@ -274,5 +276,6 @@ def _risk_table(price: Price) -> Table:
         risks = [risk for risk in price.risks if risk.level == level]
         mark = "→ " if level == price.plan.judged_level else "  "
         worst = max(risks, key=lambda risk: risk.marginal_risk)
-        table.add_row(mark + level, *map(_times, risks), worst.attack)
+        times = [_times(risk, price.plan.intruder.limit) for risk in risks]
+        table.add_row(mark + level, *times, about(worst.attack))
     return table

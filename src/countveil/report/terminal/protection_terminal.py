@@ -55,11 +55,11 @@ def _sentence(comparison: ProtectionComparison) -> str:
 def _limits(comparison: ProtectionComparison) -> tuple[str, ...]:
     return (
         "Plan: the risk is for the worst unit and target, before any release. The forecast of the "
-        "error is that of unbiased estimates; published counts are never negative, which brings small "
-        "ones closer.",
-        "Other protections: the risk is for the person counted about whom they learn most, against the "
-        "alternative that is easiest to rule out.",
-        "Errors other than the forecast are those of one run with this seed.",
+        "error is that of unbiased estimates. Published counts are never negative, so small ones are "
+        "closer.",
+        "Other protections: the risk is for the person about whom the intruder learns most, against "
+        "the alternative that is easiest to rule out.",
+        "Errors other than the forecast come from one run with this seed.",
         *comparison.limits,
     )
 
@@ -145,14 +145,12 @@ def _between(ends: Between) -> str:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:.3g}"
+    return words.multiple(value)
 
 
 def _share(value: float) -> str:
-    if value in (0.0, 1.0):
-        return f"{100 * value:.0f} %"
-    return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
+    return words.brief_percent(value)
 
 
 def _number(value: float) -> str:
-    return "exact" if value == 0 else f"{value:.2g}"
+    return "exact" if value == 0 else words.brief(value)

@@ -8,8 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
+from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk_maps import RiskMap
 from countveil.base.numerics import decimal
+from countveil.base.words import multiple
 from countveil.report.audience import INTERNAL
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -19,9 +21,10 @@ def map_view(risk_map: RiskMap) -> RenderableType:
     note = (
         INTERNAL
         if risk_map.audience == "internal"
-        else "From published values alone: R' of a target alone in a cell that reads 1 or more."
+        else "From published values alone: the risk of someone who would be alone in a cell that "
+        "reads 1 or more."
     )
-    table = plain_table(f"Risk map of level {risk_map.level}, prior {risk_map.prior:g}")
+    table = plain_table(f"Risk by group at level {risk_map.level}, prior {risk_map.prior:g}")
     for name in risk_map.groups.column_names:
         table.add_column(
             name.replace("_", " "), justify="left" if name in ("by", "group") else "right"
@@ -33,25 +36,27 @@ def map_view(risk_map: RiskMap) -> RenderableType:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.3f}"
+        return multiple(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
     """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
     table = plain_table(
-        "By level: what it spends, and R if they knew everyone else in a place there"
+        "By level: its budget, and the marginal risk of someone who knows everyone else in a "
+        "place there"
     )
-    for name in ("level", choice.currency, "R", "learns most about"):
-        numeric = name in (choice.currency, "R")
+    for name in ("level", choice.currency, "risk", "learns most about"):
+        numeric = name in (choice.currency, "risk")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for level in choice.plan.estimated_levels:
         rungs = [rung for rung in choice.ladder if rung.level == level]
         worst = max(rungs, key=lambda rung: rung.marginal_risk)
-        risk = "certain" if worst.settled else f"{worst.marginal_risk:.4g}"
+        risk = "certain" if worst.settled else multiple(worst.marginal_risk)
         cost = f"{float(choice.costs[level]):.4g}" if level in choice.costs else "0"
-        table.add_row(level, cost, risk, worst.attack)
-    return Group(Text(sentence), table, Text(budget_lines(choice)))
+        table.add_row(level, cost, risk, about(worst.attack))
+    lines = Text(f"\nPut these lines into the plan:\n{budget_lines(choice)}")
+    return Group(Text(f"{sentence}\n"), table, lines)
 
 
 def budget_lines(choice: ChosenPlan) -> str:
