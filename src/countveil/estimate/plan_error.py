@@ -188,10 +188,10 @@ def _at(
     noises: dict[str, Mechanism] = {item.query.name: item.mechanism for item in plan.at(level)}
     result = []
     for query in queries:
-        noise, found = noises.get(query.name), errors.get(query)
+        noise, by_position = noises.get(query.name), errors.get(query)
         typical = smallest = largest = overall = None
-        if found is not None and np.isfinite(found[0]).all():
-            error, cells = found
+        if by_position is not None and np.isfinite(by_position[0]).all():
+            error, cells = by_position
             squares = np.average(error**2, axis=0, weights=units)
             typical, overall = math.sqrt(squares.max()), math.sqrt(squares @ cells / cells.sum())
             smallest, largest = float(error.min()), float(error.max())

@@ -143,8 +143,8 @@ def is_settled(plan: Plan, settings: Settings) -> bool:
     """Return whether counts published exactly give the answer at the judged level."""
     if not plan.invariants:
         return False
-    found = whole_release.evidence(plan, plan.judged_level, **target_of(settings))
-    return any(item.settled for item in found)
+    views = whole_release.evidence(plan, plan.judged_level, **target_of(settings))
+    return any(item.settled for item in views)
 
 
 def judged_evidence(plan: Plan, settings: Settings) -> list[Evidence]:

@@ -77,10 +77,10 @@ def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
 
 def _says(text: str, changed: Plan) -> bool:
     try:
-        found, _ = plan_file.parse(text, changed.name)
+        document, _ = plan_file.parse(text, changed.name)
     except PlanError:
         return False
-    return found == changed.document
+    return document == changed.document
 
 
 def _edited(lines: list[str], edit: Edit) -> list[str]:
@@ -94,11 +94,11 @@ def _edited(lines: list[str], edit: Edit) -> list[str]:
     if section is not None:
         for key in (edit.key, edit.instead_of):
             for number in range(*section) if key is not None else ():
-                found = re.fullmatch(
+                line = re.fullmatch(
                     rf"""(\s*)["']?{key}["']?\s*=\s*{_VALUE}(\s*)(#.*)?""", lines[number]
                 )
-                if found:
-                    new = [] if edit.value is None else [_line(edit, found)]
+                if line:
+                    new = [] if edit.value is None else [_line(edit, line)]
                     return [*lines[:number], *new, *lines[number + 1 :]]
     if edit.value is None:
         return lines
@@ -111,11 +111,11 @@ def _edited(lines: list[str], edit: Edit) -> list[str]:
     return [*lines[: section[0]], own, *lines[section[0] :]]
 
 
-def _line(edit: Edit, found: re.Match[str]) -> str:
+def _line(edit: Edit, written: re.Match[str]) -> str:
     """Return a line with another value; a comment stays where it was, if there is room."""
-    indent, comment = found[1], found[4] or ""
+    indent, comment = written[1], written[4] or ""
     line = f"{indent}{_key(edit.key)} = {_value(edit.value)}"
-    return line + " " * max(1, found.start(4) - len(line)) + comment if comment else line
+    return line + " " * max(1, written.start(4) - len(line)) + comment if comment else line
 
 
 def _section(lines: Sequence[str], table: str) -> tuple[int, int] | None:

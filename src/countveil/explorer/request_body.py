@@ -27,11 +27,11 @@ async def document(request: Request) -> Any:
     except TimeoutError:
         raise Malformed("the request did not arrive in time; try again") from None
     try:
-        found = json.loads(body, object_pairs_hook=storage.without_repeats)
-        json.dumps(found, ensure_ascii=False).encode()  # half a character could not be sent back
+        document = json.loads(body, object_pairs_hook=storage.without_repeats)
+        json.dumps(document, ensure_ascii=False).encode()  # half a character could not be sent back
     except (ValueError, RecursionError):
         raise Malformed("the request is not JSON; reload the page") from None
-    return found
+    return document
 
 
 def table(content: Any) -> dict[str, Any]:

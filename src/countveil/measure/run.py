@@ -127,7 +127,7 @@ class Run:
 
         Earlier tokens are kept: a crash must not lose the one that the ledger committed.
         """
-        tokens = " ".join((*claim.held, claim.token))
+        tokens = " ".join((*claim.tokens, claim.token))
         _write_state(self.internal, {**self._state(), "tokens": tokens})
 
     def hold(self, attempt: int, claim: Claim) -> None:

@@ -61,21 +61,21 @@ def determined_lines(plan: Plan, table: TableLayout) -> dict[str, NDArray[np.boo
     if _measured(plan, table.query, levels[-1]):
         return {level: np.ones(len(table.variables), bool) for level in levels}
     members = [np.asarray(item.cells, np.int64) for item in table.variables]
-    found = _determination(plan, table.query)
-    if found is None:
+    determination = _determination(plan, table.query)
+    if determination is None:
         return {
             level: np.full(len(members), _measured(plan, table.query, level)) for level in levels
         }
-    return {level: found.sums(plan.levels.index(level), members) for level in levels}
+    return {level: determination.sums(plan.levels.index(level), members) for level in levels}
 
 
 def determined_cells(plan: Plan, level: str) -> NDArray[np.bool_]:
     """Return which cells of the full histogram measurements of a level and below determine."""
     query = plan.schema.every_cell
-    found = _determination(plan, query)
-    if found is None:
+    determination = _determination(plan, query)
+    if determination is None:
         return np.full(query.cells, _measured(plan, query, level))
-    return found.cells(plan.levels.index(level))
+    return determination.cells(plan.levels.index(level))
 
 
 def published_tables(plan: Plan) -> tuple[TableLayout, ...]:

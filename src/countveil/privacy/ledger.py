@@ -77,13 +77,13 @@ class Charge:
 class Claim:
     """What a run shows the ledger to take the next attempt.
 
-    `attempt` is its latest number, 0 if it has none. Its token is one of `held`: after a crash between
-    the ledger's commit and the run's note of it, either may be valid. `token` is for the requested
-    attempt. `measurements` is the seal of its draws, None unless they are complete.
+    `attempt` is its latest number, 0 if it has none. Its token is one of `tokens`: after a crash
+    between the ledger's commit and the run's note of it, either may be valid. `token` is for the
+    requested attempt. `measurements` is the seal of its draws, None unless they are complete.
     """
 
     attempt: int
-    held: tuple[str, ...]
+    tokens: tuple[str, ...]
     token: str
     measurements: str | None = None
 
@@ -296,7 +296,7 @@ class Ledger:
                 f"restore the latest one, or draw a new release with --restart --charge-again "
                 f"(charged in full)"
             )
-        if line.holder not in claim.held:
+        if line.holder not in claim.tokens:
             raise Overtaken(
                 f"{self.path}: another copy of this run made attempt {line.attempt} at release "
                 f"{line.release}; this one, at attempt {claim.attempt}, was copied or restored from a "

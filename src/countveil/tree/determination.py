@@ -56,8 +56,8 @@ class Determination:
     def sums(self, level: int, members: Sequence[IntArray]) -> NDArray[np.bool_]:
         """Return which sums of cells are determined at a level; each lists its cells."""
         known = self.cells(level)
-        found = np.array([bool(known[cells].all()) for cells in members], bool)
-        left = np.flatnonzero(~found)
+        known_sums = np.array([bool(known[cells].all()) for cells in members], bool)
+        left = np.flatnonzero(~known_sums)
         step = max(1, _ROWS // max(1, len(known)))
         for start in range(0, len(left), step):
             some = left[start : start + step]
@@ -72,8 +72,8 @@ class Determination:
                 grams = np.einsum("kic,kjc->kij", rows, rows)
                 missing += _outside(grams, projector)
                 whole += np.einsum("kii->k", grams)
-            found[some] = _nothing_left(missing, whole)
-        return found
+            known_sums[some] = _nothing_left(missing, whole)
+        return known_sums
 
 
 def kinds_inside(

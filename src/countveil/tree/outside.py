@@ -74,15 +74,15 @@ class OutsideInformation:
         Units that are only children are looked at where the same people first have siblings.
         """
         positions = self.tree.positions[level]
-        found = []
+        places = []
         for highest in np.unique(positions.highest_level).tolist():
             here = np.flatnonzero(positions.highest_level == highest)
             for number in range(level, highest, -1):
                 here = self.tree.positions[number].above[here]
             chosen = np.zeros(len(self.tree.positions[highest]), bool)
             chosen[here] = True
-            found.append((highest, chosen))
-        return found
+            places.append((highest, chosen))
+        return places
 
     def siblings(self, level: int) -> IntArray:
         """Return how many siblings the units at each position of a level have."""

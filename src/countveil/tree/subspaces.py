@@ -228,7 +228,7 @@ class QueryDecomposition:
         numbers = np.unravel_index(cells, shape) if shape else ()
         at = dict(zip(self.order, numbers, strict=True))
         nothing = np.zeros(len(cells), np.int64)
-        found = []
+        images = []
         for space in self.subspaces:
             whole = np.ones((len(cells), 1, 1))
             for axis, part in enumerate(space.parts):
@@ -236,8 +236,8 @@ class QueryDecomposition:
                 both = np.einsum("nij,nkl->nikjl", whole, image)
                 size = (both.shape[1] * both.shape[2], both.shape[3] * both.shape[4])
                 whole = both.reshape(len(cells), *size)
-            found.append(np.asarray(np.einsum("di,qdc->qic", space.possible, whole)))
-        return found
+            images.append(np.asarray(np.einsum("di,qdc->qic", space.possible, whole)))
+        return images
 
     @cached_property
     def _readers(self) -> list[FloatArray]:

@@ -171,12 +171,12 @@ def whole_release_risk(
     """
     who = Intruder(prior=prior, rows=plan.rows_per_person)
     name = plan.judged_level if level is None else level
-    found = evidence(
+    views = evidence(
         plan, name, attack=attack, attribute=attribute, geography=geography, invariants=invariants
     )
-    after = [posterior_after(item, who) for item in found]
+    after = [posterior_after(item, who) for item in views]
     worst = int(np.argmax(after))
-    chosen = found[worst]
+    chosen = views[worst]
     return Risk(
         "marginal risk",
         after[worst] / prior,
@@ -196,23 +196,23 @@ def posterior_after(item: Evidence, who: Intruder) -> float:
 
 
 def posteriors_by_prior(
-    plan: Plan, found: Sequence[Evidence], priors: Sequence[float]
+    plan: Plan, views: Sequence[Evidence], priors: Sequence[float]
 ) -> list[float]:
     """Return the expected posterior for each prior, for the target and unit with most evidence."""
-    if any(item.settled for item in found):
+    if any(item.settled for item in views):
         return [1.0 for _ in priors]
-    losses = [item.loss(plan.rows_per_person) for item in found]
+    losses = [item.loss(plan.rows_per_person) for item in views]
     return [max(expected_posterior(loss, odds) for loss in losses) for odds in _odds(plan, priors)]
 
 
 def decisions_by_prior(
-    plan: Plan, found: Sequence[Evidence], priors: Sequence[float]
+    plan: Plan, views: Sequence[Evidence], priors: Sequence[float]
 ) -> list[float]:
     """Return how often they guess correctly for each prior, about the worst target and unit."""
-    if any(item.settled for item in found):
+    if any(item.settled for item in views):
         return [1.0 for _ in priors]
     rows = plan.rows_per_person
-    return [max(item.right(odds, rows) for item in found) for odds in _odds(plan, priors)]
+    return [max(item.right(odds, rows) for item in views) for odds in _odds(plan, priors)]
 
 
 def _odds(plan: Plan, priors: Sequence[float]) -> list[float]:
@@ -283,9 +283,9 @@ def _evidence_about(
     shown = plan if invariants or not plan.invariants else _without_invariants(plan)
     outside = None if places is None else _outside(shown, places)
     if outside is None:
-        found = _knowing_everyone(shown, level, targets, -1)
+        views = _knowing_everyone(shown, level, targets, -1)
         above = _exact_above(plan, level, targets) if invariants else None
-        return [replace(item, exact_above=above) for item in found]
+        return [replace(item, exact_above=above) for item in views]
     assert places is not None
     if any(_too_small(item.mechanism) for item in shown.allocations):
         return _knowing_everyone(shown, level, targets, 0)

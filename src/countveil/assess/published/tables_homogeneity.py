@@ -141,7 +141,7 @@ def published_homogeneity(
     >>> attack.before, attack.lower, attack.upper  # doctest: +SKIP
 
     """
-    (found,) = published_attacks(
+    (attack,) = published_attacks(
         plan,
         [Attack(sensitive, tuple(identifiers))],
         counts=counts,
@@ -153,7 +153,7 @@ def published_homogeneity(
         audience=audience,
         progress=progress,
     )
-    return found
+    return attack
 
 
 def published_attacks(

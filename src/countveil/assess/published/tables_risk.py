@@ -227,8 +227,8 @@ def _risk_at_least(
         cap = min(choices, key=lambda item: choices[item].bound)
         start, stop = begin, end
         guess = guesses(learned(begin), begin, end)
-        found = losses(guess, cap, begin, end)
-        tested.append(_Tested(found, np.full(len(found), choices[cap].rate)))
+        tested_losses = losses(guess, cap, begin, end)
+        tested.append(_Tested(tested_losses, np.full(len(tested_losses), choices[cap].rate)))
     return most - mean_at_most(
         np.concatenate([item.losses for item in tested]),
         np.concatenate([item.rates for item in tested]),

@@ -189,12 +189,12 @@ def _rows_read(source: DuckDBSource, units: int) -> IntArray | None:
     """Return the rows of each lowest unit before `max_rows` is applied; None if it is not."""
     if source.person is None:
         return None
-    found = source.connection.sql(
+    tally = source.connection.sql(
         f"SELECT unit::BIGINT, count(*)::BIGINT FROM (SELECT {source.geocode} AS code FROM "
         f"{source.relation}) JOIN {RESERVED}units USING (code) GROUP BY unit"
     )
     rows: IntArray = np.zeros(units, np.int64)
-    for batch in found.to_arrow_reader(_ROWS):
+    for batch in tally.to_arrow_reader(_ROWS):
         unit, count = (column.to_numpy() for column in batch.columns)
         rows[unit] = count
     return rows

@@ -130,11 +130,11 @@ def _keeping(
     fixed = None
     if totals is not None:
         fixed = np.asarray(totals, np.int64) - base.sum(axis=1)
-    found = keep_sums(
+    kept = keep_sums(
         part, up, groups, summed=parent is not None, totals=fixed, rows=rows, base=base
     )
-    up = found.up
-    if found.broken and np.count_nonzero(part) <= _LARGEST_PROGRAM:
+    up = kept.up
+    if kept.broken and np.count_nonzero(part) <= _LARGEST_PROGRAM:
         better = _kept_program(values, part, base, parent, fixed, rows, groups)
         up = up if better is None else better
     return base + up
