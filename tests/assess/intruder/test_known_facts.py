@@ -58,7 +58,7 @@ def test_the_report_says_what_facts_add(bounded):
         "Public facts bound 3 counts of SEX: 1 is known exactly, 1 cannot be zero, 1 has an"
         in words
     )
-    assert "goes to 53 % on learning that the count is not zero" in words
+    assert "That the count is not zero raises 10 % to 53 %;" in words
 
 
 def test_without_facts_nothing_is_said(tiny):

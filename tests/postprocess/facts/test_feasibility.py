@@ -355,7 +355,7 @@ def test_totals_that_do_not_add_up() -> None:
 def test_a_cell_that_no_child_may_have() -> None:
     allowed = [[1, 0, 1]] * 3
     assert said([9, 4, 0], None, allowed, []) == (
-        "county 001: county 001 has 4 people in HHGQ = nursing, and 001A, 001B, 001C admit nobody in "
+        "county 001: county 001 has 4 people in HHGQ = nursing, and 001A, 001B, 001C admit no one in "
         "HHGQ = nursing: short by 4 people"
     )
 
@@ -364,7 +364,7 @@ def test_closed_cells_are_named_beside_a_total() -> None:
     allowed = [[1, 1, 1], [1, 0, 1], [1, 0, 0]]
     assert said([9, 4, 0], [3, 5, 5], allowed, []) == (
         "county 001: county 001 has 4 people in HHGQ = nursing, and 001A totals 3 people, 001B, 001C "
-        "admit nobody in HHGQ = nursing: short by 1 person"
+        "admit no one in HHGQ = nursing: short by 1 person"
     )
 
 

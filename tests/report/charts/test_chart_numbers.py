@@ -179,7 +179,7 @@ def test_a_release_can_be_drawn_from_end_to_end(tiny):
         assert {(row["place"], row["mean_risk"]) for row in chart.table.to_pylist()} == {
             (row["group"], row["mean_risk"]) for row in groups
         }
-    with pytest.raises(InputError, match="found: got Counts; pass RiskMap"):
+    with pytest.raises(InputError, match="risks: got Counts; pass RiskMap"):
         charts.risk_map(counts)
     with pytest.raises(InputError, match="exact: got Counts; pass a list of numbers"):
         charts.exact_and_released(counts, counts, audience="internal")
