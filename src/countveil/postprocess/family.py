@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from countveil.base.numerics import IntArray
+from countveil.base.numerics import FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import CertificateError, InfeasibleError
 from countveil.plan.passes import Passes, coarsens
@@ -130,7 +130,21 @@ def _moving_the_parent(family: Family, movable: MovableParent, passes: Passes) -
     counts = nearest_table(table, None, totals, limits.rows, limits.allowed)
     _check_whole(replace(family, parent=None, limits=limits), counts)
     certificate = replace(certificate, fallbacks=certificate.fallbacks + 1, moved_parents=1)
-    return _Rounded(counts, certificate)
+    return _Rounded(counts, _departing(certificate, family.keep, movable.cells, table, counts))
+
+
+def _departing(
+    certificate: Certificate,
+    keep: Sequence[Query],
+    cells: IntArray,
+    h: FloatArray,
+    counts: IntArray,
+) -> Certificate:
+    """Return a certificate that states how far rounding moved the sums of some queries."""
+    groups = [query.cells_at(cells) for query in keep]
+    off = departures(h, counts, np.array(groups, np.int64).reshape(len(groups), h.shape[1]))
+    largest = dict(zip([query.name for query in keep], off.tolist(), strict=True))
+    return replace(certificate, largest_departure=largest)
 
 
 def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded:
@@ -197,13 +211,14 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
         above, fixed = (None if x is None else x.astype(float) for x in (parent, limits.totals))
         counts = nearest_table(h, above, fixed, limits.rows, limits.allowed)
         _check_whole(family, counts)
-        return _Rounded(counts, certificate)
+        return _Rounded(counts, _departing(certificate, family.keep, family.cells, h, counts))
     if passes.rounding == "unbiased" and not limits.rows:
         if rng is None:
             raise CertificateError("unbiased rounding needs randomness; pass rng")
         counts = round_unbiased(h, parent, limits.totals, rng=rng)
     else:
         groups = [query.cells_at(family.cells) for query in family.keep]
+        keep = groups if passes.rounding == "queries" else ()
         counts = round_family(
             h,
             parent,
@@ -211,12 +226,9 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
             allowed=limits.allowed,
             rows=limits.rows,
             total_aware=passes.rounding != "cells",
-            keep=groups if passes.rounding == "queries" else (),
+            keep=keep,
         )
-        off = departures(h, counts, np.array(groups, np.int64).reshape(len(groups), h.shape[1]))
-        names = [query.name for query in family.keep]
-        largest = dict(zip(names, off.tolist(), strict=True))
-        certificate = replace(certificate, largest_departure=largest)
+        certificate = _departing(certificate, family.keep, family.cells, h, counts)
     _check_whole(family, counts)
     return _Rounded(counts, certificate)
 

@@ -138,6 +138,34 @@ def test_totals_and_bounds_are_kept_too():
         assert (held.sum(axis=1) == totals).all()
 
 
+def fitted(h: np.ndarray, parent: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Scale a positive table until it has integer sums over children and integer totals."""
+    for _ in range(2_000):
+        h = h * (totals / h.sum(axis=1))[:, None]
+        h = h * (parent / h.sum(axis=0))
+        if np.abs(h.sum(axis=1) - totals).max() < 1e-10:
+            break
+    return h
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_crossing_margins_are_kept_where_totals_are_held(seed):
+    """All pairs of three attributes: one exchange would always break two totals."""
+    rng = np.random.default_rng([18, seed])
+    axes = np.indices((8, 6, 12)).reshape(3, -1)
+    truth = rng.poisson(rng.gamma(0.6, 2.0, (int(rng.integers(8, 26)), axes.shape[1])))
+    truth = truth[:, truth.sum(axis=0) > 0]
+    live = axes[:, : truth.shape[1]]
+    parent, totals = truth.sum(axis=0), truth.sum(axis=1)
+    h = fitted(truth + rng.gamma(1.0, 0.5, truth.shape), parent, totals)
+    pairs = [live[0] * 6 + live[1], live[0] * 12 + live[2], live[1] * 12 + live[2]]
+    keep = [live[0], live[1], live[2], *pairs]
+    counts = round_family(h, parent, totals, keep=keep)
+    assert (counts.sum(axis=0) == parent).all()
+    assert (counts.sum(axis=1) == totals).all()
+    assert largest(h, counts, keep) < 1
+
+
 def test_matrices_and_queries_name_sums_as_numbers_do(tmp_path):
     text = """
 [release]

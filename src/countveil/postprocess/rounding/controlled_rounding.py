@@ -22,7 +22,7 @@ _NONE = "no rounding of h, each entry up or down, meets all its sums and bounds;
 _CLOSE = 1e-3  # how far sums of h may be off; solutions are far closer
 _WHOLE = 1e-7  # entries this close to an integer are that integer
 _REMEMBERED = 1_000  # rows up to which the cheapest column of each pair is kept
-_LARGEST_PROGRAM, _MOST_NODES = 5_000, 200  # entries and steps of a program for kept sums
+_LARGEST_PROGRAM, _MOST_NODES = 500, 200  # entries and steps of a program for kept sums
 
 
 def round_family(
@@ -127,14 +127,18 @@ def _keeping(
     if (rounded - base != up).any() or (up & (part == 0.0)).any():
         return rounded  # facts moved entries further than to the next integer
     groups = _groups(keep, values.shape[1])
-    fixed = None
-    if totals is not None:
-        fixed = np.asarray(totals, np.int64) - base.sum(axis=1)
     kept = keep_sums(
-        part, up, groups, summed=parent is not None, totals=fixed, rows=rows, base=base
+        part,
+        up,
+        groups,
+        summed=parent is not None,
+        totals_held=totals is not None,
+        rows=rows,
+        base=base,
     )
     up = kept.up
     if kept.broken and np.count_nonzero(part) <= _LARGEST_PROGRAM:
+        fixed = None if totals is None else np.asarray(totals, np.int64) - base.sum(axis=1)
         better = _kept_program(values, part, base, parent, fixed, rows, groups)
         up = up if better is None else better
     return base + up
