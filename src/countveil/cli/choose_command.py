@@ -223,7 +223,7 @@ def _choose_for_plan(
     name = None
     if attack is not None or attribute is not None:
         kind: Any = attack or "unknown attribute"
-        targets_of(plan, kind, attribute, None)  # refuses what the plan has not
+        targets_of(plan, kind, attribute, None)  # refuses attacks the plan lacks
         name = name_of(kind, attribute)
     with showing.busy("choosing"):
         choice = within_risk(

@@ -171,7 +171,7 @@ def changed(plan: Plan, settings: Settings) -> Plan:
 
 
 def _budget_differs(settings: Settings, own: Settings) -> bool:
-    """Whether amount or currency differ; other text for the same number is no difference."""
+    """Whether amount or currency differ; the same number in other digits is equal."""
     if settings.mechanism != own.mechanism:
         return True
     try:

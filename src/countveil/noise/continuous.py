@@ -54,7 +54,7 @@ class Laplace:
 
     @property
     def gaussian_variance(self) -> float | None:
-        """None: it is not Gaussian."""
+        """None, because the law is not Gaussian."""
         return None
 
     @property

@@ -89,7 +89,7 @@ class DiscreteLaplace:
 
     @property
     def gaussian_variance(self) -> float | None:
-        """None: it is not Gaussian."""
+        """None, because the law is not Gaussian."""
         return None
 
     @property

@@ -42,7 +42,7 @@ def test_its_sentences_tell_the_noise_of_totals(plan):
     section = made.error(plan)
     region, area = (words.brief(hand_plan.absolute(level, "TOTAL")) for level in ("region", "area"))
     assert section.sentences[1:] == (
-        f"The noise averages ±{region} in a region total and ±{area} in an area total.",
+        f"On average, noise moves a region total by {region} and an area total by {area}.",
     )
 
 

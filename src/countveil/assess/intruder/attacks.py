@@ -210,8 +210,8 @@ def is_settled(
     Returns
     -------
     bool
-        True if what is published exactly at this level or below settles it for some target, whatever
-        the noise.
+        True if what is published exactly at this level or below gives the answer for some target,
+        however large the noise.
     """
     targets = targets_of(plan, attack, attribute, None)
     return any(determined(plan, level, target) for target in targets)

@@ -1,7 +1,7 @@
 """The privacy loss that published tables show, between two ends, for one person in given counts.
 
 Upper end: the smallest epsilon that the measurements on the person's path satisfy at a delta; tables
-are made from measurements, so they satisfy it too. Lower end, from simulated releases: whatever event E
+are made from measurements, so they satisfy it too. Lower end, from simulated releases: for any event E
 in the tables, delta at epsilon is at least P(E | with) - exp(epsilon) P(E | without), and the same with
 both exchanged. The best E is a posterior above some value; it is learned from some releases and tested
 on others. Epsilons are tried from 0 upwards until one is not refuted, so that passing the true one

@@ -101,7 +101,7 @@ def assess_published(
         table = estimated_counts(release)
     person = rarest(table, released)
     if person is None:
-        raise InputError(f"{out}: no cell has anyone, so there is nobody to attack")
+        raise InputError(f"{out}: every count is 0, so there is no target")
     if unit is not None or cell is not None:
         number = person.unit if unit is None else _unit(geography, lowest, unit)
         place = person.cell if cell is None else _cell(released, cell)

@@ -110,12 +110,12 @@ def section_of(
     place = geography.geocodes(lowest, person.unit, person.unit + 1)[0].as_py()
     around = "the whole tree"
     if risk.siblings == "prior":
-        around = f"the {lowest} and has a guess about everyone elsewhere"
+        around = f"the {lowest}, has only a prior for everyone elsewhere"
     sentence = (
         f"Someone who knows everyone else in {around} and gives a "
-        f"{words.prior_percent(risk.prior)} chance that a person with "
-        f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place}: if that is "
-        f"true, {_both_ends(risk)}."
+        f"{words.prior_percent(risk.prior)} probability that a person with "
+        f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place} would, if it "
+        f"is true, raise it {_both_ends(risk)}."
     )
     return _section(risk, plan, person, str(place), (sentence,), loss)
 
@@ -199,23 +199,21 @@ def example(
     guess = words.prior_percent(prior)
     if other is None:
         sentence = (
-            f"Someone who knows all others gives a {guess} chance that the person is counted there: "
-            f"if that is true, {_both_ends(risk)}."
+            f"Someone who knows all others and gives a {guess} probability that the person is counted "
+            f"there would, if it is true, raise it {_both_ends(risk)}."
         )
     else:
         sentence = (
             f"Someone who knows all others, and that the person has either {_description(plan, cell)} "
-            f"or {_description(plan, other)}, gives the first, which is true, a {guess} chance: "
-            f"{_both_ends(risk)}."
+            f"or {_description(plan, other)}, and gives the first, which is true, a {guess} "
+            f"probability would raise it {_both_ends(risk)}."
         )
     return _section(risk, plan, Person(0, cell), f"made-up {lowest}", (setting, sentence), None)
 
 
 def _both_ends(risk: PublishedRisk) -> str:
-    return (
-        f"the published tables raise this probability on average between "
-        f"{words.rounded_down(risk.lower, 3)} and {words.rounded_up(risk.upper, 3)} times"
-    )
+    lower, upper = words.rounded_down(risk.lower), words.rounded_up(risk.upper)
+    return f"{lower if lower == upper else f'{lower} to {upper}'} times on average"
 
 
 def _description(plan: Plan, cell: int) -> str:
@@ -237,13 +235,12 @@ def _section(
     )
     sentences += (
         f"The upper end {upper}, which reveal at least as much as tables made from them; the lower "
-        f"end comes from {risk.draws:,} simulated releases. Neither is the risk itself; it is between "
-        f"them with a confidence of {words.percent(risk.confidence)}.",
+        f"end comes from {risk.draws:,} simulated releases. The risk lies between these two values "
+        f"with a confidence of {words.percent(risk.confidence)}.",
     )
     tables = [
         SectionTable(
-            "Average factor by which the published tables raise the probability, and by which the "
-            "measurements would",
+            "Times the prior, on average",
             ("Unit", "Prior", "Tables, at least", "Measurements", "Share retained, at least"),
             ((place, risk.prior, risk.lower, risk.upper, risk.retained),),
         ),
@@ -271,7 +268,9 @@ def _section(
 
 def simulation_table(draws: int, confidence: float) -> SectionTable:
     """Return how many releases were simulated, and with which confidence both ends hold."""
-    return SectionTable("The simulation", ("Releases", "Confidence"), ((draws, confidence),))
+    return SectionTable(
+        "The simulation", ("Releases", "Confidence"), ((draws, words.percent(confidence)),)
+    )
 
 
 def _loss_sentence(loss: PublishedLoss) -> str:
@@ -295,7 +294,7 @@ def _loss_table(loss: PublishedLoss) -> SectionTable:
         loss.delta,
         loss.lower,
         "no limit" if math.isinf(loss.upper) else loss.upper,
-        loss.confidence,
+        words.percent(loss.confidence),
     )
     return SectionTable(
         "Epsilon of the published tables for this person, and of the measurements behind them",
