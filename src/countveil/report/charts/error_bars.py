@@ -116,7 +116,7 @@ def areas_with_intervals(
     known = np.isfinite(error)
     if not known.any():
         raise InputError(
-            f"found: the release determines {what} in none of these areas; draw another cell"
+            f"estimates: the release determines {what} in none of these areas; draw another cell"
         )
     order = sorted(range(len(value)), key=lambda i: (not known[i], -value[i] if known[i] else 0.0))
     rows: list[dict[str, Any]] = [

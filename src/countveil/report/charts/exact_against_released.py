@@ -168,7 +168,7 @@ def residuals(differences: Residuals, *, name: str = "released") -> Chart:
     """
     differences = chart_inputs.of_kind(differences, Residuals, "differences")
     if not len(differences.values):
-        raise InputError("found: there are no residuals; pass a group that has some")
+        raise InputError("differences: there are no residuals; pass a group that has some")
     low, high = float(differences.values[0]), float(differences.values[-1])
     width = max(1.0, np.ceil((high - low + 1) / _MOST_BARS))
     place = ((differences.values - np.floor(low)) // width).astype(int)
