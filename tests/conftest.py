@@ -154,10 +154,10 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
             status = int(ended.code or 0)
         finally:
             signal.signal(signal.SIGTERM, handler)
-    return Ran(status, *(_written(stream) for stream in (out, err)))
+    return Ran(status, *(_text_of(stream) for stream in (out, err)))
 
 
-def _written(stream: io.TextIOWrapper) -> str:
+def _text_of(stream: io.TextIOWrapper) -> str:
     stream.seek(0)
     return stream.read()
 

@@ -260,7 +260,7 @@ def test_the_verdict_follows_the_limit():
         assert (worst <= 1.5) == within
         assert found.verdict.status == ("within" if within else "above")
         assert f"{worst:.2g}" in found.verdict.sentence
-        assert ("within" if within else "above") in answer_text.short(found)
+        assert ("within" if within else "above") in answer_text.verdict_line(found)
 
 
 def test_of_very_many_priors_some_are_shown_and_always_the_selected_one():

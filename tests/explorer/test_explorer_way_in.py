@@ -109,7 +109,7 @@ def test_a_request_that_does_not_come_or_end_is_not_waited_for(tiny, monkeypatch
         assert inside.ask("numbers")
 
 
-def test_more_connections_than_it_can_hold_are_told_to_come_later(tiny, monkeypatch):
+def test_more_connections_than_it_can_hold_get_status_503(tiny, monkeypatch):
     monkeypatch.setattr(server, "_CONNECTIONS", 20)
     monkeypatch.setattr(
         timed_connections, "HEADER_SECONDS", HANG

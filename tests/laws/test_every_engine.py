@@ -163,7 +163,7 @@ def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
 
 
 @every_engine
-def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tiny):
+def test_surplus_rows_of_a_person_are_dropped_regardless_of_others(engine, tiny):
     rows = [("p1", *row) for row in TINY_PEOPLE[:4]] + [
         ("p2", *TINY_PEOPLE[4]),
         ("p3", *TINY_PEOPLE[5]),
@@ -269,7 +269,7 @@ def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
 
 
 @every_engine
-def test_blank_and_nan_persons_are_nobody(engine, tiny):
+def test_blank_and_nan_persons_are_refused_as_blank(engine, tiny):
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
     tiny.write_text(text.replace("people.csv", "people.parquet"))
     for ids in (["a", ""], [1.0, float("nan")], ["a", None]):
@@ -439,7 +439,7 @@ def test_placeholder_ids_stop_the_commands(tiny, command):
 
 
 @our_engines
-def test_a_person_by_any_spelling_of_not_a_number_is_nobody(engine, tiny):
+def test_any_spelling_of_not_a_number_is_a_blank_person(engine, tiny):
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
     tiny.write_text(text)
     people = tiny.parent / "people.csv"

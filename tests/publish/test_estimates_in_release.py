@@ -212,7 +212,7 @@ CONSTRAINT = (
 )
 
 
-def test_a_stop_after_the_last_file_leaves_nothing_and_is_told_as_released(plan, monkeypatch):
+def test_a_stop_after_the_last_file_leaves_nothing_and_counts_as_released(plan, monkeypatch):
     def killed(path):
         raise KeyboardInterrupt
 

@@ -116,7 +116,7 @@ def init(
     from countveil.demo import starter
 
     written = [str(path) for path in starter.write_start(folder, people=people, seed=1)]
-    ledger = showing.near(starter.ledger_of(folder))
+    ledger = showing.shorter_path(starter.ledger_of(folder))
     if as_json:
         showing.print_json({"written": written, "ledger": ledger})
         return
@@ -251,8 +251,8 @@ def release(
     warnings = []
     if before is None and is_copied_along(path, to):
         warnings.append(
-            f"{showing.near(path)} is in the same folder as the release, so a copy or snapshot of "
-            f"that folder includes the ledger, and each copy could draw for the same charge; move "
+            f"{showing.shorter_path(path)} is in the same folder as the release, so a copy or snapshot "
+            f"of that folder includes the ledger, and each copy could draw for the same charge; move "
             f"the ledger elsewhere and give its new path in the plan ([ledger] path) or with "
             f"--ledger"
         )
@@ -292,7 +292,7 @@ def release(
     elif before is not None:
         print(f"{to}: already measured; its tables were made again, nothing was charged or drawn")
     else:
-        near = showing.near(book.path)
+        near = showing.shorter_path(book.path)
         print(f"{to}: released for {loaded.price}; {near} has {left} left")
 
 

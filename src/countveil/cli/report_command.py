@@ -85,7 +85,7 @@ def write_report(
         if pdf:
             files[".pdf"] = as_pdf(html)
             step(2)
-    written = _written(release, files, internal, to)
+    written = _write(release, files, internal, to)
     if as_json:
         names = [str(path) for path in written]
         showing.print_json({"report": names[0], "bytes": len(files[".html"]), "written": names})
@@ -102,7 +102,7 @@ def _internal(out: Path, plan: Path | None, show_values: bool, **options: Any) -
     return internal_report(release, realised(release, counts), **options)
 
 
-def _written(
+def _write(
     release: Release, files: dict[str, bytes], internal: bool, to: Path | None
 ) -> list[Path]:
     """Write the report into the release, into the internal folder, or to the path of --to."""

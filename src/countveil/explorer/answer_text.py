@@ -48,7 +48,7 @@ def _knows(answer: Answer, settings: Settings, prior: str) -> str:
     )
 
 
-def short(answer: Answer) -> str:
+def verdict_line(answer: Answer) -> str:
     """Return the verdict as one line, which stays in view while the page scrolls."""
     verdict = answer.verdict
     limit = "" if verdict.status == "no limit" else f" · {verdict.status} the limit"

@@ -95,7 +95,7 @@ def answer(plan: Plan, settings: Settings) -> Answer:
 def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
-    settled = is_settled(plan, settings)
+    settled = exact_counts_reveal(plan, settings)
     evidence = judged_evidence(plan, settings)
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
         pending = thread.submit(whole_release.decisions_by_prior, plan, evidence, priors)
@@ -139,7 +139,7 @@ def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
     return replace(partial, levels=tuple(levels))
 
 
-def is_settled(plan: Plan, settings: Settings) -> bool:
+def exact_counts_reveal(plan: Plan, settings: Settings) -> bool:
     """Return whether counts published exactly give the answer at the judged level."""
     if not plan.invariants:
         return False
@@ -149,7 +149,7 @@ def is_settled(plan: Plan, settings: Settings) -> bool:
 
 def judged_evidence(plan: Plan, settings: Settings) -> list[Evidence]:
     """Return what the intruder of the page sees: without exact counts, if these settle the matter."""
-    exact = not is_settled(plan, settings)
+    exact = not exact_counts_reveal(plan, settings)
     return whole_release.evidence(plan, plan.judged_level, invariants=exact, **target_of(settings))
 
 

@@ -90,7 +90,7 @@ def numbers(answer: Answer, settings: Settings) -> dict[str, Any]:
         "sentence": answer_text.sentence(answer, settings),
         "verdict": {"status": verdict.status, "text": verdict.sentence},
         "ladder": verdict.knowledge,
-        "short": answer_text.short(answer),
+        "short": answer_text.verdict_line(answer),
         "cost": answer_text.cost_lines(answer, settings),
         "shares": {item.level: str(item.share) for item in answer.levels},
         "html": html,

@@ -30,7 +30,7 @@ from countveil.explorer.session import (
     answered_levels,
     answered_published,
 )
-from countveil.explorer.settings import Malformed, Settings, blamed
+from countveil.explorer.settings import Malformed, Settings, controls_named_in
 from countveil.explorer.timed_connections import TimedProtocol
 
 HOST = "127.0.0.1"
@@ -144,7 +144,9 @@ class _Calls:
         identity = request.query_params.get("plan")
         try:
             opened = (
-                self.session.kept(self.first) if identity is None else self.session.opened(identity)
+                self.session.kept(self.first)
+                if identity is None
+                else self.session.still_open(identity)
             )
         except NotOpen as error:
             html, policy = lost_page(str(error), base=self.known.path)
@@ -159,7 +161,7 @@ class _Calls:
 
     async def numbers(self, request: Request) -> Response:
         opened, settings = (
-            self._opened(request),
+            self._plan_of(request),
             Settings.read(await request_body.document(request)),
         )
         answer = await self._in_thread(lambda: numbers(answered(opened, settings), settings))
@@ -169,7 +171,7 @@ class _Calls:
 
     async def levels(self, request: Request) -> Response:
         opened, settings = (
-            self._opened(request),
+            self._plan_of(request),
             Settings.read(await request_body.document(request)),
         )
         return JSONResponse(
@@ -177,12 +179,12 @@ class _Calls:
         )
 
     async def lenses(self, request: Request) -> Response:
-        opened = self._opened(request)
+        opened = self._plan_of(request)
         settings = Settings.read(await request_body.document(request))
         return JSONResponse(await self._in_thread(lambda: answered_lenses(opened, settings)))
 
     async def published(self, request: Request) -> Response:
-        opened = self._opened(request)
+        opened = self._plan_of(request)
         settings = Settings.read(await request_body.document(request))
         # Simulations take seconds, so they wait for one another and never keep numbers waiting.
         return JSONResponse(
@@ -191,7 +193,7 @@ class _Calls:
 
     async def draw_chart(self, request: Request) -> Response:
         opened, settings = (
-            self._opened(request),
+            self._plan_of(request),
             Settings.read(await request_body.document(request)),
         )
         name = request.path_params["name"]
@@ -200,7 +202,7 @@ class _Calls:
 
     async def save(self, request: Request) -> Response:
         opened, request_table = (
-            self._opened(request),
+            self._plan_of(request),
             request_body.table(await request_body.document(request)),
         )
         settings, name = (
@@ -224,8 +226,8 @@ class _Calls:
             opened = await self._in_thread(lambda: self.session.open_file(name))
         return JSONResponse({"plan": opened.identity})
 
-    def _opened(self, request: Request) -> Opened:
-        return self.session.opened(request.path_params["plan"])
+    def _plan_of(self, request: Request) -> Opened:
+        return self.session.still_open(request.path_params["plan"])
 
     async def _in_thread(self, compute: Callable[[], _Result]) -> _Result:
         """Compute in a thread, so that other requests are served meanwhile."""
@@ -242,7 +244,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         status = 400
     elif isinstance(error, NotOpen):
         status = 404
-    return JSONResponse({"refused": message, "fields": blamed(message)}, status)
+    return JSONResponse({"refused": message, "fields": controls_named_in(message)}, status)
 
 
 async def _gone(request: Request, error: Exception) -> Response:

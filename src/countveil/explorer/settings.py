@@ -116,7 +116,7 @@ def opening(plan: Plan) -> Settings:
     return Settings.read(document | {"attribute": attribute or None})
 
 
-def blamed(message: str) -> list[str]:
+def controls_named_in(message: str) -> list[str]:
     """Return the controls that a message names; the names come first in it, before colons."""
     fields = []
     for part in message.split(":")[:3]:

@@ -23,7 +23,7 @@ from countveil.measure.run import (
     Run,
     RunLog,
     internal_of,
-    opened,
+    open_run,
     release_of,
     restarted_run,
 )
@@ -144,7 +144,7 @@ def release_once(
         restart.charge_again and _goes_on(folder, identity, records_hash, charge, digest)
     ):
         set_aside(folder, charge, charge_again=restart.charge_again)
-    with opened(folder, identity, records_hash, restarted=restart is not None) as run:
+    with open_run(folder, identity, records_hash, restarted=restart is not None) as run:
         if run.finished:
             run.close()
             return

@@ -18,7 +18,7 @@ GROUP = 1 << 20  # rows of a row group
 FORMAT: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 24}
 
 
-def coded(name: str) -> pa.Field:
+def dictionary_column(name: str) -> pa.Field:
     """Return a text column that is stored as a dictionary."""
     return pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False)
 

@@ -58,7 +58,7 @@ def test_moments_come_near_and_are_the_formula():
     assert dirichlet.by_moments(counts).alphas == pytest.approx(concentration * p, rel=1e-12)
 
 
-def test_cells_more_alike_than_chance_have_one_share_for_all():
+def test_cells_more_alike_than_at_random_have_one_share_for_all():
     counts = np.tile([5, 3, 2], (10, 1))
     for fitted in (dirichlet.by_moments(counts), dirichlet.by_likelihood(counts)):
         assert fitted.concentration == math.inf
@@ -94,7 +94,7 @@ def test_single_people_say_nothing_of_how_cells_differ():
         )
 
 
-def test_a_label_nobody_has_takes_no_part():
+def test_a_label_that_no_one_has_takes_no_part():
     counts = drawn((0.4, 0.8), 200, 10, seed=3)
     wider = np.column_stack([counts, np.zeros(len(counts), int)])
     for fit in (dirichlet.by_moments, dirichlet.by_likelihood):

@@ -122,7 +122,7 @@ def test_closed_form_equals_a_look_at_every_database():
     assert kinds == {"none", "all", "some", "gone"}
 
 
-def test_totals_of_nobody_and_of_everybody_leave_no_pair():
+def test_totals_of_0_and_of_everyone_leave_no_pair():
     n = 100_000
     for total, left in ((0, 0), (n, 0), (1, n), (n - 1, n)):
         assert secret_pairs(FixedTotal(total), people=n).remaining == left

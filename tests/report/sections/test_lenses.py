@@ -98,7 +98,7 @@ def test_losses_are_listed_at_the_edge_of_the_noise(plan):
         assert (row["Size of the noise"], row["Privacy loss"]) == (edge, pytest.approx(loss))
 
 
-def test_the_loss_is_told_where_it_is_largest(plan):
+def test_the_sentence_is_about_the_largest_loss(plan):
     edge, loss = edge_and_loss("area", "AGE*SEX")
     section = made.loss(plan)
     assert all(row["Privacy loss"] <= loss for row in table_rows(section, "Privacy loss of one"))
@@ -151,7 +151,7 @@ def test_groups_that_are_alike_are_listed_and_drawn(plan):
     assert "they also share an area and all other attributes" in section.charts[0].caption
 
 
-def test_more_attributes_than_can_be_told_apart_are_all_listed():
+def test_more_attributes_than_a_chart_can_show_are_all_listed():
     more = "".join(f'B{n} = ["a", "b"]\n' for n in range(8))
     names = ["AGE", "SEX", *(f"B{n}" for n in range(8))]
     text = TINY_PLAN.replace('"m", "x"]\n', f'"m", "x"]\n{more}')

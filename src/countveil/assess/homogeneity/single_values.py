@@ -33,7 +33,7 @@ class Readings(NamedTuple):
     cells_wrong: IntArray
 
 
-def readings(exact: IntArray, shown: IntArray, values: int) -> Readings:
+def read_tables(exact: IntArray, shown: IntArray, values: int) -> Readings:
     """Read several tables for the same people.
 
     Parameters

@@ -38,8 +38,8 @@ __all__ = [
     "among",
     "correct_decision",
     "effective_rho",
-    "is_settled",
     "marginal_risk",
+    "published_exactly",
 ]
 
 _ROUNDING = 1e-12
@@ -193,7 +193,7 @@ def correct_decision(
     return Risk("correct decision", value, intruder=who, level=level, attack=attack)
 
 
-def is_settled(
+def published_exactly(
     plan: Plan, level: str, *, attack: Attack = "presence", attribute: str | None = None
 ) -> bool:
     """Return whether exact publication reveals the answer to someone who knows everyone else.

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from countveil.assess.homogeneity.single_values import attack_query, readings, value_count
+from countveil.assess.homogeneity.single_values import attack_query, read_tables, value_count
 from countveil.assess.published.bounded_mean import Ends, mean_between
 from countveil.assess.published.many_releases import (
     SimulatedReleases,
@@ -208,7 +208,7 @@ def published_attacks(
         releases = SimulatedReleases.draw(plan, places, many, rng=rng)
         shown = np.split(releases.tables(level, queries, rng=rng), ends, axis=2)
         for number, query in enumerate(queries):
-            read = readings(exact[number], shown[number], value_count(query))
+            read = read_tables(exact[number], shown[number], value_count(query))
             right[number, start:stop] = read.right / people.sum()
             wrong[number, start:stop] = read.wrong / people.sum()
         progress(stop, draws)
@@ -231,7 +231,7 @@ def published_attacks(
 
 def _revealed(exact: IntArray, values: int) -> int:
     """Return how many people the exact table reveals."""
-    return int(readings(exact, exact[None], values).right[0])
+    return int(read_tables(exact, exact[None], values).right[0])
 
 
 def _numbers(plan: Plan, places: Geography, histograms: IntArray) -> int:

@@ -41,7 +41,7 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
     """
     level_errors = [
         chart_inputs.of_kind(item, LevelError, "errors")
-        for item in chart_inputs.some(errors, "errors")
+        for item in chart_inputs.nonempty(errors, "errors")
     ]
     queries = list(dict.fromkeys(item.query for item in level_errors))
     if len(queries) > 1:

@@ -256,7 +256,7 @@ def _by_size(rows: list[dict[str, Any]], levels: list[str], sizes: list[str]) ->
     labels = []
     for size in dict.fromkeys(end["x"] for end in ends):
         own = [end for end in ends if end["x"] == size]
-        moved = theme.apart([end["y"] for end in own], 15 * step / theme.HEIGHT, 0.0, step)
+        moved = theme.move_apart([end["y"] for end in own], 15 * step / theme.HEIGHT, 0.0, step)
         moved = [max(y, 0.03 * step) for y in moved]  # clear of the axis
         labels += [{**end, "y": y} for end, y in zip(own, moved, strict=True)]
     return theme.layered(

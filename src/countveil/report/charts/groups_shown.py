@@ -27,7 +27,8 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
 
     """
     groups = [
-        chart_inputs.of_kind(item, GroupRisk, "risks") for item in chart_inputs.some(risks, "risks")
+        chart_inputs.of_kind(item, GroupRisk, "risks")
+        for item in chart_inputs.nonempty(risks, "risks")
     ]
     rows = [
         {

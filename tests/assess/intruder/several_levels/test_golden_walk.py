@@ -170,18 +170,18 @@ def changes(mark):
         seen = {"sibling_sums": [y1 - 90], "intruder": WHO, "method": "paper-sampler"}
         weight = HIGH.log_pmf(x2 - 10) + SummedNoise(LOW, 27).log_pmf(np.array(y1 - 90))
 
-        def chance(x1, weight=weight):
+        def mass(x1, weight=weight):
             return math.exp(weight + LOW.log_pmf(x1 - 1))
 
         def says_yes(x1, x2=x2, seen=seen):
             return hierarchy.posterior(TWO, observed=[x1, x2 - 9], **seen).value > 0.5
 
         x1 = 0
-        while chance(x1) > 1e-14 and says_yes(x1):
-            gain, x1 = gain + chance(x1), x1 - 1
+        while mass(x1) > 1e-14 and says_yes(x1):
+            gain, x1 = gain + mass(x1), x1 - 1
         x1 = 1
-        while chance(x1) > 1e-14 and not says_yes(x1):
-            loss, x1 = loss + chance(x1), x1 + 1
+        while mass(x1) > 1e-14 and not says_yes(x1):
+            loss, x1 = loss + mass(x1), x1 + 1
     return gain, loss
 
 
