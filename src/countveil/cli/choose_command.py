@@ -11,7 +11,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, Priors
+from countveil.cli.options import AsJson, Priors
 from countveil.errors import InputError
 
 if TYPE_CHECKING:

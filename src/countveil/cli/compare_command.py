@@ -10,7 +10,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, EngineName, ShowValues
+from countveil.cli.options import AsJson, EngineName, ShowValues
 from countveil.errors import InputError
 
 if TYPE_CHECKING:

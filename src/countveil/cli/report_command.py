@@ -10,7 +10,7 @@ import typer
 from countveil.base import storage
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
+from countveil.cli.options import AsJson, OutPath, Quiet, ShowValues
 from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from countveil.cli import showing
 from countveil.cli.command_line import app, ending_well
-from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
+from countveil.cli.options import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 
 if TYPE_CHECKING:

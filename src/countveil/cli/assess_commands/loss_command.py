@@ -16,8 +16,8 @@ from countveil.cli.assess_commands.assess_group import (
     show_section,
     subject_of,
 )
-from countveil.cli.commands import AsJson, EngineName, ShowValues
 from countveil.cli.internal_files import write_internal
+from countveil.cli.options import AsJson, EngineName, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
