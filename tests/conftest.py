@@ -178,7 +178,7 @@ def run_process(*arguments: object, cwd: Path | None = None, **options: object) 
 
 STANDSTILL = """
 import runpy, sys, time
-from countveil import pipeline
+from countveil import pipeline, published_estimates
 
 program, stage, *arguments = sys.argv[1:]
 real = pipeline.watched
@@ -193,7 +193,7 @@ def watched(*inputs):
                 time.sleep(3600)
     return step
 
-pipeline.watched = watched
+pipeline.watched = published_estimates.watched = watched
 sys.argv = [program, *arguments]
 runpy.run_module(program, run_name="__main__")
 """
