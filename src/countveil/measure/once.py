@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from countveil.base import storage
+from countveil.base.randomness import BitSource
 from countveil.errors import (
     INTERRUPTIONS,
     FolderError,
+    InputError,
     Interrupted,
     LedgerError,
     Overtaken,
@@ -118,6 +120,14 @@ def ledger_for(plan: AnyPlan, ledger: str | Path | Ledger | None) -> Ledger | No
         recover(Path(ledger))
         return plan.ledger(ledger)
     return ledger
+
+
+def refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -> None:
+    """Refuse to release without a ledger; a simulation needs none."""
+    if ledger is None and not rng.reproducible:
+        raise InputError(
+            "ledger: missing; a release is charged to one: name a file, such as ledger.sqlite"
+        )
 
 
 def release_once(
