@@ -10,7 +10,7 @@ from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
 
 from countveil.base import words
-from countveil.explorer import answer_text, offered_charts
+from countveil.explorer import explorer_page, offered_charts
 from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed, opening
@@ -45,7 +45,7 @@ def expected_sentence(**changes):
     """Return the sentence that the library's numbers give."""
     plan = Plan.parse(PLAN)
     settings = replace(opening(plan), **changes)
-    return answer_text.sentence(answer(changed(plan, settings), settings), settings)
+    return explorer_page.answer_sentence(answer(changed(plan, settings), settings), settings)
 
 
 OFFERED = offered_charts.offered(opening(Plan.parse(PLAN)))

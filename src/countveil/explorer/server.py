@@ -18,9 +18,9 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from countveil.errors import CountveilError, InputError
-from countveil.explorer import offered_charts, request_body
-from countveil.explorer.explorer_page import levels, lost_page, numbers, page
-from countveil.explorer.guard import Guard, Secrets
+from countveil.explorer import offered_charts
+from countveil.explorer.explorer_page import Page, levels, lost_page, numbers, page
+from countveil.explorer.guard import Guard, Secrets, TimedProtocol, as_table, json_of, text_at
 from countveil.explorer.session import (
     NotOpen,
     Opened,
@@ -31,7 +31,6 @@ from countveil.explorer.session import (
     answered_published,
 )
 from countveil.explorer.settings import Malformed, Settings, controls_named_in
-from countveil.explorer.timed_connections import TimedProtocol
 
 HOST = "127.0.0.1"
 _AT_ONCE = 2  # computations; others wait their turn
@@ -149,66 +148,50 @@ class _Calls:
                 else self.session.still_open(identity)
             )
         except NotOpen as error:
-            html, policy = lost_page(str(error), base=self.known.path)
-            return HTMLResponse(html, 404, headers={"Content-Security-Policy": policy})
-        html, policy = page(
-            opened,
-            folder_plans=await self._in_thread(self.session.folder.names),
-            base=self.known.path,
-            key=self.known.key,
-        )
-        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
+            return _html(lost_page(str(error), base=self.known.path), 404)
+        plans = await self._in_thread(self.session.folder.names)
+        return _html(page(opened, folder_plans=plans, base=self.known.path, key=self.known.key))
 
     async def numbers(self, request: Request) -> Response:
-        opened, settings = (
-            self._plan_of(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         answer = await self._in_thread(lambda: numbers(answered(opened, settings), settings))
         names = offered_charts.offered(settings)
         keys = {name: offered_charts.fingerprint(name, settings) for name in names}
         return JSONResponse({**answer, "charts": keys})
 
     async def levels(self, request: Request) -> Response:
-        opened, settings = (
-            self._plan_of(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         return JSONResponse(
             await self._in_thread(lambda: levels(answered_levels(opened, settings)))
         )
 
     async def lenses(self, request: Request) -> Response:
         opened = self._plan_of(request)
-        settings = Settings.read(await request_body.document(request))
+        settings = Settings.read(await json_of(request))
         return JSONResponse(await self._in_thread(lambda: answered_lenses(opened, settings)))
 
     async def published(self, request: Request) -> Response:
         opened = self._plan_of(request)
-        settings = Settings.read(await request_body.document(request))
+        settings = Settings.read(await json_of(request))
         # Simulations take seconds, so they wait for one another and never keep numbers waiting.
         return JSONResponse(
             await run_sync(lambda: answered_published(opened, settings), limiter=self.simulating)
         )
 
     async def draw_chart(self, request: Request) -> Response:
-        opened, settings = (
-            self._plan_of(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         name = request.path_params["name"]
         chart = await self._in_thread(lambda: self.session.drawn(opened, settings, name))
         return JSONResponse({**asdict(chart), "key": offered_charts.fingerprint(name, settings)})
 
     async def save(self, request: Request) -> Response:
-        opened, request_table = (
-            self._plan_of(request),
-            request_body.table(await request_body.document(request)),
-        )
-        settings, name = (
-            Settings.read(request_table.get("settings")),
-            request_body.text(request_table, "name"),
-        )
+        opened = self._plan_of(request)
+        request_table = as_table(await json_of(request))
+        settings = Settings.read(request_table.get("settings"))
+        name = text_at(request_table, "name")
         replace = request_table.get("replace") is True
         commented = await self._in_thread(
             lambda: self.session.save(opened, settings, name, replace=replace)
@@ -217,10 +200,10 @@ class _Calls:
         return JSONResponse({"message": f"Saved as {name}.{without}", "comments": commented})
 
     async def open(self, request: Request) -> Response:
-        request_table = request_body.table(await request_body.document(request))
-        name = request_body.text(request_table, "name")
+        request_table = as_table(await json_of(request))
+        name = text_at(request_table, "name")
         if "text" in request_table:
-            text = request_body.text(request_table, "text")
+            text = text_at(request_table, "text")
             opened = await self._in_thread(lambda: self.session.open_text(name, text))
         else:
             opened = await self._in_thread(lambda: self.session.open_file(name))
@@ -232,6 +215,11 @@ class _Calls:
     async def _in_thread(self, compute: Callable[[], _Result]) -> _Result:
         """Compute in a thread, so that other requests are served meanwhile."""
         return await run_sync(compute, limiter=self.limiter)
+
+
+def _html(rendered: Page, status: int = 200) -> Response:
+    headers = {"Content-Security-Policy": rendered.policy}
+    return HTMLResponse(rendered.html, status, headers=headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
