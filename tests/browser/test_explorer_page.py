@@ -8,10 +8,10 @@ from playwright.sync_api import expect
 from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
+from tests.explorer.whole_answer import answer
 
 from countveil.base import words
 from countveil.explorer import explorer_page, offered_charts
-from countveil.explorer.answers import answer
 from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed, opening
 from countveil.plan.plans import Plan

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 from tests.explorer.test_explorer_settings import PRESET, STARTER
+from tests.explorer.whole_answer import answer
 
 from countveil.assess.intruder import whole_release as whole_release_module
 from countveil.assess.intruder.ladder import judged, risk_by_level
@@ -15,7 +16,6 @@ from countveil.base import words
 from countveil.estimate.plan_error import expected_error
 from countveil.explorer import explorer_page, offered_charts
 from countveil.explorer.answers import (
-    answer,
     answer_at_judged_level,
     completed,
     priors_of,

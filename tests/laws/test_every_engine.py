@@ -18,7 +18,7 @@ import pytest
 from countveil import Seeded, estimate, pipeline
 from countveil.assess.risk_maps import internal_map, public_map
 from countveil.demo.starter import write_start
-from countveil.engines.engine import ENGINES, open_engine
+from countveil.engines.engine import OPENERS, open_engine
 from countveil.errors import CertificateError, InputError, PlanError, RecordsError
 from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
@@ -26,8 +26,8 @@ from countveil.tree import messages
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from tests.laws.squares import Squares
 
-every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
-our_engines = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+every_engine = pytest.mark.parametrize("engine", [*OPENERS, "plain"], indirect=True)
+our_engines = pytest.mark.parametrize("engine", [*OPENERS], indirect=True)
 only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 

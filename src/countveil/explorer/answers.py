@@ -82,18 +82,13 @@ class Answer:
         return self.decisions[self.priors.index(self.prior)]
 
 
-def answer(plan: Plan, settings: Settings) -> Answer:
-    """Compute the numbers of a plan; no record is read.
+def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
+    """Compute the numbers without the risks of other levels, fast enough to follow a slider.
 
-    The intruder knows everyone else in a unit and sees the whole release. Counts published exactly are
-    left out at the judged level if they settle the matter. Risks are those of the worst target in the
+    No record is read. The intruder knows everyone else in a unit and sees the whole release. Counts
+    published exactly are left out if they settle the matter. Risks are those of the worst target in the
     worst unit.
     """
-    return completed(answer_at_judged_level(plan, settings), plan, settings)
-
-
-def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
-    """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
     settled = exact_counts_reveal(plan, settings)
     evidence = judged_evidence(plan, settings)
