@@ -77,7 +77,7 @@ def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
 
 def _says(text: str, changed: Plan) -> bool:
     try:
-        document, _ = plan_file.parse(text, changed.name)
+        document = plan_file.parse(text, changed.name).document
     except PlanError:
         return False
     return document == changed.document

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from countveil.assess.intruder.candidate_cells import Identification, among
-from countveil.assess.intruder.combined_loss import LossLaw, NoisyCells, joint_loss, lattice_loss
+from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.intruder.decision import (
     EVEN,
     Losses,
@@ -25,7 +25,7 @@ from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack, Target, targets_of
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import expectation
-from countveil.noise.law import Mechanism
+from countveil.noise.law import LossLaw, Mechanism
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query
 

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from countveil.assess.intruder.combined_loss import LossLaw, NoisyCells, joint_loss, lattice_loss
+from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.risk import Risk, mean_of_draws
 from countveil.base.bounded_averages import as_probability
 from countveil.base.numerics import FloatArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
+from countveil.noise.law import LossLaw
 from countveil.plan.plans import Plan
 
 _ROUNDING = 1e-12

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from countveil.assess.intruder.combined_loss import LossLaw, lattice_loss
+from countveil.assess.intruder.combined_loss import lattice_loss
 from countveil.assess.intruder.decision import sigmoid
 from countveil.assess.intruder.whole_release import path_laws
 from countveil.assess.published.bounded_mean import mean_at_most
@@ -27,7 +27,7 @@ from countveil.assess.published.two_databases import TwoDatabases
 from countveil.base.numerics import Array, FloatArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
-from countveil.noise.law import hockey_stick_of
+from countveil.noise.law import LossLaw, hockey_stick_of
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 
