@@ -152,7 +152,7 @@ def test_the_section_lists_what_the_library_says(release):
     assert (
         "Totals at level region are exact because they are public or follow" in section.sentences[1]
     )
-    assert "1.645 standard errors" in " ".join(section.sentences)
+    assert "1.6 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
     assert len(section.charts) == 1
     assert "Margin of error" in public_report(release)

@@ -242,7 +242,13 @@ def _section(
         SectionTable(
             "Times the prior, on average",
             ("Unit", "Prior", "Tables, at least", "Measurements", "Share retained, at least"),
-            ((place, risk.prior, risk.lower, risk.upper, risk.retained),),
+            (
+                (
+                    *(place, risk.prior),
+                    *(words.rounded_down(risk.lower), words.rounded_up(risk.upper)),
+                    words.rounded_down(risk.retained),
+                ),
+            ),
         ),
         simulation_table(risk.draws, risk.confidence),
     ]
@@ -280,20 +286,20 @@ def _loss_sentence(loss: PublishedLoss) -> str:
         f"a delta of {loss.delta:g}, is"
     )
     confidence = f"with a confidence of {words.percent(loss.confidence)}"
-    lower = words.rounded_down(loss.lower, 3)
+    lower = words.rounded_down(loss.lower)
     if math.isinf(loss.upper):
         return (
             f"{start} at least {lower}, {confidence}, and has no upper limit: counts that are "
             f"published exactly give them away."
         )
-    return f"{start} between {lower} and {words.rounded_up(loss.upper, 3)}, {confidence}."
+    return f"{start} between {lower} and {words.rounded_up(loss.upper)}, {confidence}."
 
 
 def _loss_table(loss: PublishedLoss) -> SectionTable:
     row: tuple[Cell, ...] = (
         loss.delta,
-        loss.lower,
-        "no limit" if math.isinf(loss.upper) else loss.upper,
+        words.rounded_down(loss.lower),
+        "no limit" if math.isinf(loss.upper) else words.rounded_up(loss.upper),
         words.percent(loss.confidence),
     )
     return SectionTable(
