@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ from countveil.report.lenses import lens_named
 if TYPE_CHECKING:
     from countveil.plan.geography import Geography
     from countveil.plan.plans import Plan
+    from countveil.report.audience import Audience
 
 
 @lens_command("published")
@@ -109,27 +110,35 @@ def assess_published(
             # The target is added: what the intruder suspects need not be what is estimated.
             table[number, place] = released.rows_per_person
         person = Person(number, place)
-    about: dict[str, Any] = {"counts": table, "unit": person.unit, "cell": person.cell}
-    about |= {"draws": draws, "geography": geography}
-    about["audience"] = "internal" if internal else "public"
+    audience: Audience = "internal" if internal else "public"
     halves = 1 if delta is None else 2
     with showing.progress_bar("simulating releases", halves * (draws // 2), quiet) as step:
         loss = None
         if delta is not None:
             loss = published_loss(
                 released,
+                counts=table,
+                unit=person.unit,
+                cell=person.cell,
                 delta=delta,
+                draws=draws,
                 rng=Seeded(seed),
+                geography=geography,
+                audience=audience,
                 progress=lambda done, _: step(done),
-                **about,
             )
         risk = published_risk(
             released,
+            counts=table,
+            unit=person.unit,
+            cell=person.cell,
             prior=min(released.intruder.priors if prior is None else prior),
             siblings=known,
+            draws=draws,
             rng=Seeded(seed),
+            geography=geography,
+            audience=audience,
             progress=lambda done, _: step((halves - 1) * (draws // 2) + done),
-            **about,
         )
     section = lens_named("published").section_of(risk, released, geography, person, loss)
     if internal:

@@ -168,12 +168,11 @@ def example(
     cell, rows = int(possible[0]), plan.rows_per_person
     counts[0, cell] = rows
     counts[1] = np.bincount(np.resize(possible, _OTHERS), minlength=plan.schema.cells) * rows
-    about: dict[str, Any] = {"counts": counts, "unit": 0, "cell": cell}
-    about["geography"] = one_family(plan, 2)
-    two, other = TwoDatabases.of(plan, **about), None
+    places, other = one_family(plan, 2), None
+    two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, geography=places)
     if two.settled and len(possible) > 1:
         other = int(possible[-1])
-        two = TwoDatabases.of(plan, **about, other=other)
+        two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, other=other, geography=places)
     if draws is None:
         draws = draws_in_page(two)
     if draws == 0:
@@ -183,11 +182,14 @@ def example(
         )
     risk = published_risk(
         plan,
-        **about,
+        counts=counts,
+        unit=0,
+        cell=cell,
         other=other,
         prior=prior,
         draws=draws,
         rng=Seeded(1) if rng is None else rng,
+        geography=places,
         audience="public",
         progress=progress,
     )
