@@ -7,7 +7,7 @@ from tests.estimate import released_trees
 from tests.estimate.released_trees import plan_text
 from tests.report import sections_of_hand as made
 from tests.report.chart_cases import area_estimates, covered, level_errors
-from tests.report.test_document import INVARIANT, numbers_without_a_source
+from tests.report.test_report_page import INVARIANT, numbers_without_a_source
 
 from countveil import Plan, Release, Seeded, estimate, pipeline
 from countveil.errors import InputError
