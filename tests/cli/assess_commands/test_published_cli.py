@@ -1,12 +1,12 @@
 """`countveil assess published`: both ends in one sentence, in JSON, in the report; what is refused."""
 
 import json
-import math
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import TINY_PLAN, run
+from tests.report.numbers_in_words import ends_of
 
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.assess import published_homogeneity, published_loss, published_risk
@@ -35,11 +35,8 @@ def test_both_ends_are_in_one_sentence(out):
     assert document["audience"] == "public"
     assert 1 <= document["lower"] < document["upper"]
     assert 0 <= document["retained"] < 1
-    low, high = (
-        float(x) for x in text.split("raise it ")[1].split(" times on average")[0].split(" to ")
-    )
-    assert low == math.floor(10 * document["lower"]) / 10
-    assert high == math.ceil(10 * document["upper"]) / 10
+    ends = text.split("raise it ")[1].split(" times on average")[0].split(" to ")
+    assert tuple(map(float, ends)) == ends_of(document["lower"], document["upper"])
     assert (document["unit"], document["cell"]) == ("A2", ["old", "x"])
 
 
@@ -133,8 +130,7 @@ def test_the_epsilon_has_both_ends_too(out):
     assert 0 <= loss["lower"] < loss["upper"]
     text = " ".join(run(*words).out.split())
     low, high = text.split("at a delta of 0.05, is between ")[1].split(", with")[0].split(" and ")
-    assert loss["lower"] - 0.01 < float(low) <= loss["lower"]
-    assert loss["upper"] <= float(high) < loss["upper"] + 0.01
+    assert (float(low), float(high)) == ends_of(loss["lower"], loss["upper"])
     assert "epsilon" not in run("assess", "published", out, *FAST, "--json").document()
 
 
