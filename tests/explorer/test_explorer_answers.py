@@ -128,7 +128,7 @@ def convolved(*laws):
 
 
 def seen_together(rho, siblings, prior):
-    """Return his risk from his place's count and the parent's less that of all others, summed out.
+    """Return the risk from a place's count and the parent's less that of all others, summed out.
 
     Of the siblings the intruder knows only their noisy counts: the difference is the count of the place
     with the noise of the parent and of each sibling.

@@ -79,7 +79,7 @@ def test_priors_near_one_half_keep_their_limit(limit, prior):
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize(("limit", "prior"), [(0.3, 0.2), (0.7, 0.2), (0.95, 0.1), (0.6, 0.45)])
 def test_epsilon_keeps_a_limit_on_decisions(limit, prior, rows):
-    """Below the first loss that can persuade him he never says yes; beyond it the limit holds."""
+    """Below the first loss that persuades an intruder they never say yes; beyond it the limit holds."""
     who = Intruder(prior=prior, rows=rows)
     epsilon = budget_for_risk.largest_epsilon(correct=limit, prior=prior, rows=rows)
 

@@ -53,7 +53,7 @@ def information(attack, *, exact=None):
     """Return the rho of one count that tells as much as an area, its siblings and its region.
 
     Siblings' counts are unknown: what they leave of the information about the target is that of
-    normal regression on him and on all their cells. `exact` is a query that regions publish.
+    normal regression on the person and on all their cells. `exact` is a query that regions publish.
     """
     target = np.zeros(6)
     target[0] = 1.0

@@ -201,7 +201,7 @@ class _Sums:
     def result(self, level: str, sensitive: str, identifiers: tuple[str, ...]) -> ReleasedAttack:
         """Return the shares."""
         if self.people == 0:
-            raise InputError("counts: all are 0, so there is no target")
+            raise InputError("counts: every count is 0, so there is no target")
         of_people = (self.right / self.people, self.wrong / self.people)
         of_cells = (self.cells_right / self.cells, self.cells_wrong / self.cells)
         return ReleasedAttack(

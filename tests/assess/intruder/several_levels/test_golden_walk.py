@@ -162,7 +162,7 @@ def thresholds():
 
 @cache
 def changes(mark):
-    """How often the upper level mends a decision and spoils one; alone he says yes from 1 on."""
+    """How often the upper level corrects a decision and spoils one; alone it is yes from 1 on."""
     if not mark:
         return two_levels.decision_changes(*TWO, [1, 1], WHO)
     gain = loss = 0.0
@@ -297,7 +297,7 @@ def test_a_known_parent_by_the_rule_for_ties(name, ties, field):
 
 
 def test_thresholds_of_figure_4():
-    """In the paper's box the first count he says yes at runs from 0 to 10, not from 0 to 1."""
+    """In the paper's box the first count that is answered yes runs from 0 to 10, not from 0 to 1."""
     assert min(thresholds()) == 0
 
 
