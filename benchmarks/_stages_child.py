@@ -78,6 +78,7 @@ def release(question: dict[str, Any]) -> None:
         open_engine,
         pipeline,
         postprocess,
+        published_estimates,
     )
 
     say(end="start", seconds=time.perf_counter() - _BEGUN, cpu=sum(os.times()[:4]))
@@ -93,8 +94,8 @@ def release(question: dict[str, Any]) -> None:
             (measure, "take", "measure"),
             (postprocess, "top_down", "estimate"),
             (pipeline, "accuracy", "compare"),
-            (pipeline, "_errors", "fit errors"),
-            (pipeline, "write_estimates", "write"),
+            (published_estimates, "_errors", "fit errors"),
+            (published_estimates, "write_estimates", "write"),
         ):
             inside = staged(title, getattr(place, name))
             stack.enter_context(mock.patch.object(place, name, inside))

@@ -154,10 +154,10 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
             status = int(ended.code or 0)
         finally:
             signal.signal(signal.SIGTERM, handler)
-    return Ran(status, *(_written(stream) for stream in (out, err)))
+    return Ran(status, *(_text_of(stream) for stream in (out, err)))
 
 
-def _written(stream: io.TextIOWrapper) -> str:
+def _text_of(stream: io.TextIOWrapper) -> str:
     stream.seek(0)
     return stream.read()
 
@@ -178,7 +178,7 @@ def run_process(*arguments: object, cwd: Path | None = None, **options: object) 
 
 STANDSTILL = """
 import runpy, sys, time
-from countveil import pipeline
+from countveil import pipeline, published_estimates
 
 program, stage, *arguments = sys.argv[1:]
 real = pipeline.watched
@@ -193,7 +193,7 @@ def watched(*inputs):
                 time.sleep(3600)
     return step
 
-pipeline.watched = watched
+pipeline.watched = published_estimates.watched = watched
 sys.argv = [program, *arguments]
 runpy.run_module(program, run_name="__main__")
 """

@@ -163,7 +163,7 @@ def test_public_facts_that_a_spreadsheet_would_run_are_refused_before_they_are_p
     assert not (tiny.parent / "l.sqlite").exists()
 
 
-def test_whatever_table_is_written_as_csv_its_texts_are_no_formulas(tmp_path):
+def test_texts_of_any_table_written_as_csv_are_no_formulas(tmp_path):
     texts = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "fine", "", None]
     columns = {"=name": texts, "coded": pa.array(texts).dictionary_encode(), "n": range(-5, 6)}
     table = without_formulas(pa.table({name: pa.array(value) for name, value in columns.items()}))

@@ -1,5 +1,6 @@
 """What loads when: small scripts and `--help` must not pay for what they do not use."""
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -49,6 +50,21 @@ def test_the_public_names_are_there():
         assert "nonsense" in str(error)
     else:
         raise AssertionError
+
+
+def test_every_public_name_is_an_attribute_and_known_to_type_checkers():
+    """What loads late is imported under TYPE_CHECKING, for editors and mypy."""
+    for package in (countveil, countveil.assess):
+        tree = ast.parse(Path(package.__file__).read_text())
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert set(package.__all__) <= imported
+        for name in package.__all__:
+            assert getattr(package, name) is not None
 
 
 def test_the_extra_for_spark_brings_what_arrow_needs_there():

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from countveil import assess, congenial, measure, postprocess
+    from countveil import assess, congenial, estimate, measure, postprocess
     from countveil.assess.intruder.prior_knowledge import Intruder
     from countveil.base.randomness import Secure, Seeded
     from countveil.engines.engine import open_engine
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from countveil.plan.plans import Plan
     from countveil.privacy.costs import ZCDP, ApproxDP, PureDP
     from countveil.privacy.ledger import Ledger
-    from countveil.publish.release_folder import Release
+    from countveil.publish.release_folder import Release, TableRelease, open_release
 
 # Loaded when first used, so that `countveil --help` and small scripts start at once.
 _HOMES = {

@@ -292,6 +292,16 @@ def test_every_command_has_help_with_an_example(command):
     assert f"Example: countveil {command}" in " ".join(ran.out.split())
 
 
+def test_help_lists_commands_in_the_order_of_the_work():
+    shown = run("--help", env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}).out
+    lines = [line.split() for line in shown.partition("Commands")[2].splitlines()]
+    listed = [words[1] for words in lines if words[:1] == ["│"]]
+    work = ["demo", "init", "check", "price", "release", "postprocess", "verify", "package"]
+    others = listed[len(work) : -1]
+    assert listed == [*work, *sorted(others), "assess"]
+    assert len(others) == 8
+
+
 def test_what_does_not_fit_in_memory_is_a_message_and_no_fault(tiny, monkeypatch):
     def full(*arguments, **options):
         raise MemoryError

@@ -216,7 +216,7 @@ def test_many_races_are_rare_but_present(town: Population) -> None:
 @pytest.mark.parametrize(
     ("name", "digits"), [("CENRACE", 2), ("CENRACE", 11), ("HISPANIC", 11), ("VOTINGAGE", 11)]
 )
-def test_places_differ_as_chance_would_not(town: Population, name: str, digits: int) -> None:
+def test_places_differ_more_than_at_random(town: Population, name: str, digits: int) -> None:
     place = np.array([code[:digits] for code in column(town, "block").tolist()])
     answer = column(town, name)
     # Rare answers are pooled, so that the chi-square law holds for the statistic.

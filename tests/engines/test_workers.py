@@ -57,7 +57,7 @@ def test_an_error_in_a_task_is_raised_here():
         list(workers.map(Doubling(), [1, 2, -1, 3], large=True))
 
 
-def test_a_worker_that_dies_is_told():
+def test_a_worker_that_dies_is_reported():
     with pytest.raises(BrokenExecutor), Processes(2) as workers:
         list(workers.map(Doubling(), [1, -2, 3, 4], large=True))
 

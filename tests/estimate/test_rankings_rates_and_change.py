@@ -76,7 +76,7 @@ def test_later_steps_tell_more_apart():
         np.testing.assert_array_equal(made.rank_lower, [11, lower, *range(10, 0, -1)])
 
 
-def test_the_chance_of_a_rank_is_that_of_the_joint_law():
+def test_the_probability_of_a_rank_is_that_of_the_joint_law():
     value, error = np.array([3.0, 2.0, 1.5]), np.array([1.0, 2.0, 0.5])
     made = estimate.ranking(known_areas.areas(value, np.diag(error**2)), draws=200_000)
 
@@ -95,7 +95,7 @@ def test_the_chance_of_a_rank_is_that_of_the_joint_law():
     np.testing.assert_allclose(made.probability.sum(axis=0), 1)
 
 
-def test_correlated_areas_are_told_apart_by_the_error_of_their_difference():
+def test_correlated_areas_are_ranked_by_the_error_of_their_difference():
     """Noise that areas share does not blur their ranks."""
     shared = 100 * np.ones((3, 3)) + np.diag([1, 1, 1.0])
     made = estimate.ranking(known_areas.areas([60, 50, 40], shared))

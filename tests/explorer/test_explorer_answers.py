@@ -1,21 +1,19 @@
 """The numbers of the page: those of the library, and those of sums written out by hand."""
 
 import math
-import re
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from tests.explorer.test_explorer_settings import PRESET, STARTER
+from tests.explorer.whole_answer import answer
 
 from countveil.assess.intruder import whole_release as whole_release_module
 from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.assess.verdict import judge
-from countveil.base import words
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer import answer_text, offered_charts
+from countveil.explorer import explorer_page, offered_charts
 from countveil.explorer.answers import (
-    answer,
     answer_at_judged_level,
     completed,
     priors_of,
@@ -114,7 +112,7 @@ def test_without_places_the_risk_is_a_bound_as_if_everyone_were_known():
     expected = math.fsum(p / (0.1 + 0.9 * math.exp(-losses[e])) for e, p in twice.items())
     assert found.upper_bound
     assert found.selected.marginal_risk == pytest.approx(expected, rel=1e-6)
-    assert "at most" in answer_text.sentence(found, settings)
+    assert "at most" in explorer_page.answer_sentence(found, settings)
 
 
 def convolved(*laws):
@@ -130,7 +128,7 @@ def convolved(*laws):
 
 
 def seen_together(rho, siblings, prior):
-    """Return his risk from his place's count and the parent's less that of all others, summed out.
+    """Return the risk from a place's count and the parent's less that of all others, summed out.
 
     Of the siblings the intruder knows only their noisy counts: the difference is the count of the place
     with the noise of the parent and of each sibling.
@@ -187,11 +185,13 @@ def test_a_slider_waits_for_the_judged_level_alone(monkeypatch):
     first = answer_at_judged_level(plan, settings)
     assert set(levels) == {"tract"}
     assert [item.level for item in first.levels if item.risks] == ["tract"]
-    assert answer_text.sentence(first, settings)
+    assert explorer_page.answer_sentence(first, settings)
     whole = completed(first, plan, settings)
     assert set(levels) == set(plan.measured_levels)
     assert whole == answer(plan, settings)
-    assert answer_text.sentence(whole, settings) == answer_text.sentence(first, settings)
+    assert explorer_page.answer_sentence(whole, settings) == explorer_page.answer_sentence(
+        first, settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,57 +210,6 @@ def test_another_attack_is_asked_of_the_library_as_such(attack, attribute):
     (right,) = risk_by_level(plan, [found.prior], levels=("tract",), attack=name)
     assert found.decision == pytest.approx(right.correct_decision)
     assert found.verdict == judge(plan)  # whatever attack the page looks at
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"attack": "unknown attribute", "attribute": "RACE"},
-        {"attack": "whole record"},
-        {"mechanism": "discrete Laplace", "amount": "2"},
-    ],
-)
-def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
-    plan, settings = asked(STARTER, prior="0.1", **changes)
-    found = answer(plan, settings)
-    text = answer_text.sentence(found, settings)
-    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
-    risk, (prior, after, times, *guesses) = found.selected, numbers
-    assert prior == 100 * risk.prior
-    assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
-    assert f"{times:g}" == words.multiple(risk.marginal_risk, limit=plan.intruder.limit)
-    if found.decision == 0:
-        assert "they never guess correctly" in text
-    else:
-        assert guesses[0] == round(guesses[1] * found.decision)
-        assert guesses[1] in (100, 1_000, 10_000)
-    assert (settings.attribute or "block") in text
-    lines = dict(answer_text.cost_lines(found, settings))
-    assert lines["Cost"] == str(plan.cost)
-    if "Epsilon" in lines:
-        assert 0 <= float(lines["Epsilon"].split()[0]) - found.epsilon < 0.01
-
-
-def test_it_says_where_what_is_published_as_counted_settles_it():
-    public = '[[invariants]]\nlevel = "place"\nquery = "TOTAL"\nreason = "known"\n'
-    moved = ONE_COUNT.replace("add-remove", "change-one")
-    for text, settled in ((moved, False), (moved + public, True)):
-        found, settings = answer(*asked(text)), asked(text)[1]
-        assert found.settled == settled
-        sentence = answer_text.sentence(found, settings)
-        assert ("the plan publishes exactly reveal it anyway" in sentence) == settled
-
-
-def test_the_verdict_follows_the_limit():
-    for amount, within in (("1/4", True), ("8", False)):
-        plan, settings = asked(ONE_COUNT, amount=amount)
-        found = answer(plan, settings)
-        worst = max(risk.marginal_risk for risk in found.judged.risks)
-        assert (worst <= 1.5) == within
-        assert found.verdict.status == ("within" if within else "above")
-        assert f"{worst:.2g}" in found.verdict.sentence
-        assert ("within" if within else "above") in answer_text.short(found)
 
 
 def test_of_very_many_priors_some_are_shown_and_always_the_selected_one():

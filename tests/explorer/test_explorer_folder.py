@@ -53,7 +53,7 @@ def test_plans_are_listed_and_nothing_else(folder):
             folder.read(name)
 
 
-def test_a_file_is_replaced_only_when_told(folder):
+def test_a_file_is_replaced_only_on_request(folder):
     with pytest.raises(FolderError, match="mine.toml already exists; choose another name, or"):
         folder.write("mine.toml", "new", replace=False)
     assert folder.read("mine.toml") == TINY_PLAN
@@ -136,12 +136,12 @@ def test_a_link_is_replaced_and_not_followed(folder):
 
 def test_a_session_keeps_the_plans_opened_last(tiny):
     session, first = Session.start(tiny)
-    assert session.opened(first.identity) is first
+    assert session.still_open(first.identity) is first
     assert session.open_file("plan.toml") is first
     for number in range(40):
         session.open_text("other.toml", f"# {number}\n{TINY_PLAN}")
     with pytest.raises(InputError, match="no longer open; open it again"):
-        session.opened(first.identity)
+        session.still_open(first.identity)
 
 
 def test_a_session_without_a_plan_opens_the_starter(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from tests.conftest import TINY_PLAN
 from tests.explorer.test_explorer_settings import PLANS, PRESET, STARTER
 
 from countveil.errors import InputError
-from countveil.explorer.plan_text import rewritten, written
+from countveil.explorer.plan_text import rewritten, toml_of
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 
@@ -142,9 +142,9 @@ _VALUES = st.recursive(
 
 @given(st.dictionaries(_TEXTS, _VALUES, max_size=5))
 def test_any_document_is_read_back_as_it_was(document):
-    assert tomllib.loads(written(document)) == document
+    assert tomllib.loads(toml_of(document)) == document
 
 
 def test_what_toml_has_and_a_plan_has_not_is_refused():
     with pytest.raises(InputError, match="a plan cannot hold date values"):
-        written(tomllib.loads("on = 2020-04-01"))
+        toml_of(tomllib.loads("on = 2020-04-01"))

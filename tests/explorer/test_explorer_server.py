@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import Visitor, request, sealed, serving
+from tests.explorer.whole_answer import answer
 
 from countveil.base import words
-from countveil.explorer.answers import answer
 from countveil.explorer.settings import changed, opening
 from countveil.plan.plans import Plan
 

@@ -15,7 +15,7 @@ from tests.conftest import HANG, wait_until
 from tests.explorer.visiting import Visitor, request, running, sealed, serving
 
 from countveil.errors import InputError
-from countveil.explorer import request_body, server, timed_connections
+from countveil.explorer import guard, server
 
 
 def test_it_listens_on_this_machine_s_own_address_alone(tiny):
@@ -69,8 +69,8 @@ def test_the_opening_token_leads_in_once_and_from_another_place(tiny):
 
 def test_a_request_that_does_not_come_or_end_is_not_waited_for(tiny, monkeypatch):
     """Limits are long while a connection has something left to do, so that only its end is hurried."""
-    monkeypatch.setattr(timed_connections, "HEADER_SECONDS", HANG)
-    monkeypatch.setattr(request_body, "BODY_SECONDS", HANG)
+    monkeypatch.setattr(guard, "HEADER_SECONDS", HANG)
+    monkeypatch.setattr(guard, "BODY_SECONDS", HANG)
     with serving(tiny) as address:
         inside = Visitor(address).enter()
         where = ("127.0.0.1", inside.port)
@@ -83,7 +83,7 @@ def test_a_request_that_does_not_come_or_end_is_not_waited_for(tiny, monkeypatch
             second, body = connect(), connect()
             second.sendall(f"GET / HTTP/1.1\r\n{host}\r\n".encode())
             assert b"403 Forbidden" in second.recv(65536)
-            monkeypatch.setattr(request_body, "BODY_SECONDS", 0.1)
+            monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
             body.sendall(
                 f"POST {inside.data['base']}/open HTTP/1.1\r\n{host}Cookie: {inside.cookie}\r\n"
                 f"X-Countveil-Key: {inside.data['key']}\r\nContent-Length: 100\r\n\r\n{{".encode()
@@ -93,7 +93,7 @@ def test_a_request_that_does_not_come_or_end_is_not_waited_for(tiny, monkeypatch
                 found = body.recv(65536)
                 assert found, told
                 told += found
-            monkeypatch.setattr(timed_connections, "HEADER_SECONDS", 0.1)
+            monkeypatch.setattr(guard, "HEADER_SECONDS", 0.1)
             silent, slow = connect(), connect()
             for kept, sent in (
                 (silent, b""),
@@ -104,16 +104,14 @@ def test_a_request_that_does_not_come_or_end_is_not_waited_for(tiny, monkeypatch
                     kept.sendall(sent)
                     while kept.recv(65536):
                         pass
-            monkeypatch.setattr(timed_connections, "HEADER_SECONDS", HANG)
-            monkeypatch.setattr(request_body, "BODY_SECONDS", HANG)
+            monkeypatch.setattr(guard, "HEADER_SECONDS", HANG)
+            monkeypatch.setattr(guard, "BODY_SECONDS", HANG)
         assert inside.ask("numbers")
 
 
-def test_more_connections_than_it_can_hold_are_told_to_come_later(tiny, monkeypatch):
+def test_more_connections_than_it_can_hold_get_status_503(tiny, monkeypatch):
     monkeypatch.setattr(server, "_CONNECTIONS", 20)
-    monkeypatch.setattr(
-        timed_connections, "HEADER_SECONDS", HANG
-    )  # none of them is ended before the last
+    monkeypatch.setattr(guard, "HEADER_SECONDS", HANG)  # none of them is ended before the last
     with serving(tiny) as address:
         inside = Visitor(address).enter()
         held = [socket.create_connection(("127.0.0.1", inside.port)) for _ in range(20)]

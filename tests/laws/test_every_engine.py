@@ -18,7 +18,7 @@ import pytest
 from countveil import Seeded, estimate, pipeline
 from countveil.assess.risk_maps import internal_map, public_map
 from countveil.demo.starter import write_start
-from countveil.engines.engine import ENGINES, open_engine
+from countveil.engines.engine import OPENERS, open_engine
 from countveil.errors import CertificateError, InputError, PlanError, RecordsError
 from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
@@ -26,8 +26,8 @@ from countveil.tree import messages
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, write_people
 from tests.laws.squares import Squares
 
-every_engine = pytest.mark.parametrize("engine", [*ENGINES, "plain"], indirect=True)
-our_engines = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+every_engine = pytest.mark.parametrize("engine", [*OPENERS, "plain"], indirect=True)
+our_engines = pytest.mark.parametrize("engine", [*OPENERS], indirect=True)
 only_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
 
 
@@ -163,7 +163,7 @@ def test_every_kind_of_source_gives_the_same_counts(engine, tiny, source):
 
 
 @every_engine
-def test_surplus_rows_of_a_person_are_dropped_whatever_the_others_do(engine, tiny):
+def test_surplus_rows_of_a_person_are_dropped_regardless_of_others(engine, tiny):
     rows = [("p1", *row) for row in TINY_PEOPLE[:4]] + [
         ("p2", *TINY_PEOPLE[4]),
         ("p3", *TINY_PEOPLE[5]),
@@ -269,7 +269,7 @@ def test_tables_of_the_user_are_not_shadowed_by_ours(engine, tiny):
 
 
 @every_engine
-def test_blank_and_nan_persons_are_nobody(engine, tiny):
+def test_blank_and_nan_persons_are_refused_as_blank(engine, tiny):
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
     tiny.write_text(text.replace("people.csv", "people.parquet"))
     for ids in (["a", ""], [1.0, float("nan")], ["a", None]):
@@ -439,7 +439,7 @@ def test_placeholder_ids_stop_the_commands(tiny, command):
 
 
 @our_engines
-def test_a_person_by_any_spelling_of_not_a_number_is_nobody(engine, tiny):
+def test_any_spelling_of_not_a_number_is_a_blank_person(engine, tiny):
     text = TINY_PLAN.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 1')
     tiny.write_text(text)
     people = tiny.parent / "people.csv"

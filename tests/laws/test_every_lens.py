@@ -117,8 +117,8 @@ def test_the_risk_of_someone_who_is_there_is_at_least_1_and_grows_with_the_budge
 
 def test_every_place_shows_the_one_verdict(tiny, out):
     """The same sentence on the command line, in JSON, in the report and in the explorer."""
-    from countveil.explorer.answers import answer
     from countveil.explorer.explorer_page import numbers
+    from tests.explorer.whole_answer import answer
 
     for more in ("", "[intruder]\nlimit = 1.5\n", "[intruder]\nlimit = 50.0\n"):
         plan = Plan.parse(TINY_PLAN + more, folder=tiny.parent)

@@ -29,6 +29,15 @@ RETIRED = words(
 )
 
 
+# What a function does, not a participle or a preposition that fits any of them.
+VAGUE_FUNCTIONS = words(
+    """
+    blamed inert near some together apart readings coded mapped narrowed written opened short
+    is_settled tells
+    """
+)
+
+
 class Names:
     """The names that the package defines, from one pass over its modules."""
 
@@ -37,6 +46,7 @@ class Names:
         self.classes: dict[str, list[str]] = defaultdict(list)
         self.public: dict[str, list[str]] = defaultdict(list)
         self.variables: dict[str, list[str]] = defaultdict(list)
+        self.functions: dict[str, list[str]] = defaultdict(list)
         for path in sorted(SOURCE.rglob("*.py")):
             place = str(path.relative_to(SOURCE))
             self.modules[path.parent.name if path.stem == "__init__" else path.stem].append(place)
@@ -47,6 +57,8 @@ class Names:
                 if isinstance(node, ast.ClassDef | ast.FunctionDef):
                     self.public[node.name].append(place)
             for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    self.functions[node.name.lstrip("_")].append(f"{place}:{node.lineno}")
                 name = _variable(node)
                 if name is not None:
                     self.variables[name].append(f"{place}:{node.lineno}")
@@ -88,6 +100,11 @@ def test_no_retired_word_names_anything(names):
 def test_no_variable_is_named_for_what_happened_to_it(names):
     places = {name: names.variables[name] for name in VAGUE & names.variables.keys()}
     assert not places, f"name what these variables hold: {places}"
+
+
+def test_no_function_has_a_vague_name(names):
+    places = {name: names.functions[name] for name in VAGUE_FUNCTIONS & names.functions.keys()}
+    assert not places, f"say what these functions do: {places}"
 
 
 def test_the_test_finds_what_it_looks_for(tmp_path):

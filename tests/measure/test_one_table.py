@@ -353,7 +353,7 @@ def test_the_manifest_says_that_a_budget_was_chosen_from_records(plan):
     assert open_release(plan.parent / "out").verify(plan.parent / "ledger.sqlite")
 
 
-def test_the_secret_of_add_remove_is_whether_he_is_counted(plan):
+def test_the_secret_of_add_remove_is_whether_someone_is_counted(plan):
     loaded = changed(
         plan,
         ('[[invariants]]\nlevel = "state"\nquery = "TOTAL"\nreason = "published every week"\n', ""),

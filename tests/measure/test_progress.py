@@ -18,7 +18,7 @@ def watch(folder, clock, values, progress=silent):
     )
 
 
-def test_speed_and_time_left_are_told_from_steps(tmp_path):
+def test_speed_and_time_left_follow_from_steps(tmp_path):
     now, passed = [100.0], []
     step = watch(tmp_path, lambda: now[0], {"top": 100, "low": 1000}, lambda *s: passed.append(s))
     step("measuring", "top", 1, 1)
@@ -70,7 +70,7 @@ def test_torn_and_foreign_lines_are_no_events(tmp_path):
     assert [line["event"] for line in log.read()] == ["attempt"]
 
 
-def test_a_stop_is_told_unless_the_disk_is_full(tmp_path, monkeypatch):
+def test_a_stop_is_recorded_unless_the_disk_is_full(tmp_path, monkeypatch):
     log = RunLog(tmp_path)
     log.write_stop(MemoryError("a secret"))
     assert log.read()[-1]["reason"] == "MemoryError"

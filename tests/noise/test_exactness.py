@@ -175,7 +175,7 @@ def test_rejection_draws_the_same_law_as_inversion_on_small_scales():
         assert stats.chi2.sf(chi2, keep.sum()) > 1e-7
 
 
-def test_rejection_is_reproducible_whatever_the_batching():
+def test_rejection_is_reproducible_for_any_batching():
     noise = DiscreteGaussian("1e9")
     together = noise.sample(6, rng=Seeded(5).for_units("l", ["a", "b", "c"], "q"))
     alone = noise.sample(2, rng=Seeded(5).for_unit("l", "b", "q"))

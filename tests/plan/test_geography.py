@@ -158,3 +158,9 @@ def test_a_crosswalk_beyond_memory_is_a_message(tmp_path, monkeypatch):
     path = crosswalk(tmp_path, "state,county,block\n1,1,a\n")
     with pytest.raises(GeographyError, match="blocks.csv: does not fit in memory"):
         read_crosswalk(path, LEVELS)
+
+
+def test_it_prints_how_many_units_it_has_and_no_geocode(tmp_path):
+    rows = "".join(f"9{n:05},8{n // 10:04},{n // 1000}\n" for n in range(2000))
+    geography = read_crosswalk(crosswalk(tmp_path, "block,county,state\n" + rows), LEVELS)
+    assert repr(geography) == "<Geography: 2 × state, 200 × county, 2,000 × block>"

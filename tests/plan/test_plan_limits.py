@@ -154,7 +154,7 @@ def test_shares_whose_sum_cannot_be_added_up_are_refused():
 
 
 @pytest.mark.parametrize("budget", ['rho = "2"', 'epsilon = "2"'])
-def test_a_delta_below_any_chance_is_refused_as_it_was_written(budget):
+def test_a_delta_below_any_probability_is_refused_as_it_was_written(budget):
     text = TINY_PLAN.replace('rho = "2"', f'{budget}\ndelta = "1e-999"')
     with pytest.raises(PlanError, match=r"budget\.delta: below 1e-300"):
         Plan.parse(text)
@@ -223,7 +223,7 @@ def test_cells_from_strides_are_those_of_the_definition(monkeypatch, name, small
     assert [query.labels_of(cell) for cell in range(query.cells)] == query.cell_labels()
     for axis in range(3):
         along = np.moveaxis(cells.reshape(2, 3, 2), axis, 0)
-        assert query.tells(axis) == bool((along != along[:1]).any())
+        assert query.distinguishes(axis) == bool((along != along[:1]).any())
 
 
 @pytest.mark.parametrize(

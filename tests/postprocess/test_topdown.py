@@ -34,6 +34,12 @@ def assert_adds_up(estimates):
     assert all(item.kkt_residual <= 1e-9 for item in estimates.certificate)
 
 
+def test_estimates_print_their_plan_and_levels_and_no_number(measured):
+    estimates = postprocess.top_down(*measured())
+    plan = estimates.plan
+    assert repr(estimates) == f"<Estimates of {plan.title!r}: {', '.join(plan.levels)}>"
+
+
 def test_estimates_are_whole_non_negative_and_add_up(measured):
     estimates = postprocess.top_down(*measured())
     assert_adds_up(estimates)

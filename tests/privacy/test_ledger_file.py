@@ -356,7 +356,7 @@ def test_a_crash_while_an_old_ledger_is_renewed_changes_nothing(tmp_path, monkey
     assert ledger.charge("r2", ZCDP("0.1"))
 
 
-def test_a_crash_between_the_file_and_its_first_charge_leaves_a_ledger_of_nobody(
+def test_a_crash_between_the_file_and_its_first_charge_leaves_an_empty_ledger(
     tmp_path, monkeypatch
 ):
     ledger = book(tmp_path)

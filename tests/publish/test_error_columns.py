@@ -7,7 +7,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import TINY_PEOPLE, TINY_PLAN
 
-from countveil import Plan, Release, Seeded, estimate, measure, open_engine, pipeline
+from countveil import (
+    Plan,
+    Release,
+    Seeded,
+    estimate,
+    measure,
+    open_engine,
+    pipeline,
+    published_estimates,
+)
 from countveil.base.intervals import count_interval
 from countveil.errors import PlanError
 from countveil.publish.columns import Errors
@@ -126,7 +135,7 @@ def test_a_plan_that_least_squares_cannot_do_is_released_without_errors_and_says
     def refused(*given, **named):
         raise InputError("too many kinds of cells")
 
-    monkeypatch.setattr(pipeline, "least_squares", refused)
+    monkeypatch.setattr(published_estimates, "least_squares", refused)
     release = released(tiny)
     assert release.manifest["estimates"]["errors"] == {"none": "too many kinds of cells"}
     assert "standard_error" not in rows_of(release, "area")[0]

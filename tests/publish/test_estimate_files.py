@@ -112,7 +112,7 @@ def small(folder: Path, entries: list[tuple[int, int, int]], more: str = "") -> 
     return Estimates(plan, geography, {"region": regions, "area": areas}, ())
 
 
-def written(estimates: Estimates, folder: Path) -> Path:
+def folder_with(estimates: Estimates, folder: Path) -> Path:
     write_estimate_files(estimates, folder)
     return folder
 
@@ -292,7 +292,7 @@ def test_a_level_of_more_rows_than_a_writer_likes_has_row_groups_of_its_own(tmp_
         lambda self, table, row_group_size=2: whole(self, table, row_group_size),
     )
     estimates = small(tmp_path, ENTRIES)
-    path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
+    path = folder_with(estimates, tmp_path / "out") / "estimates" / "area.parquet"
     assert pq.ParquetFile(path).num_row_groups == 1
     assert len(pq.read_table(path)) > 2
 
@@ -324,7 +324,7 @@ def test_the_codebook_lists_every_column(census):
 def test_units_and_levels_may_be_empty(tmp_path, entries):
     more = '[postprocess]\nmethod = "top-down"\ntables = ["AGE"]\nmicrodata = true\n'
     estimates = small(tmp_path, entries, more)
-    folder = written(estimates, tmp_path / "out")
+    folder = folder_with(estimates, tmp_path / "out")
     assert same(read_estimates(folder, estimates.plan, estimates.geography, ()), estimates)
     people = sum(count for *_, count in entries)
     for frame in (
@@ -349,7 +349,7 @@ groups = { f = ["f"], m = ["m"] }
 method = "top-down"
 tables = ["AGE*BINARY"]
 """
-    folder = written(small(tmp_path, ENTRIES, more), tmp_path / "out")
+    folder = folder_with(small(tmp_path, ENTRIES, more), tmp_path / "out")
     rows = text(folder / "tables" / "AGE-BINARY.csv")
     assert [list(row.values())[1:] for row in rows[2:]] == [
         ["A1", "2", "0", "0", "1"],
@@ -384,7 +384,7 @@ def test_a_plan_may_count_people_and_nothing_else(tmp_path):
     estimates = small(tmp_path, [(0, 0, 2), (3, 0, 5)])
     plan = Plan.parse(bare + section, folder=tmp_path)
     estimates = replace(estimates, plan=plan)
-    folder = written(estimates, tmp_path / "out")
+    folder = folder_with(estimates, tmp_path / "out")
     assert same(read_estimates(folder, plan, estimates.geography, ()), estimates)
     assert [row["TOTAL_0001"] for row in text(folder / "tables" / "TOTAL.csv")] == list("2520050")
     people = pq.read_table(folder / "microdata.parquet").to_pylist()
@@ -393,7 +393,7 @@ def test_a_plan_may_count_people_and_nothing_else(tmp_path):
 
 def test_publishing_again_leaves_nothing_of_before(tmp_path):
     more = '[postprocess]\nmethod = "top-down"\ntables = ["AGE"]\nmicrodata = true\n'
-    folder = written(small(tmp_path, ENTRIES, more), tmp_path / "out")
+    folder = folder_with(small(tmp_path, ENTRIES, more), tmp_path / "out")
     (folder / "manifest.json").write_text("{}")
     for name in ("", "estimates/", "tables/"):
         (folder / f"{name}.countveil-temporary-1-x").write_text("left by a killed run")
@@ -427,7 +427,7 @@ def test_labels_do_not_break_the_codebook(tmp_path):
     (table,) = estimates.plan.tables
     first, second = table.variables
     odd = replace(table, variables=(replace(first, label='a|b\n"c", <d>'), second))
-    folder = written(
+    folder = folder_with(
         replace(estimates, plan=replace(estimates.plan, tables=(odd,))), tmp_path / "o"
     )
     assert text(folder / "tables" / "codebook.csv")[0]["label"] == 'a|b\n"c", <d>'
@@ -474,7 +474,7 @@ OTHER_COLUMNS = r"its columns are not those of the plan, which are geocode, AGE,
 )
 def test_files_that_are_not_the_plans_are_refused(tmp_path, change, message):
     estimates = small(tmp_path, ENTRIES)
-    path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
+    path = folder_with(estimates, tmp_path / "out") / "estimates" / "area.parquet"
     pq.write_table(change(pq.read_table(path)), path)
     if message is None:
         back = read_estimates(tmp_path / "out", estimates.plan, estimates.geography, ())
@@ -487,7 +487,7 @@ def test_files_that_are_not_the_plans_are_refused(tmp_path, change, message):
 
 def test_rows_out_of_order_across_row_groups_are_refused(tmp_path):
     estimates = small(tmp_path, ENTRIES)
-    path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
+    path = folder_with(estimates, tmp_path / "out") / "estimates" / "area.parquet"
     table = pq.read_table(path)
     rows = table.to_pylist()
 
@@ -509,7 +509,7 @@ def test_rows_out_of_order_across_row_groups_are_refused(tmp_path):
 
 def test_files_that_cannot_be_read_are_refused(tmp_path):
     estimates = small(tmp_path, ENTRIES)
-    path = written(estimates, tmp_path / "out") / "estimates" / "area.parquet"
+    path = folder_with(estimates, tmp_path / "out") / "estimates" / "area.parquet"
     for spoil in (lambda: path.write_bytes(b"no Parquet"), path.unlink):
         spoil()
         with pytest.raises(

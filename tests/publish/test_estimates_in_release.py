@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import TINY_PLAN, restate, run, standing_still
 
-from countveil import Ledger, Release, Secure, pipeline
+from countveil import Ledger, Release, Secure, pipeline, published_estimates
 from countveil.errors import InfeasibleError, InputError, Interrupted, VerificationError
 from countveil.plan.plans import Plan
 from countveil.postprocess import topdown
@@ -212,12 +212,12 @@ CONSTRAINT = (
 )
 
 
-def test_a_stop_after_the_last_file_leaves_nothing_and_is_told_as_released(plan, monkeypatch):
+def test_a_stop_after_the_last_file_leaves_nothing_and_counts_as_released(plan, monkeypatch):
     def killed(path):
         raise KeyboardInterrupt
 
     to = plan.parent / "out"
-    monkeypatch.setattr(pipeline, "_tidy", killed)
+    monkeypatch.setattr(published_estimates, "_tidy", killed)
     with pytest.raises(Interrupted):
         pipeline.release(Plan.load(plan), to=to, rng=Secure())
     monkeypatch.undo()

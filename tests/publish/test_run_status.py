@@ -295,7 +295,7 @@ def test_an_estimate_beside_public_information_is_a_release(tmp_path):
     assert (found.state, found.attempts) == ("released", 1)
 
 
-def test_speed_time_left_memory_and_retries_are_told(tiny, capsys):
+def test_speed_time_left_memory_and_retries_are_shown(tiny, capsys):
     out = stopped(tiny)
     log_line(out, event="attempt")
     facts = {
@@ -341,7 +341,7 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
     assert status_command._duration(seconds) == text
 
 
-def test_a_run_under_way_is_told_as_such(tiny):
+def test_a_run_under_way_is_shown_as_one(tiny):
     tiny.write_text(TOP_DOWN)
     seen = []
 
@@ -370,7 +370,7 @@ def test_a_run_that_needs_mending_is_not_said_to_resume(tiny, capsys):
     assert "to resume" not in text
 
 
-def test_who_holds_the_lock_is_told_from_others_with_the_same_inode(tiny, monkeypatch):
+def test_the_holder_of_a_lock_is_recognised_among_equal_inodes(tiny, monkeypatch):
     released(tiny)
     lock = tiny.parent / "out-internal" / "lock"
     sleeper = subprocess.Popen(

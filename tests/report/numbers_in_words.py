@@ -1,5 +1,6 @@
 """Find the numbers of a sentence, and say whether a computed one rounds to them."""
 
+import math
 import re
 
 BOUND = re.compile(r"(fewer|more) than ([\d,]+) in ([\d,]+)")
@@ -17,6 +18,14 @@ def rounds_to(shown, percent, value, upwards):
     apart = float(plain) - value * (100 if percent else 1)
     slack = 1e-9 * abs(value)
     return -slack <= apart < unit + slack if upwards else abs(apart) <= unit / 2 + slack
+
+
+def ends_of(low, high):
+    """Return two ends with two significant digits each, rounded outwards."""
+    units = [10.0 ** (math.floor(math.log10(end)) - 1) if end else 1.0 for end in (low, high)]
+    return round(math.floor(low / units[0]) * units[0], 9), round(
+        math.ceil(high / units[1]) * units[1], 9
+    )
 
 
 def without_true_bounds(sentence, columns):

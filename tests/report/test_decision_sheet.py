@@ -203,7 +203,7 @@ def test_only_a_release_with_secret_noise_is_headed_public(hand_page, tmp_path):
     assert "<body>" in published
 
 
-def test_what_is_spent_and_left_are_told_apart(hand, tmp_path):
+def test_what_is_spent_and_left_are_stated_separately(hand, tmp_path):
     book = hand.plan.ledger(tmp_path / "ledger.sqlite")
     release = released(tmp_path, hand_plan.PLAN, Secure())
     found = dict(decision_sheet(release, book).budget)

@@ -27,7 +27,18 @@ from countveil.assess.intruder.several_levels.hierarchy_level import (
 from countveil.assess.risk import Risk
 
 if TYPE_CHECKING:
-    from countveil.assess import empirical_loss, homogeneity, reconstruction, risk_maps
+    from countveil.assess import (
+        comparison,
+        empirical_loss,
+        homogeneity,
+        pricing,
+        protection_comparison,
+        protections,
+        published,
+        reconstruction,
+        remaining_guarantee,
+        risk_maps,
+    )
     from countveil.assess.intruder.released_unit import unit_posterior
     from countveil.assess.intruder.whole_release import whole_release_risk
     from countveil.assess.published.tables_homogeneity import published_homogeneity
@@ -35,12 +46,18 @@ if TYPE_CHECKING:
     from countveil.assess.published.tables_risk import published_risk
 
 # Loaded when first used: they need more than the intruder does.
-_LATER = {
-    "empirical_loss": "countveil.assess.empirical_loss",
-    "homogeneity": "countveil.assess.homogeneity",
-    "reconstruction": "countveil.assess.reconstruction",
-    "risk_maps": "countveil.assess.risk_maps",
-}
+_LATER = (
+    "comparison",
+    "empirical_loss",
+    "homogeneity",
+    "pricing",
+    "protection_comparison",
+    "protections",
+    "published",
+    "reconstruction",
+    "remaining_guarantee",
+    "risk_maps",
+)
 _LATER_FUNCTIONS = {
     "published_homogeneity": "countveil.assess.published.tables_homogeneity",
     "published_loss": "countveil.assess.published.tables_loss",
@@ -61,6 +78,7 @@ __all__ = [
     "UpTo",
     "attacks",
     "choose",
+    "comparison",
     "composition",
     "correct_decision",
     "decide",
@@ -72,10 +90,15 @@ __all__ = [
     "homogeneity",
     "marginal_risk",
     "posterior",
+    "pricing",
+    "protection_comparison",
+    "protections",
+    "published",
     "published_homogeneity",
     "published_loss",
     "published_risk",
     "reconstruction",
+    "remaining_guarantee",
     "risk_maps",
     "unit_posterior",
     "whole_release_risk",
@@ -84,7 +107,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return import_module(_LATER[name])
+        return import_module(f"countveil.assess.{name}")
     if name in _LATER_FUNCTIONS:
         return getattr(import_module(_LATER_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'countveil.assess' has no attribute {name!r}")

@@ -55,7 +55,7 @@ class PeopleFile:
 
 
 @contextmanager
-def opened(records: Records, columns: Sequence[str]) -> Iterator[PeopleFile]:
+def open_people(records: Records, columns: Sequence[str]) -> Iterator[PeopleFile]:
     """Open the named columns of a file, or of a pandas, Polars or Arrow table."""
     with private_folder() as spill, _connected(spill) as connection:
         if isinstance(records, str | os.PathLike):

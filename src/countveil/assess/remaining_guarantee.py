@@ -159,7 +159,7 @@ def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
         )
         secrets.append(_secret(plan, across, more, why))
     for number, attribute in enumerate(plan.schema.attributes):
-        ties = [item for item in plan.invariants if item.query.tells(number)]
+        ties = [item for item in plan.invariants if item.query.distinguishes(number)]
         what = f"{attribute.name} of {someone}"
         if not ties:
             secrets.append(_secret(plan, what, 1, "no exact count depends on it"))

@@ -146,7 +146,7 @@ def internal_map(
     groups = _Groups.of(plan, geography, level, places, labels)
     job = groups.job(measurements, None, prior, thresholds, worst)
     entries = partial(counts.entries, level)
-    return groups.mapped(job, entries, workers, progress)
+    return groups.run_tasks(job, entries, workers, progress)
 
 
 def public_map(
@@ -194,7 +194,7 @@ def public_map(
     labels = [(name, list(categories)) for name, categories in map_query.labels]
     groups = _Groups.of(plan, geography, level, places, labels)
     job = groups.job(measurements, map_query.name, prior, thresholds, worst)
-    return groups.mapped(job, None, workers, progress)
+    return groups.run_tasks(job, None, workers, progress)
 
 
 def _finest(plan: Plan, level: str) -> Query:
@@ -264,7 +264,7 @@ class _Groups:
             np.array(codes, np.int64).reshape(len(self.labels), cells),
         )
 
-    def mapped(
+    def run_tasks(
         self,
         job: RiskJob,
         entries: Callable[[int, int], Entries] | None,
@@ -286,7 +286,7 @@ class _Groups:
         with hired(workers) as team:
             team.reach(job.measurements.folder / manifest.NAME)
             tasks = (task(*run) for run in runs)
-            sums = together(job, reported(team.map(job, tasks, large=len(runs) > 1)))
+            sums = add_up(job, reported(team.map(job, tasks, large=len(runs) > 1)))
         return self._labelled(job, sums, "public" if entries is None else "internal")
 
     def _labelled(
@@ -436,7 +436,7 @@ class RiskJob:
         return _MappedCells(unit, cell, np.ones(len(unit), np.int64), log_odds)
 
 
-def together(job: RiskJob, parts: Iterable[RiskSums]) -> RiskSums:
+def add_up(job: RiskJob, parts: Iterable[RiskSums]) -> RiskSums:
     """Add up the sums of all tasks, and keep the largest risks."""
     sums = np.zeros((int(job.first[-1]), 4 + len(job.thresholds)))
     largest: list[CellRisk] = []

@@ -51,7 +51,7 @@ def named_rows(numbers: NDArray[np.int64]) -> str:
     return f"row{'s' if len(numbers) > 1 else ''} {first}{more}"
 
 
-def inert(text: str) -> str:
+def without_formula(text: str) -> str:
     """Return a text with an apostrophe before anything that a spreadsheet would run as a formula."""
     return re.sub(_AT_BEGIN, r"'\1", re.sub(_WITHIN, r"\1'\2", text))
 
@@ -59,12 +59,13 @@ def inert(text: str) -> str:
 def without_formulas(table: pa.Table) -> pa.Table:
     """Return a table whose texts and column names are safe to open in a spreadsheet."""
     columns = [
-        _inert_column(column) if _is_text(column.type) else column for column in table.columns
+        _column_without_formulas(column) if _is_text(column.type) else column
+        for column in table.columns
     ]
-    return pa.table(columns, names=[inert(name) for name in table.column_names])
+    return pa.table(columns, names=[without_formula(name) for name in table.column_names])
 
 
-def _inert_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _column_without_formulas(column: pa.ChunkedArray) -> pa.ChunkedArray:
     within = pc.replace_substring_regex(column.cast(pa.string()), _WITHIN, r"\1'\2")
     return pc.replace_substring_regex(within, _AT_BEGIN, r"'\1")
 

@@ -59,13 +59,13 @@ def store(entries: Iterable[Entries], units: int, folder: Path) -> Histograms:
                 seen = np.bincount(unit - unit[0])
                 per_unit[unit[0] + 1 :][: len(seen)] += seen
             cell_file.write(cell.astype(np.int32).tobytes())
-            count_file.write(narrowed(count).tobytes())
+            count_file.write(as_int32(count).tobytes())
         offsets = np.cumsum(per_unit)
         offsets.setflags(write=False)
-        return Histograms(offsets, mapped(cell_file), mapped(count_file))
+        return Histograms(offsets, memory_map(cell_file), memory_map(count_file))
 
 
-def narrowed(counts: IntArray) -> NDArray[np.int32]:
+def as_int32(counts: IntArray) -> NDArray[np.int32]:
     """Return counts as 32-bit integers; raise OverflowError if one does not fit."""
     if len(counts) and int(counts.max()) >= 2**31:
         raise OverflowError(
@@ -94,7 +94,7 @@ def roll_up(below: Histograms, parents: IntArray, cells: int) -> Iterator[Entrie
         start = stop
 
 
-def mapped(file: BinaryIO) -> NDArray[np.int32]:
+def memory_map(file: BinaryIO) -> NDArray[np.int32]:
     """Map a file of 32-bit integers, read-only; the map keeps the file open."""
     file.flush()
     file.seek(0, 2)

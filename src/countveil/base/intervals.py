@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -24,9 +25,14 @@ _SMALLEST = 1e-6  # a smaller confidence is raised to this
 _SLACK = 1e-9  # a whole number this close to an end is inside
 
 
-def count_interval(
-    value: FloatArray, error: FloatArray, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+class CountEnds(NamedTuple):
+    """The smallest and the largest count of each interval."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def count_interval(value: FloatArray, error: FloatArray, confidence: float) -> CountEnds:
     """Return the smallest and largest count in the interval of each normally distributed estimate.
 
     If an interval contains no whole number, both ends are the count nearest to the estimate.
@@ -37,7 +43,7 @@ def count_interval(
     low, high = np.ceil(low - _SLACK), np.floor(high + _SLACK)
     none, nearest = low > high, np.rint(value)
     low, high = np.where(none, nearest, low), np.where(none, nearest, high)
-    return np.maximum(low, 0.0), np.maximum(high, 0.0)
+    return CountEnds(np.maximum(low, 0.0), np.maximum(high, 0.0))
 
 
 def _ends(scaled: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:

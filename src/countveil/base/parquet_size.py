@@ -333,7 +333,7 @@ _PROGRAM = re.compile(
 
 
 def refuse_hidden(folder: Path, name: str) -> None:
-    """Refuse a published file with texts of its own beside its columns: key-value metadata."""
+    """Refuse a published file with texts of its own apart from its columns: key-value metadata."""
     try:
         footer, kinds = _footer(folder / name), pq.read_schema(folder / name)
         keys = [_field(item, 1, bytes) for item in (_list(footer, 5) if 5 in footer else [])]

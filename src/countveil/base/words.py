@@ -52,7 +52,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def first_few(items: Sequence[str], most: int = 6) -> str:
-    """Return a list, cut where it would be too long to be heard."""
+    """Return a list, cut where it would be too long to read aloud."""
     return listed(items) if len(items) <= most else f"{', '.join(items[:most])} and others"
 
 

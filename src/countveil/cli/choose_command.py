@@ -11,7 +11,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, Priors
+from countveil.cli.options import AsJson, Priors
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _choose_for_plan(
     name = None
     if attack is not None or attribute is not None:
         kind: Any = attack or "unknown attribute"
-        targets_of(plan, kind, attribute, None)  # refuses what the plan has not
+        targets_of(plan, kind, attribute, None)  # refuses attacks the plan lacks
         name = name_of(kind, attribute)
     with showing.busy("choosing"):
         choice = within_risk(

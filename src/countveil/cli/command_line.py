@@ -11,11 +11,29 @@ from functools import wraps
 from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
 from countveil.errors import CountveilError, Stopped
 
+_FLOW = ("demo", "init", "check", "price", "release", "postprocess", "verify", "package")
+
+
+class _InOrderOfWork(TyperGroup):
+    """Commands in the order in which a plan becomes a release; then the others, groups last.
+
+    Typer carries its own copy of click, whose types are not public.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        groups = [name for name in names if isinstance(self.commands[name], TyperGroup)]
+        others = sorted(name for name in names if name not in (*_FLOW, *groups))
+        return [*_FLOW, *others, *groups]
+
+
 # Tracebacks with local variables could show records, so they are off.
 app = typer.Typer(
+    cls=_InOrderOfWork,
     help="Release counts under differential privacy, and measure what they still disclose.",
     no_args_is_help=True,
     add_completion=False,

@@ -10,7 +10,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, EngineName, ShowValues
+from countveil.cli.options import AsJson, EngineName, ShowValues
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ def _two(context: typer.Context, first: Path, second: Path | None, as_json: bool
             "as --protection suppression:10"
         )
     showing.refuse_unused(context, {"first", "second"}, "a comparison of A and B")
-    comparison = compared(_opened(first), _opened(second))
+    comparison = compared(_load(first), _load(second))
     if as_json:
         showing.print_json(comparison_document(comparison))
     else:
         showing.console().print(comparison_view(comparison))
 
 
-def _opened(path: Path) -> Plan | Release:
+def _load(path: Path) -> Plan | Release:
     from countveil.plan.plans import Plan, require_counts
     from countveil.publish.release_folder import Release
 
@@ -133,7 +133,7 @@ def _protections(
     from countveil.engines.engine import open_engine
     from countveil.publish.release_folder import Release
 
-    target = _opened(path)
+    target = _load(path)
     plan = target.plan if isinstance(target, Release) else target
     for text in protections:
         read_protection(text, plan)  # refused before any record is read

@@ -12,7 +12,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, EngineName, OutPath, Quiet, Workers
+from countveil.cli.options import AsJson, EngineName, OutPath, Quiet, Workers
 from countveil.errors import InputError
 
 if TYPE_CHECKING:

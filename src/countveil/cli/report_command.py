@@ -10,7 +10,7 @@ import typer
 from countveil.base import storage
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, OutPath, Quiet, ShowValues
+from countveil.cli.options import AsJson, OutPath, Quiet, ShowValues
 from countveil.cli.records_again import counts_again
 from countveil.errors import InputError
 
@@ -85,7 +85,7 @@ def write_report(
         if pdf:
             files[".pdf"] = as_pdf(html)
             step(2)
-    written = _written(release, files, internal, to)
+    written = _write(release, files, internal, to)
     if as_json:
         names = [str(path) for path in written]
         showing.print_json({"report": names[0], "bytes": len(files[".html"]), "written": names})
@@ -102,7 +102,7 @@ def _internal(out: Path, plan: Path | None, show_values: bool, **options: Any) -
     return internal_report(release, realised(release, counts), **options)
 
 
-def _written(
+def _write(
     release: Release, files: dict[str, bytes], internal: bool, to: Path | None
 ) -> list[Path]:
     """Write the report into the release, into the internal folder, or to the path of --to."""

@@ -9,7 +9,7 @@ import typer
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, Quiet
+from countveil.cli.options import AsJson, Quiet
 from countveil.errors import InputError
 
 if TYPE_CHECKING:

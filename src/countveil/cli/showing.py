@@ -33,7 +33,7 @@ def refuse_unused(context: typer.Context, used: set[str], purpose: str) -> None:
             raise InputError(f"--{name.replace('_', '-')}: has no effect with {purpose}; remove it")
 
 
-def near(path: Path) -> str:
+def shorter_path(path: Path) -> str:
     """Return a path relative to the current folder, if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from countveil.cli import showing
 from countveil.cli.command_line import command
-from countveil.cli.commands import AsJson, OutPath
+from countveil.cli.options import AsJson, OutPath
 
 if TYPE_CHECKING:
     from countveil.publish.run_status import RunStatus

@@ -42,7 +42,6 @@ def _spark(show_values: bool) -> Engine:
 
 
 OPENERS: dict[str, Callable[[bool], Engine]] = {"local": _local, "spark": _spark}
-ENGINES = tuple(OPENERS)
 
 
 def open_engine(name: str = "local", *, show_values: bool = False) -> Engine:

@@ -16,7 +16,7 @@ SHOWN = 5  # rows listed in a message
 WHOLE = r"[ \t]*([+-]?[0-9]+)(?:\.0*)?[ \t]*"
 NOT_WHOLE = "column of counts: not a whole number; a count is 0 or more"
 NEGATIVE = "column of counts: a negative count; a count is 0 or more"
-NOBODY = "column of records.person_id: blank; give each row the id of its person"
+BLANK_PERSON = "column of records.person_id: blank; give each row the id of its person"
 PLACEHOLDER = (
     "column of records.person_id: a placeholder, such as NA, null or 0; give each row the id of its "
     "person, or list real ids that look like placeholders, exactly as written, under records.real_ids"

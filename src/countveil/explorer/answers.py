@@ -82,20 +82,15 @@ class Answer:
         return self.decisions[self.priors.index(self.prior)]
 
 
-def answer(plan: Plan, settings: Settings) -> Answer:
-    """Compute the numbers of a plan; no record is read.
+def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
+    """Compute the numbers without the risks of other levels, fast enough to follow a slider.
 
-    The intruder knows everyone else in a unit and sees the whole release. Counts published exactly are
-    left out at the judged level if they settle the matter. Risks are those of the worst target in the
+    No record is read. The intruder knows everyone else in a unit and sees the whole release. Counts
+    published exactly are left out if they settle the matter. Risks are those of the worst target in the
     worst unit.
     """
-    return completed(answer_at_judged_level(plan, settings), plan, settings)
-
-
-def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
-    """Compute the numbers without the risks of other levels, fast enough to follow a slider."""
     cost, priors, level = plan.cost, priors_of(plan, settings), plan.judged_level
-    settled = is_settled(plan, settings)
+    settled = exact_counts_reveal(plan, settings)
     evidence = judged_evidence(plan, settings)
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
         pending = thread.submit(whole_release.decisions_by_prior, plan, evidence, priors)
@@ -139,7 +134,7 @@ def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
     return replace(partial, levels=tuple(levels))
 
 
-def is_settled(plan: Plan, settings: Settings) -> bool:
+def exact_counts_reveal(plan: Plan, settings: Settings) -> bool:
     """Return whether counts published exactly give the answer at the judged level."""
     if not plan.invariants:
         return False
@@ -149,7 +144,7 @@ def is_settled(plan: Plan, settings: Settings) -> bool:
 
 def judged_evidence(plan: Plan, settings: Settings) -> list[Evidence]:
     """Return what the intruder of the page sees: without exact counts, if these settle the matter."""
-    exact = not is_settled(plan, settings)
+    exact = not exact_counts_reveal(plan, settings)
     return whole_release.evidence(plan, plan.judged_level, invariants=exact, **target_of(settings))
 
 

@@ -1,27 +1,39 @@
-"""The page: controls that hold the settings of the plan, and places for the answers."""
+"""The page: controls that hold the settings of the plan, and the answers in words and numbers."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Template
 from markupsafe import Markup
 
+from countveil.base import words
 from countveil.explorer.offered_charts import TITLES
 from countveil.explorer.session import Opened
 from countveil.explorer.settings import CURRENCY, Settings, opening
 from countveil.report.html_parts import environment, part, policy, section_body
 
 if TYPE_CHECKING:
+    from countveil.estimate.plan_error import ExpectedError
     from countveil.explorer.answers import Answer
     from countveil.plan.plans import Plan
     from countveil.report.section_data import Section
 
 _TEMPLATES = "countveil.explorer.explorer_templates"
 _LEAST, _MOST = -3, 2  # powers of ten between which the budget slider moves
+_SETTLED = (
+    " This is from noisy counts alone; the counts that the plan publishes exactly reveal it anyway."
+)
+
+
+class Page(NamedTuple):
+    """An HTML page and the content-security policy to send with it."""
+
+    html: str
+    policy: str
 
 
 @cache
@@ -29,8 +41,8 @@ def _template(name: str) -> Template:
     return environment().from_string(part(name, _TEMPLATES))
 
 
-def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> tuple[str, str]:
-    """Render the page of a plan; return it with its content-security policy."""
+def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> Page:
+    """Render the page of a plan."""
     plan, settings = opened.plan, opening(opened.plan)
     style = part("style.css") + part("explorer.css", _TEMPLATES)
     script = part("explorer.js", _TEMPLATES)
@@ -63,46 +75,43 @@ def page(opened: Opened, *, folder_plans: list[str], base: str, key: str) -> tup
         img_src="data:",  # an empty icon, so that the browser requests none
         frame_ancestors="'none'",
     )
-    return html, sealed
+    return Page(html, sealed)
 
 
-def lost_page(message: str, *, base: str) -> tuple[str, str]:
-    """Render the page for a plan that is no longer open; return it with its policy."""
+def lost_page(message: str, *, base: str) -> Page:
+    """Render the page for a plan that is no longer open."""
     style = part("style.css") + part("explorer.css", _TEMPLATES)
     html = _template("lost.html").render(
         style=Markup(style),  # noqa: S704  # ours, and hashed in the policy
         message=message,
         base=base,
     )
-    return html, policy(styles=[style], scripts=[], img_src="data:", frame_ancestors="'none'")
+    sealed = policy(styles=[style], scripts=[], img_src="data:", frame_ancestors="'none'")
+    return Page(html, sealed)
 
 
 def numbers(answer: Answer, settings: Settings) -> dict[str, Any]:
     """Return the answer for the page: sentences, tables, and the numbers themselves."""
-    from countveil.explorer import answer_text
-
     verdict = answer.verdict
     html = _template("numbers.html").render(
         answer=answer,
         by_level=Markup(_by_level(answer)),  # noqa: S704  # its template escapes
     )
     return {
-        "sentence": answer_text.sentence(answer, settings),
+        "sentence": answer_sentence(answer, settings),
         "verdict": {"status": verdict.status, "text": verdict.sentence},
         "ladder": verdict.knowledge,
-        "short": answer_text.short(answer),
-        "cost": answer_text.cost_lines(answer, settings),
+        "short": verdict_line(answer),
+        "cost": cost_lines(answer, settings),
         "shares": {item.level: str(item.share) for item in answer.levels},
         "html": html,
-        "numbers": answer_text.document(answer),
+        "numbers": answer_document(answer),
     }
 
 
 def levels(answer: Answer) -> dict[str, Any]:
     """Return the risks of all levels for the page: a table, and the numbers themselves."""
-    from countveil.explorer import answer_text
-
-    return {"by_level": _by_level(answer), "numbers": answer_text.document(answer)}
+    return {"by_level": _by_level(answer), "numbers": answer_document(answer)}
 
 
 def lens_sections(plan: Plan, settings: Settings) -> dict[str, str]:
@@ -122,3 +131,95 @@ def published_example(section: Section) -> dict[str, Any]:
 
 def _by_level(answer: Answer) -> str:
     return _template("by_level.html").render(answer=answer)
+
+
+# The answer in words: each sentence is generated from its numbers.
+
+
+def answer_sentence(answer: Answer, settings: Settings) -> str:
+    """Say what the intruder of the page learns, on average."""
+    risk, present = answer.selected, settings.attack == "presence"
+    knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
+    posterior = words.brief_percent(risk.posterior, other=risk.prior)
+    times = words.multiple(risk.marginal_risk, limit=answer.verdict.limit)
+    most = "at most " if answer.upper_bound else ""
+    return (
+        f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
+        f"{most}{posterior} on average: {most}{times} times their prior. "
+        f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
+        f"{_SETTLED if answer.settled else ''}"
+    )
+
+
+def _guesses(share: float) -> str:
+    often = words.times_out_of(share)
+    return f"{often} guess correctly" if share in (0, 1) else f"guess correctly {often}"
+
+
+def _knows(answer: Answer, settings: Settings, prior: str) -> str:
+    everyone = f"knows everyone else in {words.article(answer.level)}"
+    if settings.attack == "presence":
+        return f"{everyone} and gives a probability of {prior} that you are counted there"
+    if settings.attack == "unknown attribute":
+        known = f"everything about you except your {settings.attribute}"
+        return f"{everyone} and {known}, and gives your true category a probability of {prior},"
+    return (
+        f"{everyone} and that you are counted there, and gives your true record a probability of "
+        f"{prior},"
+    )
+
+
+def verdict_line(answer: Answer) -> str:
+    """Return the verdict as one line, which stays in view while the page scrolls."""
+    verdict = answer.verdict
+    limit = "" if verdict.status == "no limit" else f" · {verdict.status} the limit"
+    return (
+        f"{verdict.shown} × prior {verdict.worst.prior:g} at {answer.level}{limit} · {answer.cost}"
+    )
+
+
+def cost_lines(answer: Answer, settings: Settings) -> list[tuple[str, str]]:
+    """Return the exact cost, and what it amounts to in the other currency."""
+    lines = [("Cost", str(answer.cost))]
+    if answer.cost.pure_epsilon is not None:
+        lines.append(("In rho", f"{float(answer.cost.rho):.4g}"))
+    else:
+        lines.append(
+            ("Epsilon", f"{words.upwards(answer.epsilon)} at delta {float(answer.delta):g}")
+        )
+    return [*lines, ("Noise", settings.mechanism), ("Neighbours", settings.neighbors)]
+
+
+def _error(error: ExpectedError | None) -> dict[str, Any]:
+    names = ("standard_deviation", "standard_error", "as_counted")
+    return {name: getattr(error, name) for name in names} if error is not None else {}
+
+
+def answer_document(answer: Answer) -> dict[str, Any]:
+    """Return the numbers as a JSON document."""
+    return {
+        "cost": str(answer.cost),
+        "epsilon": answer.epsilon,
+        "delta": str(answer.delta),
+        "level": answer.level,
+        "prior": answer.prior,
+        "levels": [
+            {
+                "level": item.level,
+                "share": str(item.share),
+                "risks": [
+                    {
+                        "prior": risk.prior,
+                        "posterior": risk.posterior,
+                        "marginal_risk": risk.marginal_risk,
+                    }
+                    for risk in item.risks
+                ],
+                **_error(item.error),
+            }
+            for item in answer.levels
+        ],
+        "correct_decision": dict(zip(map(str, answer.priors), answer.decisions, strict=True)),
+        "limit": answer.verdict.limit,
+        "status": answer.verdict.status,
+    }

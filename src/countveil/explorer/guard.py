@@ -1,15 +1,30 @@
-"""Access control: only a browser on this machine with a token of this session gets in."""
+"""The guard: who gets in, what a request may hold, and how long it may take.
+
+Only a browser on this machine with a token of this session gets in. A request that never arrives or
+never ends is dropped; one that is not JSON of a known shape is refused with a reason.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
 from dataclasses import dataclass, field
+from typing import Any
 
+import anyio
+import h11
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from countveil.base import storage
+from countveil.explorer.plan_folder import LARGEST
+from countveil.explorer.settings import Malformed
+
+HEADER_SECONDS, BODY_SECONDS = 10.0, 20.0
 KEY_HEADER = "X-Countveil-Key"
 _COOKIE = "countveil"
 _ALWAYS = {
@@ -152,3 +167,81 @@ def _same(value: str | None, known: str) -> bool:
 
 def _refusal(status: int, why: str) -> Response:
     return PlainTextResponse(f"{why}\n", status_code=status)
+
+
+# What the page sends.
+
+
+async def json_of(request: Request) -> Any:
+    """Return the JSON of a request; refuse one that is larger than a plan, or too slow."""
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > 2 * LARGEST:
+                    raise Malformed(f"the request is too large; a plan may have {LARGEST:,} bytes")
+    except TimeoutError:
+        raise Malformed("the request did not arrive in time; try again") from None
+    try:
+        document = json.loads(body, object_pairs_hook=storage.without_repeats)
+        json.dumps(document, ensure_ascii=False).encode()  # half a character could not be sent back
+    except (ValueError, RecursionError):
+        raise Malformed("the request is not JSON; reload the page") from None
+    return document
+
+
+def as_table(content: Any) -> dict[str, Any]:
+    """Return a JSON object; refuse anything else."""
+    if not isinstance(content, dict):
+        raise Malformed("the request is not a JSON object; reload the page")
+    return content
+
+
+def text_at(content: dict[str, Any], key: str) -> str:
+    """Return a value that is text; refuse anything else."""
+    value = content.get(key)
+    if not isinstance(value, str):
+        raise Malformed(f"{key} is missing or not text; reload the page")
+    return value
+
+
+# Connections with a time limit.
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP in which a request must arrive within some seconds of its first byte or the connection.
+
+    uvicorn itself only closes connections that are idle between requests.
+    """
+
+    _arriving: asyncio.TimerHandle | None = None
+
+    def connection_made(  # type: ignore[override]
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the data; keep waiting if the request is still incomplete."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._arrived()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._arriving is None:
+            self._arriving = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _arrived(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None

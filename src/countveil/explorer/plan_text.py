@@ -45,7 +45,7 @@ def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
     kept = "\n".join(lines) + "\n" if edits else text
     if _says(kept, changed):
         return kept, True
-    fresh = written(_edited_document(tomllib.loads(text), edits))
+    fresh = toml_of(_edited_document(tomllib.loads(text), edits))
     if not _says(fresh, changed):
         raise InputError(
             f"{plan.name}: its layout is too unusual to change it here; change it in an editor"
@@ -53,7 +53,7 @@ def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
     return fresh, False
 
 
-def written(document: Mapping[str, Any]) -> str:
+def toml_of(document: Mapping[str, Any]) -> str:
     """Write a document as TOML: tables with headers, arrays of tables, everything else on one line."""
     return "\n".join(_tables(document, ())).strip("\n") + "\n"
 
@@ -77,7 +77,7 @@ def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
 
 def _says(text: str, changed: Plan) -> bool:
     try:
-        document, _ = plan_file.parse(text, changed.name)
+        document = plan_file.parse(text, changed.name).document
     except PlanError:
         return False
     return document == changed.document

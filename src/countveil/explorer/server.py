@@ -18,9 +18,9 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from countveil.errors import CountveilError, InputError
-from countveil.explorer import offered_charts, request_body
-from countveil.explorer.explorer_page import levels, lost_page, numbers, page
-from countveil.explorer.guard import Guard, Secrets
+from countveil.explorer import offered_charts
+from countveil.explorer.explorer_page import Page, levels, lost_page, numbers, page
+from countveil.explorer.guard import Guard, Secrets, TimedProtocol, as_table, json_of, text_at
 from countveil.explorer.session import (
     NotOpen,
     Opened,
@@ -30,8 +30,7 @@ from countveil.explorer.session import (
     answered_levels,
     answered_published,
 )
-from countveil.explorer.settings import Malformed, Settings, blamed
-from countveil.explorer.timed_connections import TimedProtocol
+from countveil.explorer.settings import Malformed, Settings, controls_named_in
 
 HOST = "127.0.0.1"
 _AT_ONCE = 2  # computations; others wait their turn
@@ -144,69 +143,55 @@ class _Calls:
         identity = request.query_params.get("plan")
         try:
             opened = (
-                self.session.kept(self.first) if identity is None else self.session.opened(identity)
+                self.session.kept(self.first)
+                if identity is None
+                else self.session.still_open(identity)
             )
         except NotOpen as error:
-            html, policy = lost_page(str(error), base=self.known.path)
-            return HTMLResponse(html, 404, headers={"Content-Security-Policy": policy})
-        html, policy = page(
-            opened,
-            folder_plans=await self._in_thread(self.session.folder.names),
-            base=self.known.path,
-            key=self.known.key,
-        )
-        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
+            return _html(lost_page(str(error), base=self.known.path), 404)
+        plans = await self._in_thread(self.session.folder.names)
+        return _html(page(opened, folder_plans=plans, base=self.known.path, key=self.known.key))
 
     async def numbers(self, request: Request) -> Response:
-        opened, settings = (
-            self._opened(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         answer = await self._in_thread(lambda: numbers(answered(opened, settings), settings))
         names = offered_charts.offered(settings)
         keys = {name: offered_charts.fingerprint(name, settings) for name in names}
         return JSONResponse({**answer, "charts": keys})
 
     async def levels(self, request: Request) -> Response:
-        opened, settings = (
-            self._opened(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         return JSONResponse(
             await self._in_thread(lambda: levels(answered_levels(opened, settings)))
         )
 
     async def lenses(self, request: Request) -> Response:
-        opened = self._opened(request)
-        settings = Settings.read(await request_body.document(request))
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         return JSONResponse(await self._in_thread(lambda: answered_lenses(opened, settings)))
 
     async def published(self, request: Request) -> Response:
-        opened = self._opened(request)
-        settings = Settings.read(await request_body.document(request))
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         # Simulations take seconds, so they wait for one another and never keep numbers waiting.
         return JSONResponse(
             await run_sync(lambda: answered_published(opened, settings), limiter=self.simulating)
         )
 
     async def draw_chart(self, request: Request) -> Response:
-        opened, settings = (
-            self._opened(request),
-            Settings.read(await request_body.document(request)),
-        )
+        opened = self._plan_of(request)
+        settings = Settings.read(await json_of(request))
         name = request.path_params["name"]
         chart = await self._in_thread(lambda: self.session.drawn(opened, settings, name))
         return JSONResponse({**asdict(chart), "key": offered_charts.fingerprint(name, settings)})
 
     async def save(self, request: Request) -> Response:
-        opened, request_table = (
-            self._opened(request),
-            request_body.table(await request_body.document(request)),
-        )
-        settings, name = (
-            Settings.read(request_table.get("settings")),
-            request_body.text(request_table, "name"),
-        )
+        opened = self._plan_of(request)
+        request_table = as_table(await json_of(request))
+        settings = Settings.read(request_table.get("settings"))
+        name = text_at(request_table, "name")
         replace = request_table.get("replace") is True
         commented = await self._in_thread(
             lambda: self.session.save(opened, settings, name, replace=replace)
@@ -215,21 +200,26 @@ class _Calls:
         return JSONResponse({"message": f"Saved as {name}.{without}", "comments": commented})
 
     async def open(self, request: Request) -> Response:
-        request_table = request_body.table(await request_body.document(request))
-        name = request_body.text(request_table, "name")
+        request_table = as_table(await json_of(request))
+        name = text_at(request_table, "name")
         if "text" in request_table:
-            text = request_body.text(request_table, "text")
+            text = text_at(request_table, "text")
             opened = await self._in_thread(lambda: self.session.open_text(name, text))
         else:
             opened = await self._in_thread(lambda: self.session.open_file(name))
         return JSONResponse({"plan": opened.identity})
 
-    def _opened(self, request: Request) -> Opened:
-        return self.session.opened(request.path_params["plan"])
+    def _plan_of(self, request: Request) -> Opened:
+        return self.session.still_open(request.path_params["plan"])
 
     async def _in_thread(self, compute: Callable[[], _Result]) -> _Result:
         """Compute in a thread, so that other requests are served meanwhile."""
         return await run_sync(compute, limiter=self.limiter)
+
+
+def _html(rendered: Page, status: int = 200) -> Response:
+    headers = {"Content-Security-Policy": rendered.policy}
+    return HTMLResponse(rendered.html, status, headers=headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -242,7 +232,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         status = 400
     elif isinstance(error, NotOpen):
         status = 404
-    return JSONResponse({"refused": message, "fields": blamed(message)}, status)
+    return JSONResponse({"refused": message, "fields": controls_named_in(message)}, status)
 
 
 async def _gone(request: Request, error: Exception) -> Response:

@@ -85,7 +85,7 @@ class Session:
         """Open a plan that was uploaded; its paths are relative to the folder."""
         return self._keep(plain(name), text)
 
-    def opened(self, identity: str) -> Opened:
+    def still_open(self, identity: str) -> Opened:
         """Return a plan that was opened before."""
         with self._lock:
             plan = self._plans.get(identity)

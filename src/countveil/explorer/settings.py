@@ -116,7 +116,7 @@ def opening(plan: Plan) -> Settings:
     return Settings.read(document | {"attribute": attribute or None})
 
 
-def blamed(message: str) -> list[str]:
+def controls_named_in(message: str) -> list[str]:
     """Return the controls that a message names; the names come first in it, before colons."""
     fields = []
     for part in message.split(":")[:3]:
@@ -171,7 +171,7 @@ def changed(plan: Plan, settings: Settings) -> Plan:
 
 
 def _budget_differs(settings: Settings, own: Settings) -> bool:
-    """Whether amount or currency differ; other text for the same number is no difference."""
+    """Whether amount or currency differ; the same number in other digits is equal."""
     if settings.mechanism != own.mechanism:
         return True
     try:

@@ -3,14 +3,13 @@
 from countveil.measure.door import (
     declared_counts,
     draw,
-    draw_estimate,
     refuse_draw,
     take,
     totals_of,
 )
 from countveil.measure.measurements import Measurement, Measurements
 from countveil.measure.once import Restart
-from countveil.measure.one_estimate import read_estimate
+from countveil.measure.one_estimate import draw_estimate, read_estimate
 from countveil.measure.one_table import cost_of, guarantee_of, mechanism_of
 
 __all__ = [

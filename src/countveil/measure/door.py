@@ -1,17 +1,16 @@
 """The only door: confidential data go in, something safe comes out, and the ledger is charged once.
 
-There are three kinds of release. `take` turns counts into noisy measurements, `draw` turns counts into
-one table that agrees with public totals, and `draw_estimate` turns data into a mean or a few
-coefficients. Each defines how it draws, seals and publishes; `release_once` carries it through.
+There are two kinds of release of counts. `take` turns them into noisy measurements, and `draw` into one
+table that agrees with public totals. Each defines how it draws, seals and publishes; `release_once`
+carries it through, as it does a mean or a regression (`one_estimate.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from countveil.base import storage
-from countveil.base.numerics import Array, FloatArray, IntArray
+from countveil.base.numerics import Array, IntArray
 from countveil.base.randomness import BitSource
-from countveil.congenial.guarantee.partial_privacy import Theta
-from countveil.congenial.mechanism import k_norm
-from countveil.congenial.mechanism.k_norm import KNormGradient
 from countveil.congenial.mechanism.wasserstein import Wasserstein, draw_exactly
 from countveil.engines.counts import Counts
 from countveil.engines.workers import Workers, hired
 from countveil.errors import FolderError, InputError
-from countveil.measure import manifest, one_estimate, one_table
+from countveil.measure import manifest, one_table
 from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.digest import parts_digest, public_digest, rows_digest, seal_of
 from countveil.measure.draw_tasks import DrawJob, DrawTask, add_counts, digest_of
@@ -44,8 +40,7 @@ from countveil.measure.measurements import (
     open_writer,
     path_of,
 )
-from countveil.measure.once import Restart, ledger_for, release_once
-from countveil.measure.one_estimate import describe_estimate, read_estimate
+from countveil.measure.once import Restart, ledger_for, refuse_without_ledger, release_once
 from countveil.measure.one_table import (
     as_columns,
     cost_of,
@@ -119,7 +114,7 @@ def take(
     """
     folder = Path(to)
     _refuse_other_counts(counts, plan)
-    _refuse_without_ledger(ledger, rng)
+    refuse_without_ledger(ledger, rng)
     book = ledger_for(plan, ledger)
     for level in plan.levels:
         _refuse_large_families(counts, plan, level, sizes)
@@ -150,13 +145,6 @@ def take(
 def _refuse_other_counts(counts: Counts, plan: AnyPlan) -> None:
     if counts.counted_as != plan.counting_digest:
         raise InputError("the counts were tabulated for another plan; tabulate them for this one")
-
-
-def _refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -> None:
-    if ledger is None and not rng.reproducible:
-        raise InputError(
-            "ledger: missing; a release is charged to one: name a file, such as ledger.sqlite"
-        )
 
 
 def _draw(
@@ -441,7 +429,7 @@ def draw(
             f"mechanism: {mechanism!r} is not that of {plan.name} for these counts; build it with "
             f"the same budget, loss, totals and previous counts, or use `countveil release`"
         )
-    _refuse_without_ledger(ledger, rng)
+    refuse_without_ledger(ledger, rng)
     targets = exact.table if mechanism.deaths else exact.table[:, 0]
     guarantee = guarantee_of(plan, mechanism)
     # Refuse before the charge what cannot be drawn; a finished release is not drawn again.
@@ -539,104 +527,3 @@ def _summed(counts: Counts, level: str, cells: Array | None) -> IntArray:
     unit, cell, count = counts.entries(level, 0, units)
     inside = slice(None) if cells is None else cells[cell]
     return np.bincount(unit[inside], count[inside], minlength=units).astype(np.int64)
-
-
-# A mean, or the coefficients of a small regression.
-
-
-def draw_estimate(
-    mechanism: KNormGradient,
-    data: Array | Sequence[object],
-    *,
-    title: str,
-    theta: Theta,
-    coupling: str,
-    rng: BitSource,
-    ledger: Ledger | None,
-    to: str | Path,
-) -> FloatArray:
-    """Draw a mean or coefficients, once, and write a release folder.
-
-    The charge is durable before anything is drawn. The same call, made again, finishes or returns the
-    same release.
-
-    Parameters
-    ----------
-    mechanism
-        The model, with its bounds, grid and epsilon.
-    data
-        The confidential values, one row per person.
-    theta
-        What is public, assumed and secret.
-    coupling
-        The name of the coupling that moves databases under one secret to those under the other; along
-        it, Delta_z is that of the mechanism.
-    title
-        The title in the manifest and the ledger.
-    rng, ledger
-        `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
-    to
-        The public folder.
-
-    Returns
-    -------
-    FloatArray
-        The mean, or the coefficients.
-
-    """
-    folder = Path(to)
-    _refuse_without_ledger(ledger, rng)
-    guarantee = mechanism.guarantee(theta, coupling)
-    described = describe_estimate(mechanism, theta, coupling)
-    decided = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    identity = Identity(decided, "", rng.description, one_estimate.FORMAT)
-    values = np.asarray(data, np.float64)
-    mechanism.log_probabilities(data)  # raises before the charge if it cannot be drawn
-
-    def keyed_hash(key: bytes) -> str:
-        sealed = b"countveil data 1" + np.ascontiguousarray(values).tobytes()
-        return hmac.new(key, sealed, hashlib.sha256).hexdigest()
-
-    def draw_part(run: Run) -> None:
-        if not run.parts.has("estimate", 0):
-            source = rng.for_unit("estimate", "", mechanism.model) if rng.reproducible else rng
-            (point,) = k_norm.draw_points(mechanism, data, size=1, rng=source)
-            run.parts.keep("estimate", 0, json.dumps(point.tolist()).encode())
-
-    def digest(run: Run) -> str | None:
-        part = run.parts.read("estimate", 0)
-        return None if part is None else hashlib.sha256(part).hexdigest()
-
-    def publish(run: Run) -> None:
-        part = run.parts.read("estimate", 0)
-        if part is None:
-            raise FolderError(
-                f"{run.internal}: the estimate that was drawn is missing; restore it from a backup"
-            )
-        storage.make_folder(folder)
-        storage.sweep(folder)
-        storage.write_bytes(folder / one_estimate.NAME, part)
-        document: dict[str, Any] = {
-            "format": one_estimate.FORMAT,
-            "release": run.release,
-            "title": title,
-            "publishable": not rng.reproducible,
-            "randomness": rng.description,
-            **described,
-            "sentence": guarantee.sentence,
-            "files": manifest.list_files(folder, [one_estimate.NAME]),
-        }
-        storage.write_json(folder / manifest.NAME, document)
-
-    charge = None if ledger is None else (ledger, cost_of(guarantee))
-    release_once(
-        folder,
-        identity,
-        keyed_hash,
-        charge,
-        title=title,
-        draw=draw_part,
-        digest=digest,
-        publish=publish,
-    )
-    return read_estimate(folder)

@@ -96,7 +96,7 @@ class Measurements:
         allocations = self.plan.at(level)
         if not allocations:
             return
-        with self._opened(FOLDER, level, len(allocations)) as file:
+        with self._level_file(FOLDER, level, len(allocations)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 units = table.num_rows // len(allocations)
@@ -126,7 +126,7 @@ class Measurements:
             raise InputError(
                 f"unknown query {query!r} at level {level}; choose from {', '.join(names)}"
             )
-        with self._opened(FOLDER, level, len(names)) as file:
+        with self._level_file(FOLDER, level, len(names)) as file:
             table = self._rows_of(file, FOLDER, level, query)
         self._refuse_other(table, level, query)
         return self._measurement(level, self.plan.schema.query(query), table.combine_chunks())
@@ -136,7 +136,7 @@ class Measurements:
         allocations = self.plan.at(level)
         widths = [item.query.cells for item in allocations]
         result = np.empty((stop - start, sum(widths)), np.int32)
-        with self._opened(FOLDER, level, len(allocations)) as file:
+        with self._level_file(FOLDER, level, len(allocations)) as file:
             first = 0
             for group, size in enumerate(_rows_by_group(path_of(self.folder, level))):
                 units = size // len(allocations)
@@ -182,7 +182,7 @@ class Measurements:
         queries = len(self.plan.at(level))
         if not queries:
             return []
-        with self._opened(FOLDER, level, queries):
+        with self._level_file(FOLDER, level, queries):
             rows = _rows_by_group(path_of(self.folder, level))
         stops = list(accumulate(number // queries for number in rows))
         return list(zip([0, *stops], stops, strict=False))
@@ -190,12 +190,12 @@ class Measurements:
     def invariant(self, level: str, query: str) -> IntArray:
         """Return the exact counts of an invariant, for all units of a level."""
         queries = sum(item.level == level for item in self.plan.invariants)
-        with self._opened(INVARIANTS, level, queries) as file:
+        with self._level_file(INVARIANTS, level, queries) as file:
             table = self._rows_of(file, INVARIANTS, level, query)
         return values_of(table, self.plan.schema.query(query)).astype(np.int64)
 
     @contextmanager
-    def _opened(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
+    def _level_file(self, folder: str, level: str, queries: int) -> Iterator[pq.ParquetFile]:
         """Open the file of a level; refuse other columns, and rows other than units × queries."""
         path = self.folder / folder / f"{level}.parquet"
         try:

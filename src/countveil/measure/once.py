@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from countveil.base import storage
+from countveil.base.randomness import BitSource
 from countveil.errors import (
     INTERRUPTIONS,
     FolderError,
+    InputError,
     Interrupted,
     LedgerError,
     Overtaken,
@@ -23,7 +25,7 @@ from countveil.measure.run import (
     Run,
     RunLog,
     internal_of,
-    opened,
+    open_run,
     release_of,
     restarted_run,
 )
@@ -120,6 +122,14 @@ def ledger_for(plan: AnyPlan, ledger: str | Path | Ledger | None) -> Ledger | No
     return ledger
 
 
+def refuse_without_ledger(ledger: str | Path | Ledger | None, rng: BitSource) -> None:
+    """Refuse to release without a ledger; a simulation needs none."""
+    if ledger is None and not rng.reproducible:
+        raise InputError(
+            "ledger: missing; a release is charged to one: name a file, such as ledger.sqlite"
+        )
+
+
 def release_once(
     folder: Path,
     identity: Identity,
@@ -144,7 +154,7 @@ def release_once(
         restart.charge_again and _goes_on(folder, identity, records_hash, charge, digest)
     ):
         set_aside(folder, charge, charge_again=restart.charge_again)
-    with opened(folder, identity, records_hash, restarted=restart is not None) as run:
+    with open_run(folder, identity, records_hash, restarted=restart is not None) as run:
         if run.finished:
             run.close()
             return

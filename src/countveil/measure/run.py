@@ -238,7 +238,7 @@ def _checked_state(state: Any) -> dict[str, str]:
 
 
 @contextmanager
-def opened(
+def open_run(
     folder: Path,
     identity: Identity,
     records_hash: Callable[[bytes], str],

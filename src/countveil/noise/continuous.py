@@ -9,6 +9,7 @@ import numpy as np
 
 from countveil.base.numerics import Array, FloatArray
 from countveil.errors import InputError
+from countveil.noise.law import LossLaw
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -54,7 +55,7 @@ class Laplace:
 
     @property
     def gaussian_variance(self) -> float | None:
-        """None: it is not Gaussian."""
+        """None, because the law is not Gaussian."""
         return None
 
     @property
@@ -80,18 +81,19 @@ class Laplace:
         """Return epsilon (|noise + shift| - |noise|)."""
         return self.epsilon * np.clip(2 * np.asarray(noise, np.float64) + shift, -shift, shift)
 
-    def privacy_loss(self, shift: int = 1) -> tuple[FloatArray, FloatArray]:
+    def privacy_loss(self, shift: int = 1) -> LossLaw:
         """Return the loss and its weights: constant outside (-shift, 0), quadrature inside."""
         # Gauss-Legendre panels no longer than one noise scale, so that each is smooth.
         panels = max(1, math.ceil(min(self.epsilon * shift, 60.0)))
-        nodes, weights = np.polynomial.legendre.leggauss(32)
+        nodes, shares = np.polynomial.legendre.leggauss(32)
         reach = min(shift, 60 / self.epsilon)  # beyond it the density is below 1e-26
         edges = np.linspace(-reach, 0, panels + 1)
         half = reach / panels / 2
         e = (edges[:-1, None] + half * (1 + nodes)).ravel()
-        inner = np.tile(half * weights, panels) * np.exp(self.log_density(e))
+        inner = np.tile(half * shares, panels) * np.exp(self.log_density(e))
         losses = self.loss_at(np.concatenate(([-shift], e, [0.0])), shift)
-        return losses, np.concatenate((self.survival(np.array([shift])), inner, [0.5]))
+        weights = np.concatenate((self.survival(np.array([shift])), inner, [0.5]))
+        return LossLaw(losses, weights)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -195,7 +197,7 @@ class Gaussian:
         """Return (2 noise shift + shift²)/(2 sigma²)."""
         return shift * (2 * np.asarray(noise, np.float64) + shift) / (2 * self.sigma**2)
 
-    def privacy_loss(self, shift: int = 1) -> tuple[FloatArray, FloatArray]:
+    def privacy_loss(self, shift: int = 1) -> LossLaw:
         """Return the loss on a trapezoidal grid of the noise, and its weights."""
         # A sigmoid of the loss has poles pi sigma²/shift away from the real axis: the step must be
         # small compared with that distance and with sigma.
@@ -203,7 +205,7 @@ class Gaussian:
         reach = math.ceil(40 * self.sigma / step)
         e = step * np.arange(-reach, reach + 1, dtype=np.float64)
         weights = np.exp(-0.5 * (e / self.sigma) ** 2)
-        return self.loss_at(e, shift), weights / weights.sum()
+        return LossLaw(self.loss_at(e, shift), weights / weights.sum())
 
     def hockey_stick(self, epsilon: FloatArray, shift: int = 1) -> FloatArray:
         """Return the tight delta at each epsilon (Balle & Wang 2018)."""

@@ -22,6 +22,7 @@ from countveil.base.numerics import (
 from countveil.base.randomness import BitSource
 from countveil.noise import rejection
 from countveil.noise.inversion import Inversion, invert
+from countveil.noise.law import LossLaw
 from countveil.privacy.costs import ZCDP, Cost, Currency, Sensitivity
 
 _LARGEST_TABLE = 10**8  # sigma² beyond which a draw by rejection beats building tables
@@ -141,7 +142,7 @@ class DiscreteGaussian:
         """Return (2 noise shift + shift²)/(2 sigma²)."""
         return self._rate * shift * (2 * np.asarray(noise, np.float64) + shift)
 
-    def privacy_loss(self, shift: int = 1) -> tuple[FloatArray, FloatArray]:
+    def privacy_loss(self, shift: int = 1) -> LossLaw:
         """Return the loss at the integers and its weights."""
         rate = self._rate
         sigma = math.sqrt(1 / (2 * rate))
@@ -150,7 +151,7 @@ class DiscreteGaussian:
         reach = math.ceil(_REACH * sigma / step) + 1
         e = step * np.arange(-reach, reach + 1, dtype=np.float64)
         weights = np.exp(-rate * e * e)
-        return self.loss_at(e, shift), weights / weights.sum()
+        return LossLaw(self.loss_at(e, shift), weights / weights.sum())
 
     def hockey_stick(self, epsilon: FloatArray, shift: int = 1) -> FloatArray:
         """Return the tight delta at each epsilon: P(loss > epsilon) - e^epsilon P'(loss > epsilon)."""

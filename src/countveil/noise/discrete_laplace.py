@@ -15,7 +15,7 @@ from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.noise import rejection
 from countveil.noise.inversion import Inversion, invert
-from countveil.noise.law import hockey_stick_of
+from countveil.noise.law import LossLaw, hockey_stick_of
 from countveil.privacy.costs import Cost, Currency, PureDP, Sensitivity
 
 _LARGEST_TABLE = 10**4  # scale beyond which a draw by rejection beats building tables
@@ -89,7 +89,7 @@ class DiscreteLaplace:
 
     @property
     def gaussian_variance(self) -> float | None:
-        """None: it is not Gaussian."""
+        """None, because the law is not Gaussian."""
         return None
 
     @property
@@ -126,7 +126,7 @@ class DiscreteLaplace:
         e = np.asarray(noise, np.float64)
         return self._rate * np.clip(2 * e + shift, -shift, shift)
 
-    def privacy_loss(self, shift: int = 1) -> tuple[FloatArray, FloatArray]:
+    def privacy_loss(self, shift: int = 1) -> LossLaw:
         """Return the values of the loss and their probabilities: it is constant outside (-shift, 0)."""
         inner = np.arange(1 - shift, 0)
         losses = self.loss_at(np.arange(-shift, 1), shift)
@@ -137,7 +137,7 @@ class DiscreteLaplace:
                 self._at_least(np.zeros(1)),
             )
         )
-        return losses, weights
+        return LossLaw(losses, weights)
 
     def hockey_stick(self, epsilon: FloatArray, shift: int = 1) -> FloatArray:
         """Return the tight delta at each epsilon: a sum over the values of the loss."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.privacy.costs import Cost, Currency, Sensitivity
+
+
+class LossLaw(NamedTuple):
+    """The values that a privacy loss can take, and how likely each is."""
+
+    points: FloatArray
+    weights: FloatArray
 
 
 @runtime_checkable
@@ -64,7 +71,7 @@ class Law(Protocol):
         """Return log f(noise)/f(noise + shift), without cancellation; it never decreases."""
         ...
 
-    def privacy_loss(self, shift: int = 1) -> tuple[FloatArray, FloatArray]:
+    def privacy_loss(self, shift: int = 1) -> LossLaw:
         """Return points and weights of log f(e)/f(e + shift) under the law of e.
 
         Weighted sums over the points equal expectations of smooth functions of the loss to about 14

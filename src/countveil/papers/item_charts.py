@@ -63,15 +63,15 @@ def describe(chart: ItemChart) -> str:
     text += f", {len(x):,} {'point' if len(x) == 1 else 'points'}"
     if chart.kind == "tiles" and chart.series is not None:
         shade = chart.table[chart.series].to_pylist()
-        return f"{text}; values from {_short(min(shade))} to {_short(max(shade))}."
-    text += f"; values from {_short(min(y))} to {_short(max(y))}"
+        return f"{text}; values from {_four_digits(min(shade))} to {_four_digits(max(shade))}."
+    text += f"; values from {_four_digits(min(y))} to {_four_digits(max(y))}"
     if chart.series is not None and chart.kind != "tiles":
         names = list(dict.fromkeys(chart.table[chart.series].to_pylist()))
         text += f"; series: {', '.join(map(str, names))}"
     return text + "."
 
 
-def _short(value: float | str) -> str:
+def _four_digits(value: float | str) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 

@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 _LONGEST_CODE = 256
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Geography:
     """All units of all levels, sorted by their path from the top.
 
@@ -38,6 +38,13 @@ class Geography:
     codes: tuple[pa.StringArray, ...]
     parents: tuple[IntArray, ...]
     sha256: str = ""
+
+    def __repr__(self) -> str:
+        units = (
+            f"{len(codes):,} × {level}"
+            for level, codes in zip(self.levels, self.codes, strict=True)
+        )
+        return f"<Geography: {', '.join(units)}>"
 
     def units(self, level: str) -> int:
         """Return the number of units of a level."""

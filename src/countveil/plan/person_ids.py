@@ -95,17 +95,17 @@ _WORDS = _spelled(
     """
 )
 
-NOBODY = r"(?:[+-]?[nN][aA][nN])?"  # without invisible characters
+BLANK = r"(?:[+-]?[nN][aA][nN])?"  # without invisible characters
 NUMBER = f"{_AROUND}(?:{_NUMBERS}|{_WRITTEN}){_AROUND}"  # without invisible characters
 WORD = f"(?:{_WORDS}|{_COMBINING}*)"  # without invisible characters and marks
-_INVISIBLE, _MARKS, _NOBODY, _NUMBER, _WORD = map(
-    re.compile, (INVISIBLE, MARKS, NOBODY, NUMBER, WORD)
+_INVISIBLE, _MARKS, _BLANK, _NUMBER, _WORD = map(
+    re.compile, (INVISIBLE, MARKS, BLANK, NUMBER, WORD)
 )
 
 
-def is_nobody(person: str | None) -> bool:
+def is_blank(person: str | None) -> bool:
     """Return whether an id is missing, NaN, or invisible."""
-    return _NOBODY.fullmatch(_visible(person)) is not None
+    return _BLANK.fullmatch(_visible(person)) is not None
 
 
 def is_placeholder(person: str | None, real_ids: Iterable[str] = ()) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -468,7 +468,14 @@ class PlanFile(_Section):
     ledger: LedgerSection = LedgerSection()
 
 
-def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
+class CheckedPlan(NamedTuple):
+    """The document of a plan, merged with its preset, and its checked sections."""
+
+    document: dict[str, Any]
+    sections: PlanFile
+
+
+def read(path: Path) -> CheckedPlan:
     """Return the document of a plan file, merged with its preset, and its checked sections."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
@@ -487,7 +494,7 @@ def read(path: Path) -> tuple[dict[str, Any], PlanFile]:
     return parse(text, str(path))
 
 
-def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
+def parse(text: str, name: str = "plan") -> CheckedPlan:
     """Return the document and checked sections of a plan's text; messages begin with `name`."""
     refuse_deep_nesting(text, name)
     try:
@@ -495,7 +502,7 @@ def parse(text: str, name: str = "plan") -> tuple[dict[str, Any], PlanFile]:
     except tomllib.TOMLDecodeError as error:
         raise PlanError(f"{name}: not valid TOML: {error}") from error
     document = _over_preset(own, name)
-    return document, check(document, name)
+    return CheckedPlan(document, check(document, name))
 
 
 def check(document: dict[str, Any], name: str = "plan") -> PlanFile:

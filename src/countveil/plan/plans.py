@@ -20,7 +20,7 @@ from countveil.plan.attributes import Recode, choices, read_attributes
 from countveil.plan.budget import Allocation, allocate, rescale, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
-from countveil.plan.person_ids import is_nobody, is_placeholder
+from countveil.plan.person_ids import is_blank, is_placeholder
 from countveil.plan.plan_basis import PlanBasis
 from countveil.plan.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.plan.public_facts import (
@@ -515,7 +515,7 @@ def _refuse_idle_keys(records: RecordsSection) -> None:
     if records.real_ids and records.person_id is None:
         raise PlanError("records.real_ids: needs records.person_id; add it, or remove real_ids")
     for person in records.real_ids:
-        if is_nobody(person) or not is_placeholder(person):
+        if is_blank(person) or not is_placeholder(person):
             raise PlanError(
                 f"records.real_ids: {person!r} cannot be listed; list only real ids that look like "
                 f"placeholders, such as NA, null or 0 (blank ids are always refused)"

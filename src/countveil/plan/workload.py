@@ -104,7 +104,7 @@ class Query:
         sizes = {factor.axis: _largest_group(factor.group) for factor in self.factors}
         return max(math.prod(sizes.get(axis, size) for axis, size in enumerate(self.shape)), 1)
 
-    def tells(self, axis: int) -> bool:
+    def distinguishes(self, axis: int) -> bool:
         """Return whether it distinguishes categories of an attribute."""
         return all(
             (factor.group >= 0).any() for factor in self.factors if factor.axis != axis

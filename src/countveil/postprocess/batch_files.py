@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from countveil.base import storage
-from countveil.base.histograms import Histograms, mapped
+from countveil.base.histograms import Histograms, memory_map
 from countveil.base.numerics import IntArray
 from countveil.postprocess.certificate import LevelCertificate
 
@@ -118,7 +118,7 @@ class BatchFolder:
             self._path(level, "cells").open("rb") as cells,
             self._path(level, "counts").open("rb") as counts,
         ):
-            return Histograms(offsets, mapped(cells), mapped(counts))
+            return Histograms(offsets, memory_map(cells), memory_map(counts))
 
     def read_finished(self, level: str, units: int, cells: int) -> Histograms:
         """Return the histograms of a finished level; raise ValueError if a file was changed."""

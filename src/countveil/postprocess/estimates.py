@@ -19,7 +19,7 @@ from countveil.plan.workload import Query
 from countveil.postprocess.certificate import LevelCertificate
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Estimates:
     """The histograms of every level, from the top to the lowest measured one.
 
@@ -44,6 +44,9 @@ class Estimates:
     levels: dict[str, Histograms]
     certificate: tuple[LevelCertificate, ...]
     information: str = "level"
+
+    def __repr__(self) -> str:
+        return f"<Estimates of {self.plan.title!r}: {', '.join(self.levels)}>"
 
     def table(self, level: str, query: str) -> pa.Table:
         """Return the counts of a query for every unit of a level.

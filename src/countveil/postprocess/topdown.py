@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from countveil.base import storage
-from countveil.base.histograms import Histograms, narrowed, roll_up, store
+from countveil.base.histograms import Histograms, as_int32, roll_up, store
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import BitSource, Secure
 from countveil.engines.workers import Workers, beyond_here, hired
@@ -317,7 +317,7 @@ class DescentJob:
             child, cell = np.nonzero(solved.counts)
             lengths[first:last] = np.bincount(child, minlength=last - first)
             cells.append(solved.cells[cell].astype(np.int32))
-            counts.append(narrowed(solved.counts[child, cell]))
+            counts.append(as_int32(solved.counts[child, cell]))
             certificates.append(one_family(task.level, solved.certificate))
         return Batch(
             lengths,

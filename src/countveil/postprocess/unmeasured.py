@@ -120,7 +120,7 @@ def _marked(line: Variable, missing: list[str], *, whole: bool) -> Variable:
 
 @lru_cache(maxsize=16)
 def _determination(plan: Plan, query: Query) -> Determination | None:
-    """Return what determines a query, None if it is too large to tell: then only what is measured."""
+    """Return what determines a query, None if it is too large: then only what is measured."""
     try:
         return Determination.of(Observed.planned(plan), query)
     except InputError:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from countveil.errors import InputError, LedgerError, Overtaken
 from countveil.privacy import ledger_file
@@ -54,6 +54,13 @@ class Period:
         if self.every == "quarter":
             return f"{day.year}-Q{(day.month + 2) // 3}"
         return f"{day.year}-{day.month:02d}"
+
+
+class LedgerLimits(NamedTuple):
+    """What all charges of a ledger may sum to, in total and within a period; None is no limit."""
+
+    total: Cost | None = None
+    period: Period | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +149,12 @@ class Ledger:
     beside_public: Fraction | None = None
 
     @staticmethod
-    def limits_of(path: Path) -> tuple[Cost | None, Period | None]:
-        """Return the limits that a ledger was created with; None and None if it does not exist."""
+    def limits_of(path: Path) -> LedgerLimits:
+        """Return the limits that a ledger was created with; none if it does not exist."""
         stored = _identity_of(path)
         if not stored:
-            return None, None
-        return _limit_in(path, stored, "total"), _period_in(path, stored)
+            return LedgerLimits()
+        return LedgerLimits(_limit_in(path, stored, "total"), _period_in(path, stored))
 
     @staticmethod
     def beside_public_of(path: Path) -> Fraction | None:

@@ -180,7 +180,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 def _link_nameless(path: Path, data: bytes, folder: int) -> None:
     descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o600)
-    with _written(descriptor, data):
+    with _write_and_hold(descriptor, data):
         # Naming a folder makes Python follow the link of /proc, as linkat(2) can.
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder)
 
@@ -189,7 +189,7 @@ def _link_temporary(path: Path, data: bytes) -> None:
     create = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR
     temporary = path.with_name(f".countveil-temporary-{secrets.token_hex(8)}-{path.name}")
     try:
-        with _written(os.open(temporary, create, 0o600), data):
+        with _write_and_hold(os.open(temporary, create, 0o600), data):
             pass
         try:
             os.link(temporary, path)
@@ -197,14 +197,14 @@ def _link_temporary(path: Path, data: bytes) -> None:
             raise
         except OSError:
             # Some file systems have no hard links either. A crash here leaves a truncated file.
-            with _written(os.open(path, create, 0o600), data):
+            with _write_and_hold(os.open(path, create, 0o600), data):
                 pass
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _written(descriptor: int, data: bytes) -> Iterator[None]:
+def _write_and_hold(descriptor: int, data: bytes) -> Iterator[None]:
     with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()

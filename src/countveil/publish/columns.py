@@ -18,7 +18,7 @@ GROUP = 1 << 20  # rows of a row group
 FORMAT: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 24}
 
 
-def coded(name: str) -> pa.Field:
+def dictionary_column(name: str) -> pa.Field:
     """Return a text column that is stored as a dictionary."""
     return pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False)
 
@@ -71,7 +71,7 @@ class Errors:
         ends = count_interval(
             np.where(known, value, 0.0), np.where(known, error, 0.0), self.confidence
         )
-        ends = (np.where(estimate <= _CLEAR * error, 0.0, ends[0]), ends[1])
+        ends = ends._replace(lower=np.where(estimate <= _CLEAR * error, 0.0, ends.lower))
         lower, upper = (
             pa.array(np.minimum(end, _MOST).astype(np.int32), mask=~known) for end in ends
         )

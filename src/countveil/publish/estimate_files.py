@@ -33,7 +33,7 @@ from countveil.publish.columns import (
     GROUP,
     Errors,
     categories,
-    coded,
+    dictionary_column,
     unit_codes,
     without_errors,
 )
@@ -143,7 +143,9 @@ def _layout(schema: Schema, *, errors: bool, determined: bool = True) -> pa.Sche
     names = ["geocode", *(attribute.name for attribute in schema.attributes)]
     estimate = pa.field("estimate", pa.int32(), nullable=False)
     more = [DETERMINED] if determined else []
-    return pa.schema([*map(coded, names), estimate, *more, *(COLUMNS if errors else ())])
+    return pa.schema(
+        [*map(dictionary_column, names), estimate, *more, *(COLUMNS if errors else ())]
+    )
 
 
 def _write_level(estimates: Estimates, level: str, path: Path, errors: Errors | None) -> None:

@@ -13,7 +13,7 @@ from countveil.base import storage
 from countveil.base.histograms import Histograms
 from countveil.base.numerics import IntArray
 from countveil.postprocess.estimates import Estimates
-from countveil.publish.columns import FORMAT, GROUP, categories, coded, unit_codes
+from countveil.publish.columns import FORMAT, GROUP, categories, dictionary_column, unit_codes
 
 NAME = "microdata.parquet"
 
@@ -33,7 +33,7 @@ def write_microdata(estimates: Estimates, folder: Path) -> str:
 def layout_of(estimates: Estimates) -> pa.Schema:
     """Return the columns of the file."""
     attributes = (attribute.name for attribute in estimates.plan.schema.attributes)
-    return pa.schema([coded(name) for name in (*estimates.levels, *attributes)])
+    return pa.schema([dictionary_column(name) for name in (*estimates.levels, *attributes)])
 
 
 def rows_of(estimates: Estimates) -> Iterator[pa.Table]:

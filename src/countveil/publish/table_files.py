@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from countveil.base import storage
-from countveil.base.delimited import inert
+from countveil.base.delimited import without_formula
 from countveil.base.histograms import Histograms
 from countveil.base.numerics import IntArray
 from countveil.plan.table_layouts import TableLayout
@@ -131,7 +131,7 @@ def codebook_csv(tables: tuple[TableLayout, ...]) -> str:
         for item in table.variables:
             about = (table.name, stem, table.title, table.universe)
             labels = [*about, item.name, item.label]
-            *first, label = (inert(label) for label in labels)
+            *first, label = (without_formula(label) for label in labels)
             rows.writerow([*first, item.indent, label])
     return text.getvalue()
 

@@ -62,14 +62,14 @@ LENSES: list[Lens] = [
     ),
     Lens(
         "published",
-        "Bracket what the published tables reveal about one person.",
+        "Show the range of what the published tables reveal about one person.",
         "release",
         "published_section:section",
         "published_section:section_of",
     ),
     Lens(
         "published-homogeneity",
-        "Bracket how many people the published tables reveal because a group shows one value.",
+        "Show how many people are exposed because everyone in their group has one value.",
         "release",
         "published_homogeneity_section:section",
         "published_homogeneity_section:section_of",

@@ -18,7 +18,6 @@ from countveil.assess.intruder.ladder import risk_by_level
 from countveil.base.numerics import decimal
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error
-from countveil.papers.kazan_reiter import illustrated_risk
 from countveil.plan.geography import read_crosswalk
 from countveil.plan.plans import Plan
 from countveil.report.terminal.risk_terminal import budget_lines
@@ -80,7 +79,7 @@ def test_priors_near_one_half_keep_their_limit(limit, prior):
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize(("limit", "prior"), [(0.3, 0.2), (0.7, 0.2), (0.95, 0.1), (0.6, 0.45)])
 def test_epsilon_keeps_a_limit_on_decisions(limit, prior, rows):
-    """Below the first loss that can persuade him he never says yes; beyond it the limit holds."""
+    """Below the first loss that persuades an intruder they never say yes; beyond it the limit holds."""
     who = Intruder(prior=prior, rows=rows)
     epsilon = budget_for_risk.largest_epsilon(correct=limit, prior=prior, rows=rows)
 
@@ -255,25 +254,3 @@ def test_releases_in_sequence_multiply():
         InputError, match="observed: got 1 counts for 2 releases; give one for each"
     ):
         sequential_risk([noise, noise], observed=[2], intruder=Intruder(prior=0.5))
-
-
-def test_the_illustration_of_post_processing_rounds_halves_up_too(truth):
-    noise = DiscreteGaussian.from_rho("1666368/16793603")
-    level = assess.Level(noise, 27)
-    checked = 0
-    for key, item in truth.items():
-        if key.startswith("s6_R_x"):
-            up = float(item["note"].split("half up: ")[1].split(")")[0])
-            value = illustrated_risk(
-                level,
-                released_parent=int(key[6:]),
-                parent=1,
-                intruder=Intruder(prior=0.5),
-                rounding="half up",
-            ).value
-            assert value == pytest.approx(up, abs=6e-7)
-            checked += 1
-    assert checked == 10
-    # Not bounded by the risk of X1* alone, as the supplement says, but by that of X1* and Y1*.
-    alone, at_200, joint = (truth[f"s6_{key}"]["exact"] for key in ("nopp", "R_x200", "joint"))
-    assert alone < at_200 < joint

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from countveil.assess.homogeneity.single_values import readings
+from countveil.assess.homogeneity.single_values import read_tables
 
 
 @pytest.mark.parametrize(("values", "groups"), [(2, 1), (3, 2), (5, 4)])
@@ -11,7 +11,7 @@ def test_tables_are_read_cell_by_cell(values, groups):
     rng = np.random.default_rng(values)
     exact = rng.poisson(0.5, (6, groups * values))
     shown = rng.poisson(0.4, (40, 6, groups * values))
-    found = readings(exact, shown, values)
+    found = read_tables(exact, shown, values)
     for number in range(len(shown)):
         right = wrong = cells_right = cells_wrong = 0
         for truth, table in zip(

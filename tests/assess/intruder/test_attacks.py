@@ -147,7 +147,7 @@ def test_among_cells_equals_two_cells_and_prefers_the_truth(small):
     assert 1 / 3 < three.value < 1
 
 
-def test_invariants_inform_him_and_the_difference_is_told(small):
+def test_invariants_inform_the_intruder_and_the_difference_is_stated(small):
     """A parent's count that is published lets the siblings speak of the target, too."""
     fixed = Plan.parse(
         SMALL + '[[invariants]]\nlevel = "state"\nquery = "AGE*KIND"\nreason = "known"\n'

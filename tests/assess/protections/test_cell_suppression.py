@@ -9,6 +9,8 @@ from tests.assess.protections.small_places import PLAN, THREE_LEVELS, sums_of, t
 
 from countveil.assess.protections.cell_suppression import (
     SmallCellSuppression,
+    kept_secret,
+    posterior_under_suppression,
     public_guess,
     sums,
     suppressed,
@@ -160,3 +162,15 @@ def test_a_guess_follows_the_larger_unit_and_what_is_left():
     guess = public_guess(exact, shown, BELOW)
     young = np.array([9.5, 11.5]) / 21  # of the region's 9 and 11 young people
     assert guess["area", "AGE*SEX"][0, :2] == pytest.approx(2 * young)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_suppression_with_several_rows_by_enumeration(rows):
+    def shown(count):
+        return "*" if 1 <= count <= 4 else count
+
+    alike = [k for k in range(30) if shown(k) == shown(k + rows)]
+    assert kept_secret(rows=rows) == alike
+    for others in range(30):
+        expected = 0.1 if others in alike else 1.0
+        assert posterior_under_suppression(others, 0.1, rows=rows) == expected

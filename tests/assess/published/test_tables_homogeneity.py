@@ -233,7 +233,7 @@ def test_releases_in_several_parts_are_all_counted(monkeypatch):
         ({"counts": np.ones((3, 2), int)}, "3 rows, but the crosswalk has 2 units of block"),
         ({"counts": np.ones((2, 2)) / 2}, "counts: people must be whole numbers"),
         ({"counts": np.full((2, 2), np.inf)}, "counts: people must be whole numbers"),
-        ({"counts": np.zeros((2, 2), int)}, "counts: all are 0, so there is nobody to attack"),
+        ({"counts": np.zeros((2, 2), int)}, "counts: every count is 0, so there is no target"),
         ({"level": "county"}, "level: 'county' has no published tables; choose from state, block"),
         ({"sensitive": "B"}, "no attribute or recode 'B'; choose from A"),
         ({"identifiers": ["A"]}, "sensitive: 'A' is also an identifier"),

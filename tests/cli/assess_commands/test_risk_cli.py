@@ -73,7 +73,7 @@ def test_the_plan_beside_a_release_is_found(out, tiny, tmp_path_factory):
     )
 
 
-def test_the_public_summary_is_the_same_whatever_the_records(tiny):
+def test_the_public_summary_is_the_same_for_any_records(tiny):
     """The same measurements, other records: not a byte differs."""
     plan, folder = Plan.load(tiny), tiny.parent / "out"
     pipeline.release(plan, to=folder, rng=Seeded(2))

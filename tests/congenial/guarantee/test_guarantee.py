@@ -329,7 +329,7 @@ def test_statements_say_what_they_are():
     assert 1 < concentrated.epsilon("1e-6") < 3
 
 
-def test_what_is_impossible_is_told():
+def test_a_refusal_names_what_is_impossible():
     bit = response([lambda x: x[0]], 1)
     with pytest.raises(InfeasibleError, match="no secret pair remains"):
         realised_loss(bit, uniform([(0,)]), PAIR)

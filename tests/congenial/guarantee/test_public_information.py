@@ -46,15 +46,15 @@ EVERYTHING = {
         TCloseness("0.2", "0.3"),
         lambda x: abs(Fraction(sum(x), len(x)) - Fraction(3, 10)) <= Fraction(1, 5),
     ),
-    "others have the value 1 with probability 0 beside a person with 0 and 1/3 beside a person "
+    "others have the value 1 with probability 0 given a person with 0 and 1/3 given a person "
     "with "
     "1, independently of each other": (
         Dependence("0", "1/3"),
         lambda x: x[0] == 1 or sum(x) == 0,
     ),
-    "others have the value 1 with probability 1/2 beside a person with 0 and 1 beside a person "
+    "others have the value 1 with probability 1/2 given a person with 0 and 1 given a person "
     "with "
-    "1, all alike": (
+    "1, all the same": (
         Dependence("1/2", "1", "comonotone"),
         lambda x: len(set(x[1:])) == 1 and (x[0] == 0 or x[1] == 1),
     ),
@@ -122,7 +122,7 @@ def test_closed_form_equals_a_look_at_every_database():
     assert kinds == {"none", "all", "some", "gone"}
 
 
-def test_totals_of_nobody_and_of_everybody_leave_no_pair():
+def test_totals_of_0_and_of_everyone_leave_no_pair():
     n = 100_000
     for total, left in ((0, 0), (n, 0), (1, n), (n - 1, n)):
         assert secret_pairs(FixedTotal(total), people=n).remaining == left
@@ -223,7 +223,7 @@ def test_disclosure_limits_change_delta_z(probabilities):
     ):
         low, high = window
         if probabilities[0] == "0" and low > 0:
-            with pytest.raises(InfeasibleError, match="nobody can have the value 0"):
+            with pytest.raises(InfeasibleError, match="no one can have the value 0"):
                 delta_z(n=n, z0=probabilities[0], z1=probabilities[1], public=facts)
             continue
         expected = farthest_quantiles(*conditional_counts(n, *probabilities, low, high))

@@ -182,7 +182,7 @@ def test_logistic_probabilities_stay_within_their_bounds():
         assert (result.norms <= result.sensitivities).all()
 
 
-def test_whatever_floats_do_sigma_holds(monkeypatch):
+def test_sigma_holds_for_any_rounding_of_floats(monkeypatch):
     """A logistic function that is wrong on data alone: its values are clipped."""
     right = k_norm._logistic
     monkeypatch.setattr(k_norm, "_logistic", lambda t: right(t) + (np.ndim(t) == 2))

@@ -499,7 +499,7 @@ MANY_COUNTS = {
 
 
 @pytest.mark.parametrize("name", MANY_COUNTS)
-def test_nobody_is_counted_several_times(folder, name):
+def test_no_one_is_counted_several_times(folder, name):
     assert SEVERAL in refusal(plan_of(folder, MANY_COUNTS[name], COUNTS))
 
 

@@ -182,7 +182,7 @@ def test_what_the_configuration_says_is_kept_and_shown_values_are_logged(opened)
     assert not SILENT.keys() & found.keys()
 
 
-def test_a_master_that_takes_no_connection_is_told_at_once(opened):
+def test_a_master_that_takes_no_connection_is_reported_at_once(opened):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]  # nobody listens there
@@ -200,7 +200,7 @@ def test_a_master_that_takes_no_connection_is_told_at_once(opened):
     refuse_silent_master("yarn")
 
 
-def test_a_master_that_does_not_take_the_driver_is_told_as_such():
+def test_a_master_that_refuses_the_driver_is_reported():
     java = SimpleNamespace(getMessage=lambda: "Cannot call methods on a stopped SparkContext.\nat")
     error = RuntimeError()
     error.java_exception = java

@@ -72,7 +72,7 @@ def test_work_that_was_lost_is_done_again_and_counted(workers, tmp_path):
     assert workers.retries == before + 1
 
 
-def test_work_that_is_lost_every_time_is_told(workers, tmp_path):
+def test_work_that_is_lost_every_time_is_reported(workers, tmp_path):
     with pytest.raises(BrokenExecutor, match="Spark lost its work"):
         list(workers.map(Dying(tmp_path / "mark", always=True), range(4), large=True))
     ((value, _),) = workers.map(Doubling(), [4], large=True)
@@ -213,7 +213,7 @@ class Unknown:
     def run(self, task: int) -> None: ...
 
 
-def test_executors_without_the_package_are_told_before_anything_is_charged(
+def test_executors_without_the_package_are_refused_before_any_charge(
     workers, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(spark_workers, "_Probe", lambda *arguments: Unknown())

@@ -108,7 +108,7 @@ def test_units_are_alike_by_cell_and_size():
 
 @pytest.mark.parametrize("told", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("varies", [0.0, 3.0, 20.0])
-def test_intervals_hold_whatever_the_biases(varies, told):
+def test_intervals_hold_for_any_biases(varies, told):
     """Biases that vary not at all, about as much as can be seen, and more than the noise does.
 
     Replicates tell nothing of them, or some of it, or all.

@@ -17,7 +17,7 @@ GOLDEN = json.loads(
 )
 
 
-def test_each_effect_is_told_apart():
+def test_each_effect_is_separate():
     tables = np.array(
         [
             [[0.49, 0.3], [0.5, 0.01], [0.5, 0.0], [9.0, 8.6], [2.0, 0.5]],

@@ -38,7 +38,7 @@ def segregate(plan):
         writer.writerows(people)
 
 
-def test_a_charged_release_is_finished_whatever_the_people_are_like(tmp_path, command):
+def test_a_charged_release_is_finished_for_any_people(tmp_path, command):
     """It stopped after the charge, for every draw: no table met the facts of a county."""
     path = with_facts(tmp_path / "place")
     segregate(path)

@@ -287,7 +287,7 @@ def test_a_broken_sum_of_a_group_is_found(measured, tmp_path):
     assert broken_facts(estimates, measurements) == "TOTAL of group north"
 
 
-def test_an_empty_parent_has_empty_children_whatever_the_passes(measured, tmp_path):
+def test_an_empty_parent_has_empty_children_for_any_passes(measured, tmp_path):
     (tmp_path / "a.csv").write_text("county,exactly\n11,0\n")
     fact = CONSTRAINT.format(level="county", query="TOTAL", path="a.csv")
     for passes in ("passes = []", 'passes = ["TOTAL"]', 'passes = ["TOTAL"]\nlook_below = true'):

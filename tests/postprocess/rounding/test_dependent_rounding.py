@@ -91,7 +91,7 @@ def test_totals_are_unbiased(drawn, case):
     assert np.abs(z_scores(drawn[case].sum(axis=2), h)).max(initial=0.0) < LARGEST_Z
 
 
-def test_the_z_scores_catch_a_small_bias_and_a_rounding_without_chance(drawn):
+def test_the_z_scores_catch_a_small_bias_and_a_rounding_that_is_not_random(drawn):
     shifted = FAMILY + np.where(FAMILY % 1 > 0, 0.009, 0.0)
     assert np.abs(z_scores(drawn["parent"], shifted)).max() > LARGEST_Z
     fixed = np.stack([round_family(FAMILY, PARENT)] * DRAWS)

@@ -199,7 +199,7 @@ B = "1/2"
         round_family(h, parent, keep=[np.zeros(5)])
 
 
-def test_small_families_get_a_second_chance(monkeypatch):
+def test_small_families_get_a_second_try(monkeypatch):
     """Where the search gives up, an integer program may still find a table."""
     monkeypatch.setattr(
         controlled_rounding,

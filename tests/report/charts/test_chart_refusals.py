@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_reason(draw, message):
         draw()
 
 
-def test_more_series_than_can_be_told_apart_are_refused():
+def test_more_series_than_readers_can_distinguish_are_refused():
     many = {Intruder(prior=(i + 1) / 20): [Risk("marginal risk", 1.5)] for i in range(9)}
     with pytest.raises(InputError, match="got 9, and readers can tell at most 8 apart"):
         charts.risk_by_rho(["1"], many)

@@ -24,7 +24,7 @@ def _linear(colour):
     return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
 
 
-def test_colours_can_be_read_and_told_apart_by_the_colour_blind():
+def test_colour_blind_readers_can_distinguish_the_colours():
     # Machado, Oliveira & Fernandes (2009), severity 1.
     sights = {
         "all": np.eye(3),
@@ -68,7 +68,7 @@ def test_words():
 
 
 def test_labels_keep_their_distance():
-    moved = theme.apart([0.5, 0.5, 0.51, 0.9], 0.1, 0.0, 1.0)
+    moved = theme.move_apart([0.5, 0.5, 0.51, 0.9], 0.1, 0.0, 1.0)
     assert np.diff(sorted(moved)).min() >= 0.1 - 1e-12
-    assert max(theme.apart([1.0, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0
-    assert theme.apart([0.1, 0.9], 0.1, 0.0, 1.0) == [0.1, 0.9]
+    assert max(theme.move_apart([1.0, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0
+    assert theme.move_apart([0.1, 0.9], 0.1, 0.0, 1.0) == [0.1, 0.9]

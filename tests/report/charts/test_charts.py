@@ -22,7 +22,7 @@ def case(request):
     return request.param, drawn(request.param)
 
 
-def told(chart, sentence):
+def numbers_of(chart, sentence):
     """Yield the numbers of a sentence, those within names of the table left out."""
     texts = {
         str(value)
@@ -54,7 +54,7 @@ def missing(chart, sentence):
     ]
     return [
         shown
-        for shown, percent in told(chart, without_true_bounds(sentence, columns))
+        for shown, percent in numbers_of(chart, without_true_bounds(sentence, columns))
         if not any(
             rounds_to(shown, percent, value, name == "epsilon")
             or rounds_to(shown, percent, value, False)
@@ -72,7 +72,7 @@ def test_every_number_in_words_is_a_number_of_the_table(case):
 
 def test_words_hold_numbers_at_all(case):
     _, chart = case
-    assert list(told(chart, chart.alt + chart.caption))
+    assert list(numbers_of(chart, chart.alt + chart.caption))
 
 
 def test_the_check_of_words_finds_a_wrong_number():

@@ -7,7 +7,7 @@ from tests.estimate import released_trees
 from tests.estimate.released_trees import plan_text
 from tests.report import sections_of_hand as made
 from tests.report.chart_cases import area_estimates, covered, level_errors
-from tests.report.test_document import INVARIANT, untold
+from tests.report.test_report_page import INVARIANT, numbers_without_a_source
 
 from countveil import Plan, Release, Seeded, estimate, pipeline
 from countveil.errors import InputError
@@ -152,7 +152,7 @@ def test_the_section_lists_what_the_library_says(release):
     assert (
         "Totals at level region are exact because they are public or follow" in section.sentences[1]
     )
-    assert "1.645 standard errors" in " ".join(section.sentences)
+    assert "1.6 standard errors" in " ".join(section.sentences)
     assert "published tables" not in section.sentences[-1]  # this plan publishes none
     assert len(section.charts) == 1
     assert "Margin of error" in public_report(release)
@@ -190,7 +190,7 @@ def test_the_section_of_awkward_plans_says_what_is_known(tmp_path, case):
     release = tree(tmp_path, AWKWARD[case], released_trees.places([3], [1, 2, 3]))
     section = made.margin(release)
     for sentence in section.sentences:
-        assert untold(section, sentence) == [], sentence
+        assert numbers_without_a_source(section, sentence) == [], sentence
     assert TOLD[case] in " ".join(section.sentences)
     assert bool(section.charts) is (case != "all totals public")
     cells = {row[0]: row for row in section.tables[1].rows}

@@ -234,7 +234,7 @@ def test_totals_that_are_public_are_not_drawn(tmp_path):
     assert sections["everyone"].sentences[-1].startswith("Exactly published counts reveal presence")
 
 
-def test_more_levels_than_can_be_told_apart_are_all_listed(tmp_path):
+def test_more_levels_than_a_chart_can_show_are_all_listed(tmp_path):
     levels = [f"l{n}" for n in range(10)]
     shares = "\n".join(f'{level} = "1/10"' for level in levels)
     text = TINY_PLAN.replace('["region", "area"]', str(levels).replace("'", '"'))

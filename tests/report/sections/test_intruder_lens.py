@@ -53,7 +53,7 @@ def information(attack, *, exact=None):
     """Return the rho of one count that tells as much as an area, its siblings and its region.
 
     Siblings' counts are unknown: what they leave of the information about the target is that of
-    normal regression on him and on all their cells. `exact` is a query that regions publish.
+    normal regression on the person and on all their cells. `exact` is a query that regions publish.
     """
     target = np.zeros(6)
     target[0] = 1.0
@@ -270,7 +270,7 @@ def test_shapes_are_of_the_level_that_most_of_them_name(hand, hand_others):
         _ = made.intruder(hand, nowhere).charts
 
 
-def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
+def test_more_priors_than_a_chart_can_show_are_all_listed(tmp_path):
     priors = [round(0.9 - 0.1 * n, 1) for n in range(9)]
     text = hand_plan.PLAN.replace("[0.4, 0.1, 0.02]", str(priors))
     pipeline.release(Plan.load(hand_plan.write(tmp_path, text)), to=tmp_path / "out", rng=Seeded(3))
@@ -285,7 +285,7 @@ def test_more_priors_than_can_be_told_apart_are_all_listed(tmp_path):
     assert any("first 8 of 9 priors" in line for line in section.sentences)
 
 
-def test_priors_that_nearly_agree_are_told_apart(tmp_path):
+def test_priors_that_nearly_agree_read_differently(tmp_path):
     text = TINY_PLAN + "[intruder]\npriors = [0.1, 0.1000000001]\n"
     (tmp_path / "plan.toml").write_text(text)
     plan = Plan.load(tmp_path / "plan.toml")

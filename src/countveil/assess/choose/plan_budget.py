@@ -242,7 +242,7 @@ def _largest_amount(keeps: Callable[[Fraction], bool], start: Fraction) -> Fract
     for _ in range(_HALVINGS):
         middle = Fraction(math.sqrt(low * high)).limit_denominator(10**15)
         low, high = (middle, high) if keeps(middle) else (low, middle)
-    amount = short(low)
+    amount = few_digits(low)
     step = Fraction(10) ** (math.floor(math.log10(amount)) - _DIGITS + 1)
     while not keeps(amount):
         amount -= step  # a risk is not smooth where noise is integer-valued and small
@@ -277,7 +277,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     scale = Fraction((_standard_error(plan, target) / needed) ** 2)
     # The variance of a discrete Gaussian is not quite 1/(2 rho): search a little further.
     for _ in range(60):
-        candidate = plan.with_budget(short(plan.cost.amount * scale, up=True))
+        candidate = plan.with_budget(few_digits(plan.cost.amount * scale, up=True))
         error = _standard_error(candidate, target)
         if error <= needed:
             break
@@ -331,7 +331,7 @@ def _spent_at(plan: Plan, level: str) -> Fraction:
     return sum((item.cost.amount for item in plan.at(level)), Fraction(0))
 
 
-def short(value: Fraction, *, up: bool = False) -> Fraction:
+def few_digits(value: Fraction, *, up: bool = False) -> Fraction:
     """Return a number with few digits just below the value, or just above it."""
     places = _DIGITS - 1 - math.floor(math.log10(float(value)))
     scale = exact(10) ** places

@@ -204,7 +204,7 @@ def of_columns(
                 f"by: {name!r} is the name of a column of the result; rename the column of groups"
             )
     tally = _GroupTally()
-    with people_file.opened(source, columns) as records:
+    with people_file.open_people(source, columns) as records:
         records.refuse_missing(columns)
         exact_count, released_count = (
             f"TRY_CAST({people_file.identifier(name)} AS DOUBLE)" for name in columns[:2]

@@ -107,12 +107,6 @@ def by_likelihood(counts: IntArray) -> Dirichlet:
     return Dirichlet(shares, float(alphas.sum()), "likelihood", score)
 
 
-def log_likelihood(counts: IntArray, alphas: Array) -> float:
-    """Return the log probability of the labels, person by person, at finite alphas."""
-    present = counts.sum(axis=0) > 0
-    return _Likelihood(counts[:, present]).value(np.asarray(alphas, float)[present])
-
-
 class _Likelihood:
     """The likelihood and its derivatives, from how often each count occurs."""
 

@@ -36,7 +36,7 @@ class LabelWeights(Protocol):
         ...
 
     def log_weights(self, around: int, most: int) -> FloatArray:
-        """Return log W(m) of each label that somebody may have, m = 0 … most."""
+        """Return log W(m) of each label that someone may have, m = 0 … most."""
         ...
 
     def log_coefficients(self, around: int, sizes: Array) -> FloatArray:

@@ -62,11 +62,11 @@ class HomogeneityRisk(Risk):
 def local_risk(
     table: Table, *, mechanism: Law, weighted: bool = False, method: str = "exact"
 ) -> HomogeneityRisk:
-    """Return how often a cell shows a single label, one that somebody in it has (Definition 6).
+    """Return how often a cell shows a single label, one that someone in it has (Definition 6).
 
     The intruder knows that their target is counted, and the target's identifiers. They see the noisy
     counts of the target's cell by label, and consider those of ½ or more present. The number is the
-    probability that exactly one label remains and somebody in the cell has it, averaged over cells.
+    probability that exactly one label remains and someone in the cell has it, averaged over cells.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ class Table:
         names = [identifiers] if isinstance(identifiers, str) else list(identifiers)
         attributes = [sensitive] if isinstance(sensitive, str) else list(sensitive)
         _refuse_overlap(names, attributes)
-        with people_file.opened(records, [*names, *attributes]) as people:
+        with people_file.open_people(records, [*names, *attributes]) as people:
             people.refuse_missing([*names, *attributes])
             cells, possible = _number_cells(people, names)
             tables = tuple(_tabulated(people, cells, possible, name) for name in attributes)

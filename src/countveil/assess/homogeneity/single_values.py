@@ -24,7 +24,7 @@ class Readings(NamedTuple):
     right, wrong : array of int
         People to whom their own value is attributed, and a wrong one.
     cells_right, cells_wrong : array of int
-        Cells that show a single value which somebody in the cell has, and which nobody has.
+        Cells that show a single value which someone in the cell has, and which no one has.
     """
 
     right: IntArray
@@ -33,7 +33,7 @@ class Readings(NamedTuple):
     cells_wrong: IntArray
 
 
-def readings(exact: IntArray, shown: IntArray, values: int) -> Readings:
+def read_tables(exact: IntArray, shown: IntArray, values: int) -> Readings:
     """Read several tables for the same people.
 
     Parameters

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from countveil.assess.homogeneity.single_values import attack_query, readings, value_count
+from countveil.assess.homogeneity.single_values import attack_query, read_tables, value_count
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
 from countveil.engines.counts import Counts, exact_answers
@@ -188,8 +188,8 @@ class _Sums:
 
     def add(self, exact: IntArray, shown: IntArray, values: int) -> None:
         """Add some units; the sensitive attribute is the last of the query."""
-        (right,), (wrong,), (cells_right,), (cells_wrong,) = readings(exact, shown[None], values)
-        (alike,), _, _, _ = readings(exact, exact[None], values)
+        (right,), (wrong,), (cells_right,), (cells_wrong,) = read_tables(exact, shown[None], values)
+        (alike,), _, _, _ = read_tables(exact, exact[None], values)
         self.cells += int(exact.reshape(-1, values).any(axis=1).sum())
         self.people += int(exact.sum())
         self.right += int(right)
@@ -201,7 +201,7 @@ class _Sums:
     def result(self, level: str, sensitive: str, identifiers: tuple[str, ...]) -> ReleasedAttack:
         """Return the shares."""
         if self.people == 0:
-            raise InputError("counts: all are 0, so there is no target")
+            raise InputError("counts: every count is 0, so there is no target")
         of_people = (self.right / self.people, self.wrong / self.people)
         of_cells = (self.cells_right / self.cells, self.cells_wrong / self.cells)
         return ReleasedAttack(

@@ -11,7 +11,7 @@ import numpy as np
 
 from countveil.base.numerics import FloatArray
 from countveil.noise.continuous import Gaussian
-from countveil.noise.law import Law, Mechanism
+from countveil.noise.law import Law, LossLaw, Mechanism
 from countveil.noise.summed_noise import SummedNoise
 
 _SMOOTH_FROM = 3  # sigma² from which the lattice is invisible: exp(-1.5 pi² sigma²) < 1e-19
@@ -22,13 +22,6 @@ _MOST_EXACT = 20_000  # points of a loss that keeps every jump
 _MOST_POINTS = 100_000  # points of a loss of which averages are taken
 _DEVIATIONS = 9.0  # beyond lies less than 1e-18 of a Gaussian
 _MOST_LATTICE = 4_000  # points of a loss on one side; a wider law is thinned
-
-
-class LossLaw(NamedTuple):
-    """The values that a privacy loss can take, and how likely each is."""
-
-    points: FloatArray
-    weights: FloatArray
 
 
 class NoisyCells(NamedTuple):
@@ -46,17 +39,17 @@ def joint_loss(laws: Sequence[Law], rows: int = 1) -> LossLaw:
     on a grid.
     """
     if len(laws) == 1:
-        return LossLaw(*laws[0].privacy_loss(rows))
+        return laws[0].privacy_loss(rows)
     rate, parts = 0.0, []
     for law in laws:
         variance = law.gaussian_variance
         if variance is not None and (not law.lattice or variance >= _SMOOTH_FROM):
             rate += 1 / (2 * variance)
         else:
-            parts.append(_pruned(LossLaw(*law.privacy_loss(rows))))
+            parts.append(_pruned(law.privacy_loss(rows)))
     if rate > 0:
         pooled = Gaussian(math.sqrt(1 / (2 * rate)))
-        parts.append(_pruned(LossLaw(*pooled.privacy_loss(rows))))
+        parts.append(_pruned(pooled.privacy_loss(rows)))
     return _sum_of(parts, _MOST_POINTS, _SMOOTH_GRID)
 
 
@@ -83,7 +76,7 @@ def _one_lattice(noise: Mechanism, cells: int, rows: int) -> LossLaw:
     """Return the loss of one count; of several discrete Gaussian ones at once, as it is linear."""
     variance = noise.gaussian_variance
     if variance is None:
-        return LossLaw(*noise.privacy_loss(rows))
+        return noise.privacy_loss(rows)
     law = SummedNoise(noise, cells)
     reach = math.ceil(_DEVIATIONS * math.sqrt(law.variance)) + 2
     step = max(1, reach // _MOST_LATTICE)

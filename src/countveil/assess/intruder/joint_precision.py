@@ -25,9 +25,6 @@ from countveil.noise.law import Mechanism
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query, Schema
 
-WITHOUT_LIMIT = 1e6
-"""Relative to all other evidence: only a count that is known exactly adds this much."""
-
 _EXACT = 1e8  # the weight of a count published exactly, relative to the largest other one
 _HELD = 1 << 22  # matrix entries in memory at a time
 

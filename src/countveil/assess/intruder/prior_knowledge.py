@@ -26,7 +26,7 @@ class Intruder:
     others : tuple of float
         Their probabilities that 0, 1, 2, … further people are there, if they do not know all others.
     at_least, at_most : int
-        Public bounds on the count: a facility that houses somebody, or a published total.
+        Public bounds on the count: a facility that houses someone, or a published total.
 
     Examples
     --------

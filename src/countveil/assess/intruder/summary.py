@@ -33,10 +33,10 @@ class FactRisk:
     Of the level's units × cells, `counts` are bounded in some way: `settled` of them are known exactly,
     `somebody` must include at least one person, and `bounded` have an upper bound. The belief is that
     of an intruder who knows everyone except their target and one other person, each there with
-    probability `prior`, in a count that must include somebody. Their probability that the target is
+    probability `prior`, in a count that must include someone. Their probability that the target is
     there is `prior` before, `with_fact` given the fact, `with_release` on average given the fact and
     the release, and `release_alone` given the release without the fact. The last three are None where
-    no count must include somebody.
+    no count must include someone.
     """
 
     query: str

@@ -24,7 +24,7 @@ from countveil.assess.intruder.attacks import (
     expected_posterior,
     guesses_right,
 )
-from countveil.assess.intruder.combined_loss import LossLaw, NoisyCells, joint_loss, lattice_loss
+from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack, Target, targets_of
 from countveil.assess.risk import Risk
@@ -33,7 +33,7 @@ from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 from countveil.noise.continuous import Gaussian
-from countveil.noise.law import Law, Mechanism
+from countveil.noise.law import Law, LossLaw, Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.tree.observed_levels import Observed

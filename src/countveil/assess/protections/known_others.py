@@ -57,7 +57,7 @@ class Targets:
         starts = np.searchsorted(self.entry, np.arange(len(self.unit)))
         return np.asarray(np.maximum.reduceat(values, starts, axis=-1), float)
 
-    def some(self, pairs: int, rng: Generator) -> Targets:
+    def sample(self, pairs: int, rng: Generator) -> Targets:
         """Return a random sample of the kinds of people with about this many alternatives."""
         if len(self.entry) <= pairs:
             return self
@@ -116,14 +116,14 @@ def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Ge
     name = name_of(attack, attribute)
     entries = np.arange(len(tables.unit))
     if attack == "presence":
-        sample = _some(entries, MOST_PAIRS, rng)
+        sample = _sample_of(entries, MOST_PAIRS, rng)
         pairs = [np.full(1, -1, np.int64) for _ in sample]
     else:
         names = [item.name for item in schema.attributes]
         axes = [names.index(attribute)] if attribute is not None else list(range(len(names)))
         axes = [axis for axis in axes if schema.shape[axis] > 1]
         per_entry = int(np.prod([schema.shape[axis] - 1 for axis in axes]))
-        sample = _some(entries, max(MOST_PAIRS // per_entry, 1), rng)
+        sample = _sample_of(entries, max(MOST_PAIRS // per_entry, 1), rng)
         alternatives = {
             cell: _alternatives(schema.shape, int(cell), axes, possible)
             for cell in np.unique(tables.cell[sample])
@@ -143,7 +143,7 @@ def _targets(tables: ExactTables, attack: Attack, attribute: str | None, rng: Ge
     )
 
 
-def _some(entries: IntArray, most: int, rng: Generator) -> IntArray:
+def _sample_of(entries: IntArray, most: int, rng: Generator) -> IntArray:
     if len(entries) <= most:
         return entries
     return np.sort(rng.choice(entries, most, replace=False))

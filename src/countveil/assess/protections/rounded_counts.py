@@ -147,7 +147,7 @@ class RandomRounding:
         rng: Generator,
     ) -> Disclosure:
         """Return the exact expected posteriors, by the law of rounding."""
-        targets = targets.some(MOST_ALTERNATIVES, rng)
+        targets = targets.sample(MOST_ALTERNATIVES, rng)
         near = np.zeros((len(targets.entry), self.base + 1), np.int64)
         far = near.copy()
         for item in separations(tables, targets):

@@ -66,7 +66,7 @@ def mean_at_most(draws: FloatArray, rates: FloatArray | float, *, confidence: fl
 
 
 def mean_between(draws: FloatArray, *, confidence: float) -> Ends:
-    """Return two ends that contain the mean of a law on [0, 1], whatever law it is.
+    """Return two ends that contain the mean of any law on [0, 1].
 
     A fifth of the draws choose the rates, and the others test them.
 

@@ -63,7 +63,7 @@ class SimulatedReleases:
 
     @property
     def releases(self) -> int:
-        """How many they are."""
+        """The number of releases."""
         return len(next(iter(self.values.values())))
 
     @classmethod

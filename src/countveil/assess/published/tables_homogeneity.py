@@ -3,7 +3,7 @@
 The attack is a fixed reading: where a cell of place × identifiers shows one sensitive value, it is
 believed. So each simulated release, post-processed by TopDown itself, gives one share of the
 people, and the share expected over the noise is the mean of a law on [0, 1]. Both ends bound that mean
-with the stated confidence, whatever law it is: no normal approximation, valid for few releases too.
+with the stated confidence for any such law: no normal approximation, valid for few releases too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from countveil.assess.homogeneity.single_values import attack_query, readings, value_count
+from countveil.assess.homogeneity.single_values import attack_query, read_tables, value_count
 from countveil.assess.published.bounded_mean import Ends, mean_between
 from countveil.assess.published.many_releases import (
     SimulatedReleases,
@@ -52,7 +52,7 @@ class PublishedHomogeneity:
     misled : Ends
         Both ends of the share of people to whom it attributes a wrong value.
     before : float
-        The share of people whose value the exact table would reveal; it would mislead nobody.
+        The share of people whose value the exact table would reveal; it would mislead no one.
     confidence : float
         The probability that all four ends hold.
     level : str
@@ -99,7 +99,7 @@ def published_homogeneity(
     that TopDown publishes, and look up that cell. If it shows one sensitive value only, they believe
     it; otherwise they conclude nothing. The share is that of the people counted whom this reveals,
     on average over all releases that the plan can make of these counts. It is not how much anyone
-    learns: whoever guesses the most frequent value is right about many people without any table. So
+    learns: always guessing the most frequent value is right about many people without any table. So
     compare it with `before`, the share that the exact table would reveal, and with `misled`.
 
     Parameters
@@ -194,7 +194,7 @@ def published_attacks(
         raise InputError("counts: people must be whole numbers")
     histograms = table.astype(np.int64)
     if not histograms.any():
-        raise InputError("counts: all are 0, so there is nobody to attack")
+        raise InputError("counts: every count is 0, so there is no target")
     people = np.zeros((places.units(level), plan.schema.cells), np.int64)
     np.add.at(people, places.ancestors(plan.levels[-1], level), histograms)
     exact = [answers_of(query, people) for query in queries]
@@ -208,7 +208,7 @@ def published_attacks(
         releases = SimulatedReleases.draw(plan, places, many, rng=rng)
         shown = np.split(releases.tables(level, queries, rng=rng), ends, axis=2)
         for number, query in enumerate(queries):
-            read = readings(exact[number], shown[number], value_count(query))
+            read = read_tables(exact[number], shown[number], value_count(query))
             right[number, start:stop] = read.right / people.sum()
             wrong[number, start:stop] = read.wrong / people.sum()
         progress(stop, draws)
@@ -231,7 +231,7 @@ def published_attacks(
 
 def _revealed(exact: IntArray, values: int) -> int:
     """Return how many people the exact table reveals."""
-    return int(readings(exact, exact[None], values).right[0])
+    return int(read_tables(exact, exact[None], values).right[0])
 
 
 def _numbers(plan: Plan, places: Geography, histograms: IntArray) -> int:

@@ -1,7 +1,7 @@
 """The privacy loss that published tables show, between two ends, for one person in given counts.
 
 Upper end: the smallest epsilon that the measurements on the person's path satisfy at a delta; tables
-are made from measurements, so they satisfy it too. Lower end, from simulated releases: whatever event E
+are made from measurements, so they satisfy it too. Lower end, from simulated releases: for any event E
 in the tables, delta at epsilon is at least P(E | with) - exp(epsilon) P(E | without), and the same with
 both exchanged. The best E is a posterior above some value; it is learned from some releases and tested
 on others. Epsilons are tried from 0 upwards until one is not refuted, so that passing the true one
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from countveil.assess.intruder.combined_loss import LossLaw, lattice_loss
+from countveil.assess.intruder.combined_loss import lattice_loss
 from countveil.assess.intruder.decision import sigmoid
 from countveil.assess.intruder.whole_release import path_laws
 from countveil.assess.published.bounded_mean import mean_at_most
@@ -27,7 +27,7 @@ from countveil.assess.published.two_databases import TwoDatabases
 from countveil.base.numerics import Array, FloatArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
-from countveil.noise.law import hockey_stick_of
+from countveil.noise.law import LossLaw, hockey_stick_of
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from countveil.assess.intruder.attacks import determined, each_noise
-from countveil.assess.intruder.combined_loss import LossLaw, joint_loss
+from countveil.assess.intruder.combined_loss import joint_loss
 from countveil.assess.intruder.targets import Target
 from countveil.assess.intruder.whole_release import path_laws
 from countveil.assess.published.many_releases import (
@@ -23,6 +23,7 @@ from countveil.assess.published.many_releases import (
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
+from countveil.noise.law import LossLaw
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query

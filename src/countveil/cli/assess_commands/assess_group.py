@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from countveil.cli import showing
 from countveil.cli.command_line import app, ending_well
-from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
+from countveil.cli.options import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _LensGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         known = self.list_commands(ctx)
-        command = _in_today_words(args, known)
+        command = _current_command(args, known)
         if command is not None:
             raise InputError(
                 f"assess: each lens is a command, and options go after it: run `{command}`; the "
@@ -93,7 +93,7 @@ class _LensGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _in_today_words(args: Sequence[str], known: Sequence[str]) -> str | None:
+def _current_command(args: Sequence[str], known: Sequence[str]) -> str | None:
     """Return the command that arguments of an earlier version mean, or None if they are of this one.
 
     Earlier versions named the target first, and the lens by an option: `TARGET --lens map`, `--map`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,17 +18,34 @@ from countveil.cli.assess_commands.assess_group import (
     show_section,
     subject_of,
 )
-from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
+from countveil.cli.options import AsJson, EngineName, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
+    from countveil.assess.homogeneity.topdown_attack import ReleasedAttack
     from countveil.noise.law import Law
     from countveil.publish.release_folder import Release
 
 _FILE = "With a file of records"
 _RECORDS = "With --internal, or a file of records"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attack:
+    """What the intruder knows of a person, and what they want to learn."""
+
+    identifiers: tuple[str, ...]
+    sensitive: str
+
+    @classmethod
+    def named(cls, identifiers: Sequence[str] | None, sensitive: str | None) -> _Attack:
+        if sensitive is None:
+            raise InputError(
+                "--sensitive: missing; name the attribute that the intruder wants to learn"
+            )
+        return cls(tuple(identifiers or ()), sensitive)
 
 
 @lens_command("homogeneity")
@@ -117,41 +135,31 @@ def assess_homogeneity(
         subject = subject_of(target, needs="plan", plan=plan, level=level)
         show_section(lens_named("homogeneity").section(subject), "homogeneity", as_json=as_json)
         return
-    known: dict[str, Any] = {"identifiers": identifiers or [], "as_json": as_json}
     if of_file:
         used = {"identifiers", "sensitive", "mechanism", "epsilon", "rho", "delta", "fit", "sizes"}
         showing.refuse_unused(context, used, "a file of records")
-        known["sensitive"] = _named(sensitive)
+        attack = _Attack.named(identifiers, sensitive)
         noises = noises_named(mechanism, epsilon or [], rho or [], delta)
         names = [f"rho = {x}" for x in rho or []] or [f"epsilon = {x:g}" for x in epsilon or []]
         _show_homogeneity_of_file(
-            target, noises=noises, names=names, prior=fit, sizes=sizes, **known
+            target, attack, noises=noises, names=names, prior=fit, sizes=sizes, as_json=as_json
         )
         return
     from countveil.cli.records_again import counts_again
 
     used = {"internal", "plan", "identifiers", "sensitive", "level", "releases", "engine"}
     showing.refuse_unused(context, used | {"show_values", "quiet"}, "--internal")
-    known["sensitive"] = _named(sensitive)
+    attack = _Attack.named(identifiers, sensitive)
     release, counts = counts_again(target, internal, plan, show_values, engine)
-    _show_homogeneity_of_release(
-        target, release, counts, level=level, releases=releases, quiet=quiet, **known
-    )
-
-
-def _named(sensitive: str | None) -> str:
-    if sensitive is None:
-        raise InputError(
-            "--sensitive: missing; name the attribute that the intruder wants to learn"
-        )
-    return sensitive
+    level = level or release.plan.judged_level
+    result = _attack_on(release, counts, attack, level, releases, quiet)
+    _show_attack(target, result, as_json=as_json)
 
 
 def _show_homogeneity_of_file(
     path: Path,
+    attack: _Attack,
     *,
-    identifiers: Sequence[str],
-    sensitive: str,
     noises: Sequence[Law],
     names: Sequence[str],
     prior: str,
@@ -162,7 +170,9 @@ def _show_homogeneity_of_file(
     from countveil.assess import homogeneity
     from countveil.report.terminal import homogeneity_terminal
 
-    table = homogeneity.Table.from_records(path, identifiers=identifiers, sensitive=sensitive)
+    table = homogeneity.Table.from_records(
+        path, identifiers=attack.identifiers, sensitive=attack.sensitive
+    )
     risks = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
     for row, noise, name in zip(risks, noises, names, strict=True):
         row["noise"] = name
@@ -173,8 +183,8 @@ def _show_homogeneity_of_file(
         "possible": table.possible,
         "homogeneous": int(table.homogeneous.sum()),
         "before": table.given_away(weighted=True),
-        "identifiers": list(identifiers),
-        "sensitive": sensitive,
+        "identifiers": list(attack.identifiers),
+        "sensitive": attack.sensitive,
     }
     if as_json:
         showing.print_json({"audience": "internal", **about, "risks": risks})
@@ -182,41 +192,46 @@ def _show_homogeneity_of_file(
     showing.console().print(homogeneity_terminal.homogeneity_view(about, risks))
 
 
-def _show_homogeneity_of_release(
-    out: Path,
-    release: Release,
-    counts: Any,
-    *,
-    level: str | None,
-    identifiers: Sequence[str],
-    sensitive: str,
-    releases: int,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print how well the attack on a release works, or on average on simulated releases."""
-    from dataclasses import asdict
+def _attack_on(
+    release: Release, counts: Any, attack: _Attack, level: str, releases: int, quiet: bool
+) -> ReleasedAttack:
+    """Attack a release, or as many simulated ones."""
+    from countveil.assess.homogeneity import topdown_attack
 
+    if releases == 1:
+        return topdown_attack.attack(
+            release.estimates,
+            counts,
+            level=level,
+            sensitive=attack.sensitive,
+            identifiers=attack.identifiers,
+        )
+    with showing.progress_bar("simulating releases", releases, quiet) as step:
+        return topdown_attack.simulated(
+            release.plan,
+            counts,
+            level=level,
+            sensitive=attack.sensitive,
+            identifiers=attack.identifiers,
+            releases=releases,
+            progress=lambda done, _: step(done),
+        )
+
+
+def _show_attack(out: Path, result: ReleasedAttack, *, as_json: bool) -> None:
+    """Print how well an attack works, and write it to the internal folder."""
     import pyarrow as pa
 
-    from countveil.assess.homogeneity.topdown_attack import attack, simulated
     from countveil.measure.run import internal_of
     from countveil.report.terminal import homogeneity_terminal
 
-    target: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
-    target["identifiers"] = identifiers
-    if releases == 1:
-        result = attack(release.estimates, counts, **target)
-    else:
-        with showing.progress_bar("simulating releases", releases, quiet) as step:
-            result = simulated(
-                release.plan,
-                counts,
-                releases=releases,
-                progress=lambda done, _: step(done),
-                **target,
-            )
-    document = {"audience": result.audience, **target, **asdict(result)}
+    document = {
+        "audience": result.audience,
+        "level": result.level,
+        "sensitive": result.sensitive,
+        "identifiers": result.identifiers,
+        **asdict(result),
+    }
     document["errors"] = None if result.errors is None else list(result.errors)
     write_internal(internal_of(out), "homogeneity", document, pa.Table.from_pylist([document]))
     if as_json:

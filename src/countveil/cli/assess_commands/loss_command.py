@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +16,8 @@ from countveil.cli.assess_commands.assess_group import (
     show_section,
     subject_of,
 )
-from countveil.cli.commands import AsJson, EngineName, ShowValues
 from countveil.cli.internal_files import write_internal
+from countveil.cli.options import AsJson, EngineName, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 _FILE = "With a file of counts"
 _RESIDUALS = "With --internal, or a file of counts"
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimation:
+    """How the loss is estimated from residuals."""
+
+    bandwidth: float
+    percentile: float
+    confidence: float
 
 
 @lens_command("loss")
@@ -89,63 +98,47 @@ def assess_loss(
     Example: `countveil assess loss out`, or `countveil assess loss out --internal`, or
     `countveil assess loss pairs.csv --exact true --released published --by county`
     """
-    how: dict[str, Any] = {"bandwidth": bandwidth, "percentile": percentile}
-    how |= {"confidence": confidence, "as_json": as_json}
+    how = _Estimation(bandwidth, percentile, confidence)
     residuals = {"bandwidth", "percentile", "confidence"}
     if target.is_file() and target.suffix != ".toml":
         showing.refuse_unused(context, residuals | {"exact", "released", "by"}, "a file of counts")
-        _show_loss_of_file(target, exact=exact, released=released, by=by or (), **how)
+        from countveil.assess import empirical_loss
+
+        tallies = empirical_loss.of_columns(target, exact=exact, released=released, by=by or ())
+        _show_loss(tallies, how, folder=None, as_json=as_json)
     elif internal:
         from countveil.cli.records_again import counts_again
+        from countveil.measure.run import internal_of
 
         used = residuals | {"internal", "plan", "of", "strata", "engine", "show_values"}
         showing.refuse_unused(context, used, "--internal")
         release, counts = counts_again(target, internal, plan, show_values, engine)
-        _show_loss_of_release(target, release, counts, of=of, strata=strata, **how)
+        tallies = _tallies_of_release(release, counts, of, strata=strata)
+        _show_loss(tallies, how, folder=internal_of(target), as_json=as_json)
     else:
         showing.refuse_unused(context, {"plan"}, "a plan or a release without --internal")
         subject = subject_of(target, needs="plan", plan=plan)
         show_section(lens_named("loss").section(subject), "loss", as_json=as_json)
 
 
-def _show_loss_of_release(
-    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **settings: Any
-) -> None:
-    """Print the empirical loss of a release and write it to the internal folder."""
+def _tallies_of_release(release: Release, counts: Any, of: str | None, *, strata: bool) -> Tallies:
+    """Return the residuals of a release's measurements or estimates, by group."""
     from countveil.assess import empirical_loss
-    from countveil.measure.run import internal_of
 
     if of not in (None, "measurements", "estimates"):
         raise InputError(f"--of: unknown value {of!r}; choose measurements or estimates")
     if of is None:
         of = "estimates" if "estimates" in release.manifest else "measurements"
-    tallies = empirical_loss.of_release(getattr(release, of), counts, strata=strata)
-    _show_loss(tallies, folder=internal_of(out), **settings)
+    return empirical_loss.of_release(getattr(release, of), counts, strata=strata)
 
 
-def _show_loss_of_file(
-    path: Path, *, exact: str, released: str, by: Sequence[str], **settings: Any
-) -> None:
-    """Print the empirical loss of the exact and released counts in a file."""
-    from countveil.assess import empirical_loss
-
-    tallies = empirical_loss.of_columns(path, exact=exact, released=released, by=by)
-    _show_loss(tallies, folder=None, **settings)
-
-
-def _show_loss(
-    tallies: Tallies,
-    *,
-    folder: Path | None,
-    confidence: float,
-    bandwidth: float,
-    percentile: float,
-    as_json: bool,
-) -> None:
+def _show_loss(tallies: Tallies, how: _Estimation, *, folder: Path | None, as_json: bool) -> None:
     """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
     from countveil.report.terminal import loss_terminal
 
-    losses = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
+    losses = tallies.losses(
+        confidence=how.confidence, bandwidth=how.bandwidth, percentile=how.percentile
+    )
     rows = losses.to_pylist()
     if all(row["empirical_loss"] is None and row["tail_ratio"] is None for row in rows):
         raise InputError(
@@ -155,7 +148,7 @@ def _show_loss(
     notes, tests = [], []
     for key in tallies.groups:
         tests.append({"group": list(key), **_exchangeable(tallies, key)})
-    note = _bias_note(tallies, bandwidth, percentile)
+    note = _bias_note(tallies, how.bandwidth, how.percentile)
     if note is not None:
         notes.append(note)
     doubtful = [item for item in tests if item.get("p_value", 1.0) < 0.01]
@@ -177,7 +170,7 @@ def _show_loss(
         showing.print_json(document)
         return
     console = showing.console()
-    console.print(loss_terminal.loss_view(rows, tallies.names, confidence, notes))
+    console.print(loss_terminal.loss_view(rows, tallies.names, how.confidence, notes))
     if folder is not None:
         console.print(f"\nWritten: {folder}/loss.json and loss.parquet", soft_wrap=True)
 

@@ -14,7 +14,7 @@ from countveil.cli.assess_commands.assess_group import (
     assess_app,
 )
 from countveil.cli.command_line import ending_well
-from countveil.cli.commands import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues, Workers
+from countveil.cli.options import AsJson, EngineName, OutPath, Priors, Quiet, ShowValues, Workers
 from countveil.errors import InputError
 
 

@@ -16,7 +16,7 @@ from countveil.cli.assess_commands.assess_group import (
     show_lens,
     show_section,
 )
-from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
+from countveil.cli.options import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from countveil.cli.assess_commands.assess_group import Target, lens_command, show_section
-from countveil.cli.commands import AsJson
+from countveil.cli.options import AsJson
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,14 +16,15 @@ from countveil.cli.assess_commands.assess_group import (
     lens_command,
     show_section,
 )
-from countveil.cli.commands import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
+from countveil.cli.options import AsJson, EngineName, Priors, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.plan.geography import Geography
     from countveil.plan.plans import Plan
+    from countveil.report.audience import Audience
 
 
 @lens_command("published")
@@ -101,7 +102,7 @@ def assess_published(
         table = estimated_counts(release)
     person = rarest(table, released)
     if person is None:
-        raise InputError(f"{out}: no cell has anyone, so there is nobody to attack")
+        raise InputError(f"{out}: every count is 0, so there is no target")
     if unit is not None or cell is not None:
         number = person.unit if unit is None else _unit(geography, lowest, unit)
         place = person.cell if cell is None else _cell(released, cell)
@@ -109,27 +110,35 @@ def assess_published(
             # The target is added: what the intruder suspects need not be what is estimated.
             table[number, place] = released.rows_per_person
         person = Person(number, place)
-    about: dict[str, Any] = {"counts": table, "unit": person.unit, "cell": person.cell}
-    about |= {"draws": draws, "geography": geography}
-    about["audience"] = "internal" if internal else "public"
+    audience: Audience = "internal" if internal else "public"
     halves = 1 if delta is None else 2
     with showing.progress_bar("simulating releases", halves * (draws // 2), quiet) as step:
         loss = None
         if delta is not None:
             loss = published_loss(
                 released,
+                counts=table,
+                unit=person.unit,
+                cell=person.cell,
                 delta=delta,
+                draws=draws,
                 rng=Seeded(seed),
+                geography=geography,
+                audience=audience,
                 progress=lambda done, _: step(done),
-                **about,
             )
         risk = published_risk(
             released,
+            counts=table,
+            unit=person.unit,
+            cell=person.cell,
             prior=min(released.intruder.priors if prior is None else prior),
             siblings=known,
+            draws=draws,
             rng=Seeded(seed),
+            geography=geography,
+            audience=audience,
             progress=lambda done, _: step((halves - 1) * (draws // 2) + done),
-            **about,
         )
     section = lens_named("published").section_of(risk, released, geography, person, loss)
     if internal:

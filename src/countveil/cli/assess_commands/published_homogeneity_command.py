@@ -13,8 +13,8 @@ from countveil.cli.assess_commands.assess_group import (
     lens_command,
     show_section,
 )
-from countveil.cli.commands import AsJson, EngineName, OutPath, Quiet, ShowValues
 from countveil.cli.internal_files import write_internal
+from countveil.cli.options import AsJson, EngineName, OutPath, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 

@@ -15,7 +15,7 @@ from countveil.cli.assess_commands.assess_group import (
     lens_command,
     show_section,
 )
-from countveil.cli.commands import AsJson, EngineName, Quiet, ShowValues
+from countveil.cli.options import AsJson, EngineName, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 

@@ -306,10 +306,10 @@ class Dependence:
     @property
     def sentence(self) -> str:
         """What is public."""
-        how = "independently of each other" if self.kind == "independent" else "all alike"
+        how = "independently of each other" if self.kind == "independent" else "all the same"
         return (
-            f"others have the value 1 with probability {self.z0} beside a person with 0 and "
-            f"{self.z1} beside a person with 1, {how}"
+            f"others have the value 1 with probability {self.z0} given a person with 0 and "
+            f"{self.z1} given a person with 1, {how}"
         )
 
     def agrees(self, database: Database) -> bool:

@@ -72,8 +72,8 @@ def check_persons(source: DuckDBSource) -> None:
     assert source.person is not None
     text = f"coalesce(CAST({source.person} AS VARCHAR), '')"
     visible = f"regexp_replace({text}, {literal(person_ids.INVISIBLE)}, '', 'g')"
-    nobody = f"regexp_full_match({visible}, {literal(person_ids.NOBODY)})"
-    _refuse_if(source, nobody, source.person, record_rules.NOBODY)
+    blank = f"regexp_full_match({visible}, {literal(person_ids.BLANK)})"
+    _refuse_if(source, blank, source.person, record_rules.BLANK_PERSON)
     bare = f"regexp_replace({visible}, {literal(person_ids.MARKS)}, '', 'g')"
     placeholder = (
         f"(regexp_full_match({visible}, {literal(person_ids.NUMBER)}) OR "

@@ -55,10 +55,10 @@ def select(expressions: list[Tree] | None, source: Tree, common: list[Tree], lab
                 {**item, "alias": f"c{number}"} for number, item in enumerate(expressions)
             ]
         node["from_table"], node["cte_map"] = source, {"map": common}
-    return written(node)
+    return sql_of(node)
 
 
-def written(tree: Tree) -> str:
+def sql_of(tree: Tree) -> str:
     """Return the SQL of a tree."""
     document = {"error": False, "statements": [{"node": tree, "named_param_map": []}]}
     with duckdb.connect(config=_ALONE) as connection:

@@ -33,8 +33,8 @@ from countveil.engines.local.parsed_query import (
     name_of,
     nodes,
     parse,
+    sql_of,
     too_deep,
-    written,
 )
 from countveil.engines.local.person_alone import Dependent, Judge
 from countveil.engines.local.query_names import (
@@ -269,7 +269,7 @@ def accept(
         if records.each_person_alone:
             return bracketed(text)
         if state_layouts(tree, folder, label):
-            text, tree = parse(written(tree), label)
+            text, tree = parse(sql_of(tree), label)
             refuse_all_but_reading(tree, catalog, label)  # check what will run
         judge = Judge(
             catalog,

@@ -245,7 +245,7 @@ def table_name(table: Tree) -> tuple[str, ...]:
 
 
 def is_file(path: tuple[str, ...]) -> bool:
-    """Whether a name, if it is no table, is that of a file that a query may name as a table.
+    """Whether a name that is not a table's is that of a file that a query may name as a table.
 
     DuckDB would also read a file for a name of several parts, joined by dots; that is refused.
     """

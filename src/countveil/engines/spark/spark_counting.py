@@ -73,13 +73,13 @@ def check_rows(source: SparkSource) -> None:
     if source.max_rows is not None:
         text = sql.coalesce(sql.col(PERSON).cast("string"), sql.lit(""))
         visible = sql.regexp_replace(text, person_ids.INVISIBLE, "")
-        nobody = visible.rlike(rf"\A{person_ids.NOBODY}\z")
+        blank = visible.rlike(rf"\A{person_ids.BLANK}\z")
         bare = sql.regexp_replace(visible, person_ids.MARKS, "")
         placeholder = visible.rlike(rf"\A(?:{person_ids.NUMBER})\z")
         placeholder |= bare.rlike(rf"\A(?:{person_ids.WORD})\z")
         if source.real_ids:
             placeholder &= ~text.isin(*source.real_ids)
-        checks.append(_Check(nobody, PERSON, record_rules.NOBODY))
+        checks.append(_Check(blank, PERSON, record_rules.BLANK_PERSON))
         checks.append(_Check(placeholder, PERSON, record_rules.PLACEHOLDER))
     if WHOLE in source.frame.columns:
         whole = sql.col(WHOLE)
@@ -227,7 +227,7 @@ def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack many small rows into a few large ones, as the driver fetches row by row."""
     batched: list[pa.RecordBatch] = []
 
-    def together() -> pa.RecordBatch:
+    def packed() -> pa.RecordBatch:
         table = pa.Table.from_batches(batched)
         columns = [table[name].to_numpy().astype(np.int64).tobytes() for name in _PACKED]
         return pa.RecordBatch.from_pydict(
@@ -240,10 +240,10 @@ def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         batched.append(batch)
         if sum(part.num_rows for part in batched) >= _ROWS:
-            yield together()
+            yield packed()
             batched = []
     if any(part.num_rows for part in batched):
-        yield together()
+        yield packed()
 
 
 def _checked(

@@ -40,14 +40,14 @@ class SparkEngine:
         if plan.records is None:
             raise PlanError(f"{plan.name}: [records] is missing; a release needs it")
         geography = plan.geography()
-        source = open_source(plan, self._opened(), self.records, self.show_values)
+        source = open_source(plan, self._open_session(), self.records, self.show_values)
         return count(source, plan, geography)
 
     def workers(self, number: int | None = None) -> SparkWorkers:
         """Return the executors; the session decides how many there are."""
-        return SparkWorkers(self._opened())
+        return SparkWorkers(self._open_session())
 
-    def _opened(self) -> SparkSession:
+    def _open_session(self) -> SparkSession:
         session = self.session
         if session is None:
             session = self.records.sparkSession if self.records is not None else None

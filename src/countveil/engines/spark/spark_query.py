@@ -216,7 +216,7 @@ def refuse_programs(session: SparkSession, query: str, label: str) -> None:
 
 
 def refuse_programs_in_views(frame: DataFrame, label: str) -> None:
-    """Refuse the same in views, and whatever else in the analyzed plan changes from run to run."""
+    """Refuse the same in views, and anything else in the analyzed plan that changes from run to run."""
     texts = set[str]()
     for operator in operators_of(frame._jdf.queryExecution().analyzed()):
         kind = kind_of(operator)

@@ -1,7 +1,7 @@
 """An intruder who settles for the likeliest label, or for shares, if a cell shows several (004, S5).
 
 Noisy counts are rounded and clipped at 0, so that any noise becomes noise of whole numbers. If a cell
-shows nobody, the intruder names no label.
+shows no one, the intruder names no label.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _of_two_probabilities(
         possible = [(k, weight) for k, weight in atoms if low <= k + value <= high]
         if not possible:
             raise InfeasibleError(
-                f"public: nobody can have the value {value}, as {join_facts(public)}: no secret pair "
+                f"public: no one can have the value {value}, as {join_facts(public)}: no secret pair "
                 f"remains, so there is nothing left to protect"
             )
         sides.append([(k + value, weight) for k, weight in possible] if of == "count" else possible)

@@ -568,7 +568,7 @@ def independent_rows(sums: sp.csr_array, rows: sp.csr_array) -> NDArray[np.bool_
 def _without_sums(sums: sp.csr_array, rows: sp.csr_array) -> IntArray:
     """Return the rows, modulo the prime, after eliminating each sum at its first column.
 
-    Columns that are then equal are merged: they cannot tell rows apart.
+    Columns that are then equal are merged: they do not distinguish rows.
     """
     columns = np.asarray(rows.T.todense()).astype(np.int8)  # one line per column
     first = np.full(len(columns), -1)

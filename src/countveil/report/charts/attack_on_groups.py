@@ -114,7 +114,7 @@ def frontier(
     for name in ("epsilon", "delta", risk, distance):
         if name is None or name not in table.column_names:
             raise InputError(
-                f"found: column {name!r} is missing; choose risk and distance from "
+                f"frontiers: column {name!r} is missing; choose risk and distance from "
                 f"{', '.join(table.column_names)}"
             )
     assert distance is not None

@@ -53,9 +53,9 @@ def replicates(
     Chart
 
     """
-    names = [str(place) for place in chart_inputs.some(places, "places")]
+    names = [str(place) for place in chart_inputs.nonempty(places, "places")]
     by_method = chart_inputs.mapping(released, "released")
-    methods = [str(name) for name in chart_inputs.some(list(by_method), "released")]
+    methods = [str(name) for name in chart_inputs.nonempty(list(by_method), "released")]
     theme.refuse_too_many(methods, "released")
     if len(set(names)) < len(names):
         raise InputError("places: two have the same name; give each a name of its own")

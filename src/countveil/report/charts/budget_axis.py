@@ -279,7 +279,7 @@ def _swept(
     chosen: Exact | None,
     delta: Exact | None,
 ) -> _Swept:
-    costs = [ZCDP(exact(rho, "rhos")) for rho in chart_inputs.some(rhos, "rhos")]
+    costs = [ZCDP(exact(rho, "rhos")) for rho in chart_inputs.nonempty(rhos, "rhos")]
     values = chart_inputs.numbers(
         [float(cost.rho) for cost in costs], "rhos", above_zero=True
     ).tolist()

@@ -34,7 +34,7 @@ def mapping(value: Any, what: str) -> dict[Any, Any]:
     return dict(value)
 
 
-def some(value: Any, what: str) -> list[Any]:
+def nonempty(value: Any, what: str) -> list[Any]:
     """Return a list of results; refuse an empty one."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise InputError(f"{what}: got {type(value).__name__}; pass a list of results")
@@ -89,7 +89,7 @@ def names_of(intruders: Iterable[Intruder]) -> dict[Intruder, str]:
 
 def risks(value: Any, length: int, what: str, measure: str | None = None) -> list[Risk]:
     """Return one risk per point; refuse another number or measure."""
-    items = [of_kind(item, Risk, what) for item in some(value, what)]
+    items = [of_kind(item, Risk, what) for item in nonempty(value, what)]
     if len(items) != length:
         raise InputError(f"{what}: got {len(items)} for {length} points; pass one per point")
     for item in items:

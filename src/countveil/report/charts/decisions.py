@@ -90,7 +90,7 @@ def decision_map_two_levels(
     """
     by_parent = chart_inputs.mapping(posteriors, "posteriors")
     decisions = {
-        key: chart_inputs.some(value, "posteriors")
+        key: chart_inputs.nonempty(value, "posteriors")
         for key, value in sorted(by_parent.items(), reverse=True)
     }
     each = [risk for items in decisions.values() for risk in items]

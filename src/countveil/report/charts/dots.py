@@ -75,9 +75,9 @@ def two_hundred_intruders(
     targets = (
         "whose target is counted"
         if away is None
-        else "whose targets are counted as often as the prior says"
+        else "whose targets are counted with the prior's probability"
         if there.attack in (None, "presence")
-        else f"whose guess about {about(there.attack)} is true as often as the prior says"
+        else f"whose guess about {about(there.attack)} is true with the prior's probability"
     )
     summary = (
         f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "

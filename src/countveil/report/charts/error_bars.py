@@ -41,7 +41,7 @@ def error_by_level(errors: Sequence[LevelError]) -> Chart:
     """
     level_errors = [
         chart_inputs.of_kind(item, LevelError, "errors")
-        for item in chart_inputs.some(errors, "errors")
+        for item in chart_inputs.nonempty(errors, "errors")
     ]
     queries = list(dict.fromkeys(item.query for item in level_errors))
     if len(queries) > 1:
@@ -116,7 +116,7 @@ def areas_with_intervals(
     known = np.isfinite(error)
     if not known.any():
         raise InputError(
-            f"found: the release determines {what} in none of these areas; draw another cell"
+            f"estimates: the release determines {what} in none of these areas; draw another cell"
         )
     order = sorted(range(len(value)), key=lambda i: (not known[i], -value[i] if known[i] else 0.0))
     rows: list[dict[str, Any]] = [

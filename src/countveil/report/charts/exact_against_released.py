@@ -168,7 +168,7 @@ def residuals(differences: Residuals, *, name: str = "released") -> Chart:
     """
     differences = chart_inputs.of_kind(differences, Residuals, "differences")
     if not len(differences.values):
-        raise InputError("found: there are no residuals; pass a group that has some")
+        raise InputError("differences: there are no residuals; pass a group that has some")
     low, high = float(differences.values[0]), float(differences.values[-1])
     width = max(1.0, np.ceil((high - low + 1) / _MOST_BARS))
     place = ((differences.values - np.floor(low)) // width).astype(int)
@@ -256,7 +256,7 @@ def _by_size(rows: list[dict[str, Any]], levels: list[str], sizes: list[str]) ->
     labels = []
     for size in dict.fromkeys(end["x"] for end in ends):
         own = [end for end in ends if end["x"] == size]
-        moved = theme.apart([end["y"] for end in own], 15 * step / theme.HEIGHT, 0.0, step)
+        moved = theme.move_apart([end["y"] for end in own], 15 * step / theme.HEIGHT, 0.0, step)
         moved = [max(y, 0.03 * step) for y in moved]  # clear of the axis
         labels += [{**end, "y": y} for end, y in zip(own, moved, strict=True)]
     return theme.layered(

@@ -27,7 +27,8 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
 
     """
     groups = [
-        chart_inputs.of_kind(item, GroupRisk, "risks") for item in chart_inputs.some(risks, "risks")
+        chart_inputs.of_kind(item, GroupRisk, "risks")
+        for item in chart_inputs.nonempty(risks, "risks")
     ]
     rows = [
         {
@@ -60,7 +61,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
             drawn,
             names,
             Axis("people in the group", log=True),
-            Axis("probability that only their value shows", 0.0, 1.0, format="~%"),
+            Axis("probability that the shared value is revealed", 0.0, 1.0, format="~%"),
         ),
         alt_text=[
             "Lines of a probability against the size of a group, one per attribute.",
@@ -69,7 +70,7 @@ def uniform_groups(risks: Sequence[GroupRisk]) -> Chart:
         caption=[
             f"Everyone in the group has the same value; they also share "
             f"{words.article(groups[0].level)} and all other attributes. A line is how often the "
-            f"noisy counts show that value and no other.",
+            f"noisy counts show that value alone.",
             *summary,
         ],
         table=pa.Table.from_pylist(rows),

@@ -99,7 +99,8 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
 
     """
     rungs = [
-        chart_inputs.of_kind(item, LevelRisk, "risks") for item in chart_inputs.some(risks, "risks")
+        chart_inputs.of_kind(item, LevelRisk, "risks")
+        for item in chart_inputs.nonempty(risks, "risks")
     ]
     rows: list[dict[str, Any]] = [
         {
@@ -157,7 +158,7 @@ def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
 
 
 def _names(levels: Sequence[str]) -> list[str]:
-    names = [str(level) for level in chart_inputs.some(levels, "levels")]
+    names = [str(level) for level in chart_inputs.nonempty(levels, "levels")]
     if len(set(names)) < len(names):
         raise InputError("levels: two have the same name; pass each once")
     return names

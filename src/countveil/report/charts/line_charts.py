@@ -117,7 +117,7 @@ def end_labels(
     start, stop = (math.log(low), math.log(high)) if y.log else (low, high)
     pixel = (stop - start) / height
     places = [math.log(end["y"]) if y.log else end["y"] for end in ends]
-    moved = theme.apart(places, _LINE * pixel, start, stop)
+    moved = theme.move_apart(places, _LINE * pixel, start, stop)
     led = all(
         end["x"] == right and abs(place - own) <= _LED * pixel
         for end, place, own in zip(ends, moved, places, strict=True)

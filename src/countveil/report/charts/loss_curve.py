@@ -44,7 +44,7 @@ def loss_of_residuals(
     by_name = chart_inputs.mapping(losses, "losses")
     if audience not in ("public", "internal"):
         raise InputError(f"audience: got {audience!r}; choose 'public' or 'internal'")
-    names = [str(name) for name in chart_inputs.some(list(by_name), "losses")]
+    names = [str(name) for name in chart_inputs.nonempty(list(by_name), "losses")]
     theme.refuse_too_many(names, "losses")
     rows: list[dict[str, Any]] = []
     for name, loss in zip(names, by_name.values(), strict=True):

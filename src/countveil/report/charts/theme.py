@@ -143,7 +143,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low * 0.999999 <= tick <= high * 1.000001]
 
 
-def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def move_apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move positions as little as needed to be a gap apart, within two ends if they fit."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     positions = [places[i] for i in order]

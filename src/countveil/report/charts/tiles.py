@@ -113,7 +113,7 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
     """
     query_errors = [
         chart_inputs.of_kind(item, ExpectedError, "errors")
-        for item in chart_inputs.some(errors, "errors")
+        for item in chart_inputs.nonempty(errors, "errors")
     ]
     rows: list[dict[str, Any]] = []
     for item in query_errors:

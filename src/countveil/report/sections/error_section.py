@@ -17,14 +17,14 @@ def section(subject: Subject) -> Section:
     """Describe how far off a count is expected to be, from the plan alone."""
     plan, errors = subject.plan, subject.errors
     noise = {
-        item.level: f"±{words.brief(item.absolute_error)}"
+        item.level: words.brief(item.absolute_error)
         for item in errors
         if item.query == TOTAL and not item.as_counted and item.absolute_error is not None
     }
-    sentences = ["The plan alone determines the expected error of each count."]
+    sentences = ["The expected errors follow from the plan alone."]
     if noise:
-        averages = [f"{size} in {words.article(level)} total" for level, size in noise.items()]
-        sentences.append(f"The noise averages {words.listed(averages)}.")
+        averages = [f"{words.article(level)} total by {size}" for level, size in noise.items()]
+        sentences.append(f"On average, noise moves {words.listed(averages)}.")
     sentences += unmeasured_in_words(plan)
     table = SectionTable(
         "Error of one cell of each query: its own noise, and the estimate from all measurements",

@@ -27,7 +27,7 @@ def section(subject: Subject) -> Section | None:
     first_risks = [item for item in risks if item.attribute in names[:MOST_SERIES]]
     sentences = [
         "If everyone in a group has the same value, the exact table reveals it for each of them. "
-        "With noise, other values may seem to occur in the group, and its own may seem not to.",
+        "Noise can make other values appear in the group, and can hide its own.",
     ]
     if len(names) > MOST_SERIES:
         sentences.append(

@@ -22,7 +22,7 @@ def section(subject: Subject) -> Section:
         f"Of these queries, {worst.query} of {words.article(worst.level)} has the largest loss: "
         f"{words.brief(worst.loss)} at a noise of {words.number(worst.half_width)}, the "
         f"{100 * worst.share:g}th percentile of its size.",
-        _together(plan),
+        _sum_of_losses(plan),
     )
     table = SectionTable(
         f"Privacy loss of one count, at the {100 * losses[0].share:g}th percentile of its noise",
@@ -35,7 +35,7 @@ def section(subject: Subject) -> Section:
     return Section("loss", "Privacy loss", sentences, (table,))
 
 
-def _together(plan: Plan) -> str:
+def _sum_of_losses(plan: Plan) -> str:
     """Say how the budget limits the losses of all counts that include a person."""
     start = "The losses of all counts that include a person add up."
     if plan.cost.pure_epsilon is not None:

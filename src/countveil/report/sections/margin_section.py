@@ -77,7 +77,7 @@ def _table(errors: tuple[LevelError, ...], plan: Plan) -> SectionTable:
     what = "a place's total" if query == TOTAL else f"one cell of {query}"
     caption = (
         f"Standard error of {what}, where it is not known exactly; a {_percent(plan)} interval "
-        f"extends {_reach(plan)} standard errors either way"
+        f"is ± {_reach(plan)} standard errors"
     )
     return SectionTable(caption, _COLUMNS, tuple(map(_row, errors)))
 
@@ -133,4 +133,4 @@ def _percent(plan: Plan) -> str:
 
 
 def _reach(plan: Plan) -> str:
-    return words.number(NormalDist().inv_cdf((1 + (plan.confidence or CONFIDENCE)) / 2))
+    return words.brief(NormalDist().inv_cdf((1 + (plan.confidence or CONFIDENCE)) / 2))

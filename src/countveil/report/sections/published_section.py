@@ -110,12 +110,12 @@ def section_of(
     place = geography.geocodes(lowest, person.unit, person.unit + 1)[0].as_py()
     around = "the whole tree"
     if risk.siblings == "prior":
-        around = f"the {lowest} and has a guess about everyone elsewhere"
+        around = f"the {lowest}, has only a prior for everyone elsewhere"
     sentence = (
         f"Someone who knows everyone else in {around} and gives a "
-        f"{words.prior_percent(risk.prior)} chance that a person with "
-        f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place}: if that is "
-        f"true, {_both_ends(risk)}."
+        f"{words.prior_percent(risk.prior)} probability that a person with "
+        f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place} would, if it "
+        f"is true, raise it {_both_ends(risk)}."
     )
     return _section(risk, plan, person, str(place), (sentence,), loss)
 
@@ -168,12 +168,11 @@ def example(
     cell, rows = int(possible[0]), plan.rows_per_person
     counts[0, cell] = rows
     counts[1] = np.bincount(np.resize(possible, _OTHERS), minlength=plan.schema.cells) * rows
-    about: dict[str, Any] = {"counts": counts, "unit": 0, "cell": cell}
-    about["geography"] = one_family(plan, 2)
-    two, other = TwoDatabases.of(plan, **about), None
+    places, other = one_family(plan, 2), None
+    two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, geography=places)
     if two.settled and len(possible) > 1:
         other = int(possible[-1])
-        two = TwoDatabases.of(plan, **about, other=other)
+        two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, other=other, geography=places)
     if draws is None:
         draws = draws_in_page(two)
     if draws == 0:
@@ -183,11 +182,14 @@ def example(
         )
     risk = published_risk(
         plan,
-        **about,
+        counts=counts,
+        unit=0,
+        cell=cell,
         other=other,
         prior=prior,
         draws=draws,
         rng=Seeded(1) if rng is None else rng,
+        geography=places,
         audience="public",
         progress=progress,
     )
@@ -199,23 +201,21 @@ def example(
     guess = words.prior_percent(prior)
     if other is None:
         sentence = (
-            f"Someone who knows all others gives a {guess} chance that the person is counted there: "
-            f"if that is true, {_both_ends(risk)}."
+            f"Someone who knows all others and gives a {guess} probability that the person is counted "
+            f"there would, if it is true, raise it {_both_ends(risk)}."
         )
     else:
         sentence = (
             f"Someone who knows all others, and that the person has either {_description(plan, cell)} "
-            f"or {_description(plan, other)}, gives the first, which is true, a {guess} chance: "
-            f"{_both_ends(risk)}."
+            f"or {_description(plan, other)}, and gives the first, which is true, a {guess} "
+            f"probability would raise it {_both_ends(risk)}."
         )
     return _section(risk, plan, Person(0, cell), f"made-up {lowest}", (setting, sentence), None)
 
 
 def _both_ends(risk: PublishedRisk) -> str:
-    return (
-        f"the published tables raise this probability on average between "
-        f"{words.rounded_down(risk.lower, 3)} and {words.rounded_up(risk.upper, 3)} times"
-    )
+    lower, upper = words.rounded_down(risk.lower), words.rounded_up(risk.upper)
+    return f"{lower if lower == upper else f'{lower} to {upper}'} times on average"
 
 
 def _description(plan: Plan, cell: int) -> str:
@@ -237,15 +237,20 @@ def _section(
     )
     sentences += (
         f"The upper end {upper}, which reveal at least as much as tables made from them; the lower "
-        f"end comes from {risk.draws:,} simulated releases. Neither is the risk itself; it is between "
-        f"them with a confidence of {words.percent(risk.confidence)}.",
+        f"end comes from {risk.draws:,} simulated releases. The risk lies between these two values "
+        f"with a confidence of {words.percent(risk.confidence)}.",
     )
     tables = [
         SectionTable(
-            "Average factor by which the published tables raise the probability, and by which the "
-            "measurements would",
+            "Times the prior, on average",
             ("Unit", "Prior", "Tables, at least", "Measurements", "Share retained, at least"),
-            ((place, risk.prior, risk.lower, risk.upper, risk.retained),),
+            (
+                (
+                    *(place, risk.prior),
+                    *(words.rounded_down(risk.lower), words.rounded_up(risk.upper)),
+                    words.rounded_down(risk.retained),
+                ),
+            ),
         ),
         simulation_table(risk.draws, risk.confidence),
     ]
@@ -271,7 +276,9 @@ def _section(
 
 def simulation_table(draws: int, confidence: float) -> SectionTable:
     """Return how many releases were simulated, and with which confidence both ends hold."""
-    return SectionTable("The simulation", ("Releases", "Confidence"), ((draws, confidence),))
+    return SectionTable(
+        "The simulation", ("Releases", "Confidence"), ((draws, words.percent(confidence)),)
+    )
 
 
 def _loss_sentence(loss: PublishedLoss) -> str:
@@ -281,21 +288,21 @@ def _loss_sentence(loss: PublishedLoss) -> str:
         f"a delta of {loss.delta:g}, is"
     )
     confidence = f"with a confidence of {words.percent(loss.confidence)}"
-    lower = words.rounded_down(loss.lower, 3)
+    lower = words.rounded_down(loss.lower)
     if math.isinf(loss.upper):
         return (
             f"{start} at least {lower}, {confidence}, and has no upper limit: counts that are "
             f"published exactly give them away."
         )
-    return f"{start} between {lower} and {words.rounded_up(loss.upper, 3)}, {confidence}."
+    return f"{start} between {lower} and {words.rounded_up(loss.upper)}, {confidence}."
 
 
 def _loss_table(loss: PublishedLoss) -> SectionTable:
     row: tuple[Cell, ...] = (
         loss.delta,
-        loss.lower,
-        "no limit" if math.isinf(loss.upper) else loss.upper,
-        loss.confidence,
+        words.rounded_down(loss.lower),
+        "no limit" if math.isinf(loss.upper) else words.rounded_up(loss.upper),
+        words.percent(loss.confidence),
     )
     return SectionTable(
         "Epsilon of the published tables for this person, and of the measurements behind them",

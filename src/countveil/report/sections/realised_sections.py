@@ -6,7 +6,7 @@ from typing import Any
 
 from countveil.assess.empirical_loss.residual_groups import reach_of
 from countveil.assess.empirical_loss.smoothed_density import kde
-from countveil.assess.intruder.attacks import is_settled
+from countveil.assess.intruder.attacks import published_exactly
 from countveil.assess.realised_disclosure import Realised
 from countveil.base import words
 from countveil.errors import InputError
@@ -153,7 +153,7 @@ def everyone(subject: Subject) -> Section | None:
             f"The largest is {words.multiple(worst['largest_risk'])}, in a cell with "
             f"{_people(worst['group'])}."
         )
-    if is_settled(plan, disclosure.everyone.level):
+    if published_exactly(plan, disclosure.everyone.level):
         sentences.append(
             "Exactly published counts reveal presence by themselves; they are left out here."
         )

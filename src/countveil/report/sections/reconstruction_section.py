@@ -106,10 +106,10 @@ def _from_release(plan: Plan, risks: Sequence[RecordRisk]) -> str:
     who = f"someone who knows everyone else in {words.article(plan.judged_level)}"
     if worst.settled:
         return f"In this release, exactly published counts give the answer to {who}."
+    before = words.prior_percent(worst.prior)
     return (
-        f"From this release, {who}, hesitates between two records and thinks the true one "
-        f"{words.prior_percent(worst.prior)} likely would put it at no more than "
-        f"{_percent_up(worst.posterior)} on average."
+        f"Take {who} and gives the true one of two records {before}. This release would raise their "
+        f"{before} to at most {_percent_up(worst.posterior)} on average."
     )
 
 
@@ -121,13 +121,13 @@ def _more(plan: Plan, result: Reconstruction) -> list[str]:
     """Say what is certain where several databases agree, and what the figures rest on."""
     sentences = []
     if result.units:
-        least, most = ("", "up to ") if result.exact else ("at least ", "at most ")
+        least = "" if result.exact else "at least "
         true = "the exact counts" if result.audience == "internal" else "the estimates"
         certain = words.brief_percent(result.certain / result.people)
         differing = words.brief_percent(result.differing / result.people)
         sentences.append(
             f"In all databases that agree, {least}{certain} of the {_who(plan)} have the same record. "
-            f"In the one that differs most, {most}{differing} have a different record than in {true}."
+            f"At most {differing} can have a different record than in {true}."
         )
     sentences.append(
         f"A record is {words.listed(result.attributes)}, without a name. The tables of larger places "
@@ -167,8 +167,7 @@ def _shares(plan: Plan, result: Reconstruction) -> SectionTable:
             *("", result.certain, "", result.certain / everyone),
         ),
         (
-            f"{differing}Different record in the one that differs most (solution variability, "
-            f"arXiv 2312.11283)",
+            "Records that can differ, at most (solution variability, arXiv 2312.11283)",
             *("", result.differing, "", result.differing / everyone),
         ),
         (f"{differing}Largest range of one cell", "", result.widest, "", ""),

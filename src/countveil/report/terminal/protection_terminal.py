@@ -54,7 +54,7 @@ def _sentence(comparison: ProtectionComparison) -> str:
 
 def _limits(comparison: ProtectionComparison) -> tuple[str, ...]:
     return (
-        "Plan: the risk is for the worst unit and target, before any release. The forecast of the "
+        "Plan: worst unit and target; no release needed. The forecast of the "
         "error is that of unbiased estimates. Published counts are never negative, so small ones are "
         "closer.",
         "Other protections: the risk is for the person about whom the intruder learns most, against "

@@ -162,7 +162,7 @@ def thresholds():
 
 @cache
 def changes(mark):
-    """How often the upper level mends a decision and spoils one; alone he says yes from 1 on."""
+    """How often the upper level corrects a decision and spoils one; alone it is yes from 1 on."""
     if not mark:
         return two_levels.decision_changes(*TWO, [1, 1], WHO)
     gain = loss = 0.0
@@ -170,18 +170,18 @@ def changes(mark):
         seen = {"sibling_sums": [y1 - 90], "intruder": WHO, "method": "paper-sampler"}
         weight = HIGH.log_pmf(x2 - 10) + SummedNoise(LOW, 27).log_pmf(np.array(y1 - 90))
 
-        def chance(x1, weight=weight):
+        def mass(x1, weight=weight):
             return math.exp(weight + LOW.log_pmf(x1 - 1))
 
         def says_yes(x1, x2=x2, seen=seen):
             return hierarchy.posterior(TWO, observed=[x1, x2 - 9], **seen).value > 0.5
 
         x1 = 0
-        while chance(x1) > 1e-14 and says_yes(x1):
-            gain, x1 = gain + chance(x1), x1 - 1
+        while mass(x1) > 1e-14 and says_yes(x1):
+            gain, x1 = gain + mass(x1), x1 - 1
         x1 = 1
-        while chance(x1) > 1e-14 and not says_yes(x1):
-            loss, x1 = loss + chance(x1), x1 + 1
+        while mass(x1) > 1e-14 and not says_yes(x1):
+            loss, x1 = loss + mass(x1), x1 + 1
     return gain, loss
 
 
@@ -297,7 +297,7 @@ def test_a_known_parent_by_the_rule_for_ties(name, ties, field):
 
 
 def test_thresholds_of_figure_4():
-    """In the paper's box the first count he says yes at runs from 0 to 10, not from 0 to 1."""
+    """In the paper's box the first count that is answered yes runs from 0 to 10, not from 0 to 1."""
     assert min(thresholds()) == 0
 
 

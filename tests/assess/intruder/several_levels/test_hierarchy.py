@@ -273,7 +273,7 @@ def test_thinned_sums_say_how_far_they_may_be_off():
 
 
 def test_ties_far_from_a_known_parent_are_ties():
-    """He ties where 27 noises add up to 13 or 14: equally likely but for the Gaussian factor, as the
+    """Ties where 27 noises add up to 13 or 14: equally likely but for the Gaussian factor, as the
     remainders by 27 differ in sign alone. However far out, both laws tie there."""
     values = [
         hierarchy.correct_decision(
@@ -299,7 +299,7 @@ def test_six_levels_with_siblings_known_to_be_empty():
     ):
         value = hierarchy.posterior(levels, observed=[1] * 6, intruder=who, **siblings).value
         assert value == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-12)
-    # Unless he knows that they are empty, the siblings' noise hides him.
+    # Unless the intruder knows that they are empty, the siblings' noise hides the target.
     unsure = [Level(noise, 27) for noise in noises]
     seen = {"observed": [1] * 6, "sibling_sums": [0] * 5}
     assert hierarchy.posterior(unsure, **seen, intruder=who).value < value

@@ -130,7 +130,7 @@ def test_what_the_upper_level_mends_and_spoils(kind, rows, present):
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("ties", RULES)
 def test_ties_beside_a_known_parent(rows, ties):
-    """His odds come from the lowest count and the siblings' sum alone."""
+    """The odds come from the lowest count and the siblings' sum alone."""
     noise, who = DiscreteGaussian(2), Intruder(prior=0.5, rows=rows)
     levels = [Level(noise, 3, Exactly(rows)), Level(noise)]
     x, y = np.arange(-20, 21)[:, None], np.arange(-40, 41)

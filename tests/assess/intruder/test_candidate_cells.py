@@ -59,7 +59,7 @@ def test_queries_that_put_some_together_are_simulated():
     with pytest.raises(InputError, match="simulated; pass rng"):
         attacks.among(shared, cells=[0, 1, 2], prior=[1, 1, 1])
     after, right = attacks.among(shared, cells=[0, 1, 2], prior=[1, 1, 1], truth=1, rng=Seeded(1))
-    # Two of the three look alike: he cannot do better than half of what he learns of both.
+    # Two of the three look alike: no one can do better than half of what they learn of both.
     pair, _ = attacks.among(shared, cells=[1, 0], prior=[2, 1])
     given = {"attack": "unknown attribute", "attribute": "KIND", "categories": ("prison", "home")}
     no, yes = (
@@ -80,7 +80,7 @@ def test_simulation_agrees_where_both_are_possible():
 
 
 def test_structural_zeros_leave_only_possible_targets():
-    """Children in prison cannot be: nobody confuses such a cell with another."""
+    """Children in prison cannot be: no one confuses such a cell with another."""
     finer = '"AGE*KIND" = "1/4"\nSHARED = "1/4"\nKIND = "1/4"'
     text = PLAN.replace("RHO", "2").replace('"AGE*KIND" = "3/4"', finer)
     zeros = '[[structural_zeros]]\ncells = { AGE = ["child"], KIND = ["nursing", "prison"] }\n'

@@ -8,10 +8,10 @@ from playwright.sync_api import expect
 from tests.browser.conftest import file_address
 from tests.conftest import TINY_PLAN
 from tests.explorer.visiting import running, serving
+from tests.explorer.whole_answer import answer
 
 from countveil.base import words
-from countveil.explorer import answer_text, offered_charts
-from countveil.explorer.answers import answer
+from countveil.explorer import explorer_page, offered_charts
 from countveil.explorer.browser import leading_page
 from countveil.explorer.settings import Settings, changed, opening
 from countveil.plan.plans import Plan
@@ -41,11 +41,11 @@ def address(folder):
         yield found
 
 
-def told(**changes):
+def expected_sentence(**changes):
     """Return the sentence that the library's numbers give."""
     plan = Plan.parse(PLAN)
     settings = replace(opening(plan), **changes)
-    return answer_text.sentence(answer(changed(plan, settings), settings), settings)
+    return explorer_page.answer_sentence(answer(changed(plan, settings), settings), settings)
 
 
 OFFERED = offered_charts.offered(opening(Plan.parse(PLAN)))
@@ -57,10 +57,10 @@ def drawn(page, names=OFFERED):
         expect(page.locator(f"#chart-{name}[aria-busy=false] svg")).to_be_attached()
 
 
-def test_it_draws_every_chart_under_its_policy_and_asks_nobody_else(visit, address):
+def test_it_draws_every_chart_under_its_policy_and_asks_no_other_host(visit, address):
     with visit(address) as seen:
         page = seen.page
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         drawn(page)
         page.locator("#attack").select_option("presence")
         drawn(page, offered_charts.TITLES)
@@ -86,10 +86,12 @@ def test_a_browser_is_led_in_by_a_file_of_its_owner_once(chromium, folder):
     ):
         page = first.new_page()
         page.goto(file_address(path))
-        expect(page.locator("#sentence")).to_have_text(told())  # with the cookie, which is strict
+        expect(page.locator("#sentence")).to_have_text(
+            expected_sentence()
+        )  # with the cookie, which is strict
         assert "opening" not in page.url
         page.reload()
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         other = second.new_page()
         other.goto(file_address(path))
         expect(other.locator("body")).to_contain_text("open the address that the terminal shows")
@@ -102,31 +104,33 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
         before = page.locator("#chart-budget-allocation").inner_html()
         page.locator("#amount-slider").fill("1")
         expect(page.locator("#amount")).to_have_value("10")
-        expect(page.locator("#sentence")).to_have_text(told(amount="10"))
+        expect(page.locator("#sentence")).to_have_text(expected_sentence(amount="10"))
         expect(page.locator("#cost")).to_contain_text("rho = 10")
         expect(page.locator("#verdict")).to_contain_text("Above the plan's limit of 1.6")
         expect(page.locator("#chart-budget-allocation")).to_contain_text("spend rho 10")
         drawn(page)
         assert page.locator("#chart-budget-allocation").inner_html() != before
         page.locator("#amount").fill("1/3")
-        expect(page.locator("#sentence")).to_have_text(told(amount="1/3"))
+        expect(page.locator("#sentence")).to_have_text(expected_sentence(amount="1/3"))
         page.locator("#weight-1").fill("10")
         weights = (("region", "1/2"), ("area", "10/100"))
-        expect(page.locator("#sentence")).to_have_text(told(amount="1/3", weights=weights))
+        expect(page.locator("#sentence")).to_have_text(
+            expected_sentence(amount="1/3", weights=weights)
+        )
         expect(page.locator("#share-0")).to_have_text("83.3 %")
         page.locator("#attack").select_option("SEX")
         page.locator("#level").select_option("region")
         page.locator("#prior").fill("0.2")
         given = {"attack": "unknown attribute", "attribute": "SEX", "level": "region"}
         expect(page.locator("#sentence")).to_have_text(
-            told(amount="1/3", weights=weights, prior="0.2", **given)
+            expected_sentence(amount="1/3", weights=weights, prior="0.2", **given)
         )
         expect(page.locator("#chart-intruders")).to_be_hidden()
         expect(page.locator("#ladder")).to_contain_text(
             "for someone who knows everyone else in the"
         )
         page.locator("#reset").click()
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         expect(page.locator("#by-level")).not_to_contain_text("…")
         own = Plan.parse(PLAN)
         for item in answer(own, opening(own)).levels:
@@ -142,13 +146,13 @@ def test_a_slider_moves_the_numbers_and_the_charts(visit, address):
 def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
     with visit(address) as seen:
         page = seen.page
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         alert = page.get_by_role("alert")
         expect(alert).to_be_hidden()
         page.get_by_label("add-remove").check()
         expect(alert).to_contain_text("TOTAL of region cannot be public with add-remove neighbours")
         expect(alert).to_contain_text("The answer below is the previous one")
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         page.get_by_label("change-one").check()
         expect(alert).to_be_hidden()
         invalid = page.locator("[aria-invalid=true]")
@@ -160,7 +164,7 @@ def test_what_is_refused_is_said_and_the_last_answer_stays(visit, address):
         page.locator("#amount").fill("3")
         expect(alert).to_be_hidden()
         expect(invalid).to_have_count(0)
-        expect(page.locator("#sentence")).to_have_text(told(amount="3"))
+        expect(page.locator("#sentence")).to_have_text(expected_sentence(amount="3"))
         page.locator("#prior").fill("7")
         expect(alert).to_contain_text("prior: 7 is not allowed")
         expect(invalid).to_have_id("prior")
@@ -189,12 +193,14 @@ def test_it_works_by_keyboard_alone(visit, address, folder):
         page.keyboard.press("ArrowLeft")
         after = page.locator("#amount").input_value()
         assert float(after) < float(before)
-        expect(page.locator("#sentence")).to_have_text(told(amount=after))
+        expect(page.locator("#sentence")).to_have_text(expected_sentence(amount=after))
         valued = page.locator("#amount-slider").get_attribute("aria-valuetext")
         assert valued == f"rho {after}"
         page.locator("#prior-slider").focus()
         page.keyboard.press("Home")
-        expect(page.locator("#sentence")).to_have_text(told(amount=after, prior="0.01"))
+        expect(page.locator("#sentence")).to_have_text(
+            expected_sentence(amount=after, prior="0.01")
+        )
         page.get_by_label("change-one").focus()
         page.keyboard.press("ArrowDown")
         expect(page.get_by_role("alert")).to_contain_text("add-remove")
@@ -228,7 +234,7 @@ def test_plans_are_opened_from_the_folder_and_from_elsewhere(visit, address, fol
         expect(page.locator("#file-status")).to_contain_text("broken.toml: not valid TOML")
         page.locator("#upload").set_input_files(tmp_path / "sent.toml")
         expect(page.locator("h1")).to_have_text("Sent")
-        expect(page.locator("#sentence")).to_have_text(told())
+        expect(page.locator("#sentence")).to_have_text(expected_sentence())
         page.locator("#save-name").fill("../plan.toml")
         page.locator("#save").click()
         expect(page.locator("#file-status")).to_contain_text("is not a valid file name")
@@ -269,7 +275,7 @@ def test_in_print_every_chart_has_its_table_and_controls_are_gone(visit, address
 
 def test_when_the_explorer_has_ended_the_page_says_so(visit, folder):
     with serving(folder / "plan.toml") as address, visit(address) as seen:
-        expect(seen.page.locator("#sentence")).to_have_text(told())
+        expect(seen.page.locator("#sentence")).to_have_text(expected_sentence())
         seen.page.route("**/numbers", lambda route: route.abort())
         seen.page.locator("#amount").fill("3")
         expect(seen.page.get_by_role("alert")).to_contain_text("Run `countveil explore` again")

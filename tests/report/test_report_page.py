@@ -107,7 +107,7 @@ def test_its_numbers_are_those_of_the_plan(made, html):
     assert "regionpublished exactly: no error" in text.replace(" published", "published")
 
 
-def test_it_is_the_same_for_the_same_measurements_whatever_the_records(tiny, monkeypatch):
+def test_the_same_measurements_give_the_same_report_for_any_records(tiny, monkeypatch):
     """Non-interference: with measurements held, other records change no byte of the report."""
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=7))
     fixed, real = {}, draw_tasks.draw_measurements
@@ -219,7 +219,7 @@ def known(section):
     return numbers
 
 
-def untold(section, sentence):
+def numbers_without_a_source(section, sentence):
     numbers = known(section)
     return [
         shown
@@ -228,17 +228,21 @@ def untold(section, sentence):
     ]
 
 
-def test_every_number_of_a_sentence_is_listed_or_drawn_beside_it(made, found):
+def test_every_number_of_a_sentence_is_listed_or_drawn(made, found):
     told = 0
     every = list(sections(made, found))
     for section in every:
         for sentence in section.sentences:
             # What the parameters of a section are is said in its own words.
-            assert untold(section, sentence.replace("95 % confidence", "")) == [], sentence
+            assert (
+                numbers_without_a_source(section, sentence.replace("95 % confidence", "")) == []
+            ), sentence
             told += len(NUMBER.findall(sentence))
     assert told > 20
     first = every[0]
-    assert untold(first, first.sentences[0].replace("times", "1.23456 times")) == ["1.23456"]
+    assert numbers_without_a_source(
+        first, first.sentences[0].replace("times", "1.23456 times")
+    ) == ["1.23456"]
 
 
 def test_purpose_and_who_chose_are_on_page_one(tiny):

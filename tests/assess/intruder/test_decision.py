@@ -135,8 +135,8 @@ def test_wide_noise_is_finite_for_the_unsure():
         assert math.isfinite(risk)
 
 
-def test_a_facility_that_must_hold_somebody_gives_the_target_away():
-    """He knows that nobody else is there, and that the count is at least one."""
+def test_a_facility_that_must_hold_someone_gives_the_target_away():
+    """The intruder knows that no one else is there, and that the count is at least one."""
     sure = Intruder(prior=0.02, at_least=1)
     assert sure.informed_prior == 1.0
     assert assess.marginal_risk(NOISES[0], intruder=sure).value == 1.0  # the release adds nothing
@@ -147,7 +147,7 @@ def test_a_facility_that_must_hold_somebody_gives_the_target_away():
 
 
 def test_what_is_public_of_the_count_enters_exactly():
-    """Unsure of three others, he knows that at least two people are there."""
+    """Unsure of three others, the intruder knows of at least two people."""
     others = (0.125, 0.375, 0.375, 0.125)
     who = Intruder(prior=0.2, others=others, at_least=2, at_most=3)
     joint = {
@@ -164,12 +164,12 @@ def test_what_is_public_of_the_count_enters_exactly():
         levels = [assess.Level(noise)]
         again = hierarchy.posterior(levels, observed=[x], intruder=who).value
         assert again == pytest.approx(expected, rel=1e-10)
-    # The public facts alone take him this far; the release adds the rest.
+    # The public facts alone take the intruder this far; the release adds the rest.
     risk = assess.marginal_risk(noise, intruder=who)
     assert risk.posterior > who.informed_prior > who.prior
 
 
-def test_facts_that_contradict_what_he_knows_are_refused():
+def test_facts_that_contradict_what_the_intruder_knows_are_refused():
     with pytest.raises(
         InputError, match="no count of at least 5 is possible to an intruder who knows of 0"
     ):
