@@ -9,6 +9,7 @@ import pytest
 from benchmarks.whole_release import random_case
 
 from countveil import Plan
+from countveil.assess import attacks
 from countveil.assess.intruder.ladder import plan_risk, risk_by_level
 from countveil.assess.intruder.whole_release import evidence, whole_release_risk
 
@@ -118,6 +119,19 @@ def test_an_exact_total_makes_them_certain_from_its_level_up(tmp_path):
     assert 1 < block.value < 50
     without = whole_release_risk(known, level="block", prior=0.02, invariants=False)
     assert without.value < block.value
+
+
+@pytest.mark.parametrize("siblings", [1, 9])
+def test_a_public_table_of_the_parent_lets_siblings_speak(tmp_path, siblings):
+    """All cells of the parent known: the siblings count as much as the unit, divided by them."""
+    places = "state,county,block\n" + "".join(f"s,c1,b{i}\n" for i in range(siblings + 1))
+    shares = {"state": "0", "county": "0", "block": "1"}
+    plan = plan_of(tmp_path, places, shares, neighbors="change-one", more="")
+    known = '[[invariants]]\nlevel = "county"\nquery = "A"\nreason = "known"\n'
+    public = Plan.parse("\n".join([*_lines(plan), known]), folder=tmp_path)
+    alone = attacks.effective_rho(plan, attack="presence", level="block").value
+    informed = whole_release_risk(public, level="block", prior=0.02).effective_rho
+    assert informed == pytest.approx(alone * (1 + 1 / siblings), rel=1e-6)
 
 
 def _lines(plan):

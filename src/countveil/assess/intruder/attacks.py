@@ -6,7 +6,7 @@ hypotheses inform them: those that contain the target under one hypothesis and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from countveil.assess.intruder.decision import (
     sigmoid,
     sign_of_sum,
 )
-from countveil.assess.intruder.joint_precision import rate, rho_with_levels_above
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack, Target, targets_of
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import expectation
+from countveil.errors import InputError
 from countveil.noise.law import LossLaw, Mechanism
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query
@@ -49,8 +49,6 @@ def effective_rho(
     level: str | None = None,
     attribute: str | None = None,
     categories: tuple[str, str] | None = None,
-    siblings: Mapping[str, int] | None = None,
-    invariants: bool = True,
 ) -> Risk:
     """Return the rho of one count that would reveal as much as all queries, where counts are large.
 
@@ -70,11 +68,6 @@ def effective_rho(
         The attribute that they do not know, for the attack "unknown attribute".
     categories : pair of str, optional
         The two values of it that they consider; the worst pair by default.
-    siblings : mapping of level to int, optional
-        How many siblings a unit has at each level below the top. With it, they also see the levels
-        above.
-    invariants : bool
-        Whether they also see, with `siblings`, what the plan publishes exactly.
 
     Returns
     -------
@@ -83,7 +76,7 @@ def effective_rho(
     """
     level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
-    worst = max(_rho(plan, level, target, siblings, invariants) for target in targets)
+    worst = max(_rho(plan, level, target) for target in targets)
     return Risk("effective rho", worst, level=level, attack=attack)
 
 
@@ -254,18 +247,20 @@ def _informing(noises: Sequence[tuple[Query, Mechanism]], target: Target) -> lis
     return [NoisyCells(noise, cells) for noise, cells in total.items()]
 
 
-def _rho(
-    plan: Plan,
-    level: str,
-    target: Target,
-    siblings: Mapping[str, int] | None,
-    invariants: bool,
-) -> float:
-    rows = plan.rows_per_person
-    if siblings is None:
-        laws = _informing(_noises(plan, level), target)
-        return rows**2 * sum(cells * rate(noise) for noise, cells in laws)
-    return rows**2 * rho_with_levels_above(plan, level, target, siblings, invariants)
+def _rho(plan: Plan, level: str, target: Target) -> float:
+    laws = _informing(_noises(plan, level), target)
+    return plan.rows_per_person**2 * sum(cells * _rate(noise) for noise, cells in laws)
+
+
+def _rate(noise: Mechanism) -> float:
+    """Return rho of one count with this noise: 1 / (2 sigma²)."""
+    variance = noise.gaussian_variance
+    if variance is None:
+        raise InputError(
+            f"effective rho needs discrete Gaussian noise, and this plan has {noise.name}; give "
+            f"its budget in rho"
+        )
+    return 1 / (2 * variance)
 
 
 def determined(plan: Plan, level: str, target: Target) -> bool:
