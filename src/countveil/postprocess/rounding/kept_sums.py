@@ -36,7 +36,7 @@ class SumsKept(NamedTuple):
     broken: int
 
 
-class _Sums(NamedTuple):
+class _KeptSums(NamedTuple):
     """The sums that each entry is in, ids[first[e]:first[e + 1]], and how many may go up in each.
 
     Those that `must` hold may be broken during a search, but not in its result.
@@ -123,7 +123,7 @@ def keep_sums(
         ids, first, lower, upper, must = _with_rows(
             entries, rows, base, ids, first, lower, upper, must
         )
-    sums = _Sums(ids, first, lower.astype(np.int64), upper.astype(np.int64), must)
+    sums = _KeptSums(ids, first, lower.astype(np.int64), upper.astype(np.int64), must)
     places = _places(entries.child, entries.cell, ids, first, len(lower), *part.shape)
     result = up.copy()
     steps = max(_LEAST_STEPS, _STEPS_PER_ENTRY * len(entries.child))
