@@ -23,6 +23,7 @@ from countveil.noise.law import central_half_width
 from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.publish.release_folder import Release
+from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
 
@@ -101,8 +102,7 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_error_note(price))]
     parts += [Text(""), _risk_table(price)]
-    style = "bold red" if price.verdict.status == "above" else "bold"
-    parts.append(Text(price.verdict.sentence, style=style))
+    parts.append(verdict_line(price.verdict))
     return Group(*parts)
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from countveil.assess.choose.plan_budget import ChosenPlan
 from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk_maps import RiskMap
+from countveil.assess.verdict import Verdict
 from countveil.base.numerics import decimal
 from countveil.base.words import multiple
 from countveil.report.audience import INTERNAL
@@ -40,8 +41,8 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
-    """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
+def chosen_view(choice: ChosenPlan, sentence: str, verdict: Verdict) -> RenderableType:
+    """Return the levels of a chosen plan, its verdict, and its [budget] lines for a plan file."""
     table = plain_table(
         "By level: its budget, and the marginal risk of someone who knows everyone else in a "
         "place there"
@@ -56,7 +57,12 @@ def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
         cost = f"{float(choice.costs[level]):.4g}" if level in choice.costs else "0"
         table.add_row(level, cost, risk, about(worst.attack))
     lines = Text(f"\nPut these lines into the plan:\n{budget_lines(choice)}")
-    return Group(Text(f"{sentence}\n"), table, lines)
+    return Group(Text(f"{sentence}\n"), table, Text(), verdict_line(verdict), lines)
+
+
+def verdict_line(verdict: Verdict) -> Text:
+    """Return the verdict, in red if the risk is above the limit."""
+    return Text(verdict.sentence, style="bold red" if verdict.status == "above" else "bold")
 
 
 def budget_lines(choice: ChosenPlan) -> str:
