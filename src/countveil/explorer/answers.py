@@ -77,6 +77,11 @@ class Answer:
         return next(item for item in self.judged.risks if item.prior == self.prior)
 
     @property
+    def error_basis(self) -> str:
+        """What the standard errors are of."""
+        return next(item.error for item in self.levels if item.error is not None).basis_in_words
+
+    @property
     def decision(self) -> float:
         """How often the intruder of the page decides correctly."""
         return self.decisions[self.priors.index(self.prior)]

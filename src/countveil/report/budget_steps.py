@@ -34,8 +34,8 @@ class Step:
     attacks
         For each prior, the attack that these risks are about: the one that reveals most.
     errors
-        For each level, the standard error of a unit's total by least squares over all measurements: 0
-        if it is published exactly, None if measurements do not determine it.
+        For each level, the standard error of a unit's total: 0 if it is published exactly, None if
+        measurements do not determine it.
     chosen
         Whether this is the budget of the plan.
 
@@ -54,13 +54,15 @@ class Step:
 class OtherBudgets:
     """Steps from the smallest budget to the largest, for the given priors and levels.
 
-    `settled`: counts published exactly answer some attack at the judged level, at any budget.
+    `error_basis` says what the standard errors are of. `settled`: counts published exactly answer some
+    attack at the judged level, at any budget.
     """
 
     currency: str
     priors: tuple[float, ...]
     levels: tuple[str, ...]
     steps: tuple[Step, ...]
+    error_basis: str
     settled: bool = False
 
     @property
@@ -114,7 +116,10 @@ def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBud
             continue
         steps.append(_step(other, places, priors, chosen=times == 1))
     settled = any(risk.settled for risk in judge(plan).risks)
-    return OtherBudgets(plan.cost.currency, priors, plan.measured_levels, tuple(steps), settled)
+    basis = expected_error(plan, (TOTAL,), geography=places)[0].basis_in_words
+    return OtherBudgets(
+        plan.cost.currency, priors, plan.measured_levels, tuple(steps), basis, settled
+    )
 
 
 def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, chosen: bool) -> Step:

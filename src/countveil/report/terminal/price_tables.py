@@ -199,18 +199,13 @@ def _noise_table(price: Price, every_query: bool) -> Table:
     return table
 
 
-_USED = {
-    "tree": "from the measurements and invariants of all levels",
-    "level": "from the measurements of its level alone, because the plan has no crosswalk yet",
-}
-
-
 def _error_note(price: Price) -> str:
     """Explain the columns of the error table."""
-    used = _USED[price.errors[0].basis] if price.errors else _USED["level"]
+    error = price.errors[0]
+    alone = ", because the plan has no crosswalk yet" if error.basis == "level" else ""
     return (
-        f"Noise: standard deviation of the count's own measurement. Estimate: standard error of the "
-        f"best unbiased estimate, {used}. Published counts are rounded, and small ones are closer, "
+        f"Noise: standard deviation of the count's own measurement. Estimate: standard error of "
+        f"{error.basis_in_words}{alone}. Published counts are rounded, and small ones are closer, "
         f"because no count is negative. Absolute: approximate mean absolute error of the estimate. "
         f"Exact: published without noise."
     )
