@@ -109,7 +109,7 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
 
     sheet = decision_sheet(released(plan))
     assert (sheet.verdict, sheet.ladder) == (expected.sentence, expected.knowledge)
-    assert sheet.worst.marginal_risk == value
+    assert sheet.worst.released.marginal_risk == value
 
     settings = opening(plan)
     page = numbers(answer_at_judged_level(plan, settings), settings)

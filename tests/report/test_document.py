@@ -95,11 +95,12 @@ def test_its_numbers_are_those_of_the_plan(made, html):
         assert f"{after}, ×\u00a0{times}".replace("\u00a0", " ") in text
     sheet = decision_sheet(made)
     for row in sheet.risks:
-        after = words.brief_percent(row.released, other=row.prior)
-        times = words.multiple(row.marginal_risk, limit=sheet.limit)
-        assert f"up to 100 % {after}{times} {words.brief_percent(row.correct_decision)}" in text
-        assert f"{row.marginal_risk:.6g}" in text, "in full below a chart"
-        assert f"{row.released:.6g}" in text
+        risk = row.released
+        after = words.brief_percent(risk.posterior, other=risk.prior)
+        times = words.multiple(risk.marginal_risk, limit=sheet.limit)
+        assert f"up to 100 % {after}{times} {words.brief_percent(risk.correct_decision)}" in text
+        assert f"{risk.marginal_risk:.6g}" in text, "in full below a chart"
+        assert f"{risk.posterior:.6g}" in text
     assert sheet.sentence in text
     assert sheet.verdict in text
     assert "known <already>" in text

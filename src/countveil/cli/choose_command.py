@@ -213,9 +213,9 @@ def _choose_for_plan(
 ) -> None:
     from countveil.assess.choose.plan_budget import within_risk
     from countveil.assess.intruder.targets import targets_of
-    from countveil.assess.intruder.whole_release import about, name_of
+    from countveil.assess.intruder.whole_release import name_of
     from countveil.base.numerics import positive
-    from countveil.base.words import listed, multiple
+    from countveil.base.words import listed
     from countveil.plan.plans import Plan, require_counts
     from countveil.report.sections.intruder_section import article
 
@@ -247,8 +247,8 @@ def _choose_for_plan(
         f"With {choice.currency} = {float(choice.total):g}, {limits.words} for someone who knows "
         f"everyone else in any {worst.level} and sees the whole release, with "
         f"{'a prior' if len(priors) == 1 else 'priors'} of {listed([f'{p:g}' for p in priors])}. The "
-        f"largest marginal risk is {multiple(worst.marginal_risk, limit=limits.risk)}, about "
-        f"{about(worst.attack)}, in {worst.unit_kind or article(worst.level)}.{certain}"
+        f"largest marginal risk is {worst.times(limit=limits.risk)}, about "
+        f"{worst.about}, in {worst.unit_kind or article(worst.level)}.{certain}"
     )
     _show_chosen(choice, sentence, as_json)
 

@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.intruder.ladder import LevelRisk
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.pricing import Price
-from countveil.base.words import brief, multiple
+from countveil.base.words import brief
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
 from countveil.noise.law import central_half_width
@@ -232,12 +231,6 @@ def _error_table(price: Price, every_query: bool) -> Table:
     return table
 
 
-def _times(risk: LevelRisk, limit: float | None) -> str:
-    if risk.settled:
-        return "certain"
-    return f"{'≤ ' if risk.upper_bound else ''}{multiple(risk.marginal_risk, limit=limit)}"
-
-
 def _rounded(value: float | None) -> str:
     return "" if value is None else brief(value)
 
@@ -271,6 +264,6 @@ def _risk_table(price: Price) -> Table:
         risks = [risk for risk in price.risks if risk.level == level]
         mark = "→ " if level == price.plan.judged_level else "  "
         worst = max(risks, key=lambda risk: risk.marginal_risk)
-        times = [_times(risk, price.plan.intruder.limit) for risk in risks]
-        table.add_row(mark + level, *times, about(worst.attack))
+        times = [risk.in_table(limit=price.plan.intruder.limit) for risk in risks]
+        table.add_row(mark + level, *times, worst.about)
     return table

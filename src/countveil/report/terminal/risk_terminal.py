@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk_maps import RiskMap
 from countveil.assess.verdict import Verdict
 from countveil.base.numerics import decimal
@@ -53,9 +52,9 @@ def chosen_view(choice: ChosenPlan, sentence: str, verdict: Verdict) -> Renderab
     for level in choice.plan.estimated_levels:
         rungs = [rung for rung in choice.ladder if rung.level == level]
         worst = max(rungs, key=lambda rung: rung.marginal_risk)
-        risk = "certain" if worst.settled else multiple(worst.marginal_risk)
+        risk = worst.in_table(limit=verdict.limit)
         cost = f"{float(choice.costs[level]):.4g}" if level in choice.costs else "0"
-        table.add_row(level, cost, risk, about(worst.attack))
+        table.add_row(level, cost, risk, worst.about)
     lines = Text(f"\nPut these lines into the plan:\n{budget_lines(choice)}")
     return Group(Text(f"{sentence}\n"), table, Text(), verdict_line(verdict), lines)
 
