@@ -195,13 +195,12 @@ def _show_homogeneity_of_release(
     quiet: bool,
 ) -> None:
     """Print how well the attack on a release works, or on average on simulated releases."""
-    from dataclasses import asdict
+    from dataclasses import replace
 
     import pyarrow as pa
 
     from countveil.assess.homogeneity.topdown_attack import attack, simulated
     from countveil.measure.run import internal_of
-    from countveil.report.terminal import homogeneity_terminal
 
     target: dict[str, Any] = {"level": level or release.plan.judged_level, "sensitive": sensitive}
     target["identifiers"] = identifiers
@@ -216,13 +215,12 @@ def _show_homogeneity_of_release(
                 progress=lambda done, _: step(done),
                 **target,
             )
-    document = {"audience": result.audience, **target, **asdict(result)}
-    document["errors"] = None if result.errors is None else list(result.errors)
-    write_internal(internal_of(out), "homogeneity", document, pa.Table.from_pylist([document]))
-    if as_json:
-        showing.print_json(document)
-        return
-    showing.console().print(homogeneity_terminal.released_view(document))
+    section = lens_named("realised-attack").section_of([result])
+    (figures,) = section.figures["attacks"]
+    section = replace(section, figures=figures)
+    row = {"audience": section.audience, **figures}
+    write_internal(internal_of(out), "homogeneity", section.document, pa.Table.from_pylist([row]))
+    show_section(section, "homogeneity", as_json=as_json)
 
 
 def noises_named(

@@ -143,8 +143,6 @@ def _show_loss(
     as_json: bool,
 ) -> None:
     """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
-    from countveil.report.terminal import loss_terminal
-
     losses = tallies.losses(confidence=confidence, bandwidth=bandwidth, percentile=percentile)
     rows = losses.to_pylist()
     if all(row["empirical_loss"] is None and row["tail_ratio"] is None for row in rows):
@@ -165,20 +163,23 @@ def _show_loss(
             f"In {len(doubtful)} of {len(tests)} groups, residuals differ between size classes (p "
             f"below 0.01), so a single loss for the group means little: {names}."
         )
-    document = {
-        "audience": "internal",
-        "losses": [_finite(row) for row in rows],
-        "exchangeability": tests,
-        "notes": notes,
-    }
+    section = lens_named("realised-loss").section_of(
+        rows,
+        tallies.names,
+        confidence=confidence,
+        notes=notes,
+        reasons=True,
+        figures={
+            "losses": [_finite(row) for row in rows],
+            "exchangeability": tests,
+            "notes": notes,
+        },
+    )
     if folder is not None:
-        write_internal(folder, "loss", document, losses)
-    if as_json:
-        showing.print_json(document)
-        return
-    console = showing.console()
-    console.print(loss_terminal.loss_view(rows, tallies.names, confidence, notes))
-    if folder is not None:
+        write_internal(folder, "loss", section.document, losses)
+    show_section(section, "loss", as_json=as_json)
+    if folder is not None and not as_json:
+        console = showing.console()
         console.print(f"\nWritten: {folder}/loss.json and loss.parquet", soft_wrap=True)
 
 
