@@ -25,7 +25,6 @@ from countveil.assess.intruder.ladder import judged, risk_by_level
 from countveil.assess.realised_disclosure import realised
 from countveil.base import words
 from countveil.cli.command_line import app
-from countveil.cli.records_again import counts_again
 from countveil.errors import CountveilError, InputError, MissingExtra
 from countveil.measure import draw_tasks
 from countveil.plan.plans import Plan
@@ -188,8 +187,9 @@ def test_a_table_beside_public_information_is_refused(tmp_path):
     pipeline.release(Plan.load(tmp_path / "plan.toml"), to=tmp_path / "out", rng=Seeded(1))
     with pytest.raises(InputError, match="countveil assess public"):
         public_report(Release.read(tmp_path / "out"))
-    with pytest.raises(InputError, match="and has no measurements"):
-        counts_again(tmp_path / "out", True, tmp_path / "plan.toml", False, "local")
+    status, text = ran("assess", "realised-error", tmp_path / "out", "--internal")
+    assert status == 2
+    assert "and has no measurements" in text
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
+    from countveil.engines.counts import Counts
     from countveil.noise.law import Law
     from countveil.publish.release_folder import Release
 
@@ -129,13 +130,15 @@ def assess_homogeneity(
         )
         return
     from countveil.cli.records_again import counts_again
+    from countveil.publish.release_folder import Release
 
     used = {"internal", "plan", "identifiers", "sensitive", "level", "releases", "engine"}
     showing.refuse_unused(context, used | {"show_values", "quiet"}, "--internal")
     known["sensitive"] = _named(sensitive)
-    release, counts = counts_again(target, internal, plan, show_values, engine)
+    release = Release.read(target)
+    counts = counts_again(release, plan, show_values, engine)
     _show_homogeneity_of_release(
-        target, release, counts, level=level, releases=releases, quiet=quiet, **known
+        release, counts, level=level, releases=releases, quiet=quiet, **known
     )
 
 
@@ -183,9 +186,8 @@ def _show_homogeneity_of_file(
 
 
 def _show_homogeneity_of_release(
-    out: Path,
     release: Release,
-    counts: Any,
+    counts: Counts,
     *,
     level: str | None,
     identifiers: Sequence[str],
@@ -218,8 +220,8 @@ def _show_homogeneity_of_release(
     section = lens_named("realised-attack").section_of([result])
     (figures,) = section.figures["attacks"]
     section = replace(section, figures=figures)
-    row = {"audience": section.audience, **figures}
-    write_internal(internal_of(out), "homogeneity", section.document, pa.Table.from_pylist([row]))
+    table = pa.Table.from_pylist([{"audience": section.audience, **figures}])
+    write_internal(internal_of(release.folder), "homogeneity", section.document, table)
     show_section(section, "homogeneity", as_json=as_json)
 
 

@@ -23,6 +23,7 @@ from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.assess.empirical_loss.residual_groups import Tallies
+    from countveil.engines.counts import Counts
     from countveil.publish.release_folder import Release
 
 _FILE = "With a file of counts"
@@ -97,11 +98,13 @@ def assess_loss(
         _show_loss_of_file(target, exact=exact, released=released, by=by or (), **how)
     elif internal:
         from countveil.cli.records_again import counts_again
+        from countveil.publish.release_folder import Release
 
         used = residuals | {"internal", "plan", "of", "strata", "engine", "show_values"}
         showing.refuse_unused(context, used, "--internal")
-        release, counts = counts_again(target, internal, plan, show_values, engine)
-        _show_loss_of_release(target, release, counts, of=of, strata=strata, **how)
+        release = Release.read(target)
+        counts = counts_again(release, plan, show_values, engine)
+        _show_loss_of_release(release, counts, of=of, strata=strata, **how)
     else:
         showing.refuse_unused(context, {"plan"}, "a plan or a release without --internal")
         subject = subject_of(target, needs="plan", plan=plan)
@@ -109,7 +112,7 @@ def assess_loss(
 
 
 def _show_loss_of_release(
-    out: Path, release: Release, counts: Any, *, of: str | None, strata: bool, **settings: Any
+    release: Release, counts: Counts, *, of: str | None, strata: bool, **settings: Any
 ) -> None:
     """Print the empirical loss of a release and write it to the internal folder."""
     from countveil.assess import empirical_loss
@@ -120,7 +123,7 @@ def _show_loss_of_release(
     if of is None:
         of = "estimates" if "estimates" in release.manifest else "measurements"
     tallies = empirical_loss.of_release(getattr(release, of), counts, strata=strata)
-    _show_loss(tallies, folder=internal_of(out), **settings)
+    _show_loss(tallies, folder=internal_of(release.folder), **settings)
 
 
 def _show_loss_of_file(
