@@ -136,6 +136,16 @@ def crowd(tmp_path_factory):
     return world(tmp_path_factory.mktemp("crowd"), people, rho="1/100000")
 
 
+@pytest.fixture(scope="module")
+def budgets(tmp_path_factory):
+    """The sections of the same people with more and more to spend."""
+    people = dict.fromkeys(CELLS, 1)
+    made = []
+    for number, rho in enumerate(("1/8", "1", "8")):
+        made.append(world(tmp_path_factory.mktemp(f"budget-{number}"), people, rho=rho).sections)
+    return made
+
+
 def true_counts(people):
     """Return the count of every area and region, by age, sex, both and neither."""
     parents = dict(line.split(",")[::-1] for line in TINY_PLACES.split()[1:])
@@ -161,9 +171,12 @@ def numbers_in(value):
 every_lens = pytest.mark.parametrize("lens", LENSES, ids=lambda lens: lens.name)
 
 
+@pytest.mark.parametrize("people", ["crowd", "few"])
 @every_lens
-def test_a_lens_shows_the_same_numbers_in_every_rendering(lens, crowd):
-    section = crowd.sections[lens.name]
+def test_a_lens_shows_the_same_numbers_in_every_rendering(lens, people, crowd, budgets):
+    """With few people, some figures have no limit, and others cannot be estimated."""
+    sections = crowd.sections if people == "crowd" else budgets[-1]
+    section = sections[lens.name]
     assert section is not None, "a lens that never applies is not tested here"
     assert section.name == lens.name
     assert section.audience == ("internal" if lens.needs == "records" else "public")
@@ -193,6 +206,11 @@ def test_a_lens_shows_the_same_numbers_in_every_rendering(lens, crowd):
             assert re.search(inside, html), shown
     for chart in section.charts:
         assert chart.audience == section.audience
+
+
+def test_some_figures_have_no_limit_where_few_people_are_counted(budgets):
+    rows = budgets[-1]["realised-loss"].tables[0].rows
+    assert math.inf in {value for row in rows for value in row}
 
 
 @every_lens
@@ -263,16 +281,6 @@ NO_RISK = {
 
 def test_every_lens_states_a_risk_or_says_why_not():
     assert sorted([*RISKS, *NO_RISK]) == sorted(lens.name for lens in LENSES)
-
-
-@pytest.fixture(scope="module")
-def budgets(tmp_path_factory):
-    """The sections of the same people with more and more to spend."""
-    people = dict.fromkeys(CELLS, 1)
-    made = []
-    for number, rho in enumerate(("1/8", "1", "8")):
-        made.append(world(tmp_path_factory.mktemp(f"budget-{number}"), people, rho=rho).sections)
-    return made
 
 
 @pytest.mark.parametrize("name", RISKS)
