@@ -13,7 +13,8 @@ from pathlib import Path
 from benchmarks.accuracy import blocks_plan
 from benchmarks.table import Part, in_child, run_parts, show
 from countveil import Plan, open_engine
-from countveil.assess.reconstruction import Reconstruction, RecordRisk, reconstruct, record_risks
+from countveil.assess.intruder.ladder import LevelRisk
+from countveil.assess.reconstruction import Reconstruction, reconstruct, record_risks
 from countveil.demo import starter
 from countveil.plan.plans import require_counts
 
@@ -94,7 +95,7 @@ def _show(title: str, path: Path, cases: Mapping[str, tuple[str, ...]]) -> None:
     )
 
 
-def _reconstructed(path: Path, tables: Sequence[str]) -> tuple[Reconstruction, list[RecordRisk]]:
+def _reconstructed(path: Path, tables: Sequence[str]) -> tuple[Reconstruction, list[LevelRisk]]:
     plan = require_counts(Plan.load(path), "a benchmark")
     counts = open_engine("local").tabulate(plan)
     level = plan.levels[-1]

@@ -73,3 +73,39 @@ def test_the_extra_for_spark_brings_what_arrow_needs_there():
     (wanted,) = project["optional-dependencies"]["spark"]
     assert wanted.startswith("pyspark[sql]")
     assert any("pandas" in line and "sql" in line for line in metadata.requires("pyspark") or [])
+
+
+def test_commands_hand_confidential_counts_on_by_their_type():
+    """As `Any`, they would pass through the command line unseen by mypy and by the contract."""
+    from countveil import cli
+
+    folder = Path(cli.__file__).parent
+    contract = tomllib.loads((folder.parents[2] / "pyproject.toml").read_text())
+    (door,) = [
+        item
+        for item in contract["tool"]["importlinter"]["contracts"]
+        if item.get("forbidden_modules") == ["countveil.engines.counts"]
+    ]
+    annotated = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if node.name == "counts_again":
+                assert ast.unparse(node.returns) == "Counts"
+                annotated.add(path)
+            for argument in (*node.args.args, *node.args.kwonlyargs):
+                if argument.arg in ("counts", "exact_counts") and argument.annotation is not None:
+                    assert ast.unparse(argument.annotation) == "Counts", f"{path}: {node.name}"
+                    annotated.add(path)
+    modules = {
+        f"countveil.cli.{'.'.join(path.relative_to(folder).with_suffix('').parts)}"
+        for path in annotated
+    }
+    excepted = {
+        line.partition(" -> ")[0]
+        for line in door["ignore_imports"]
+        if line.startswith("countveil.cli")
+    }
+    assert modules == excepted, "each exception is used, and each use is an exception"
+    assert len(modules) == 3

@@ -29,10 +29,10 @@ def test_every_number_of_the_sentence_is_that_of_the_answer(changes):
     assert prior == 100 * risk.prior
     assert f"{after:g} %" == words.brief_percent(risk.posterior, other=risk.prior)
     assert f"{times:g}" == words.multiple(risk.marginal_risk, limit=plan.intruder.limit)
-    if found.decision == 0:
+    if risk.correct_decision == 0:
         assert "they never guess correctly" in text
     else:
-        assert guesses[0] == round(guesses[1] * found.decision)
+        assert guesses[0] == round(guesses[1] * risk.correct_decision)
         assert guesses[1] in (100, 1_000, 10_000)
     assert (settings.attribute or "block") in text
     lines = dict(explorer_page.cost_lines(found, settings))

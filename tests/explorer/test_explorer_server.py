@@ -108,7 +108,7 @@ def test_answers_are_the_library_s_own_numbers(inside, tiny):
     assert found["html"].count("…") == len(expected.priors)  # of the other level, until it is asked
     assert "…" not in whole["by_level"]
     for risk in (risk for item in expected.levels for risk in item.risks):
-        assert f">{words.multiple(risk.marginal_risk)}</td>" in whole["by_level"]
+        assert f">{risk.times(limit=plan.intruder.limit)}</td>" in whole["by_level"]
     (early,) = [item for item in found["numbers"]["levels"] if item["risks"]]
     assert early in whole["numbers"]["levels"]
     for shown, item in zip(whole["numbers"]["levels"], expected.levels, strict=True):
@@ -116,15 +116,17 @@ def test_answers_are_the_library_s_own_numbers(inside, tiny):
             risk.marginal_risk for risk in item.risks
         ]
         assert shown["standard_error"] == item.error.standard_error
-    assert list(found["numbers"]["correct_decision"].values()) == list(expected.decisions)
+    assert list(found["numbers"]["correct_decision"].values()) == [
+        risk.correct_decision for risk in expected.judged.risks
+    ]
     selected = expected.selected
     for text in (
         words.brief_percent(selected.posterior, other=selected.prior),
-        words.multiple(selected.marginal_risk),
+        selected.times(limit=plan.intruder.limit),
     ):
         assert f'<td class="number">{text}</td>' in found["html"]
     assert (
-        f"raise that to {words.brief_percent(expected.selected.posterior, other=0.07)} on average"
+        f"from 7 % to {words.brief_percent(selected.posterior, other=0.07)} on average"
         in found["sentence"]
     )
     assert found["ladder"] == expected.verdict.knowledge

@@ -1,18 +1,29 @@
-"""A chart of risks says which attack its numbers are about, and they are about that attack."""
+"""A caption says which attack its risks are about, and what its errors are of, and it is true."""
 
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from countveil import Release, Seeded, pipeline
 from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.whole_release import about
+from countveil.assess.pricing import price
 from countveil.demo.starter import write_start
+from countveil.estimate import expected_error
+from countveil.explorer.answers import answer
 from countveil.explorer.chart_drawing import draw
+from countveil.explorer.explorer_page import numbers
 from countveil.explorer.settings import Settings
 from countveil.plan.plans import Plan
+from countveil.report.budget_steps import other_budgets
+from countveil.report.report_page import public_report
 from countveil.report.section_data import Subject
-from countveil.report.sections import intruder_section
+from countveil.report.sections import error_section, intruder_section
+from countveil.report.terminal.price_tables import price_view
 from tests.conftest import TINY_PLAN
+from tests.report.reading import Page
 
 PUBLIC = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "published already"\n'
 
@@ -77,3 +88,47 @@ def test_charts_of_the_explorer_name_the_attack_that_was_chosen(plan):
 
 def columns_of(chart):
     return chart.table.column_names
+
+
+BASES = {
+    "tree": "the best unbiased estimate, from the measurements and invariants of all levels",
+    "level": "the best unbiased estimate, from the measurements of its level alone",
+}
+
+
+def text_of(html):
+    return " ".join(Page(html).words.split())
+
+
+@pytest.mark.parametrize("basis", ["tree", "level"])
+def test_what_errors_are_of_is_said_alike_wherever_they_are_shown(basis, tiny):
+    """With its places, a count is estimated from the whole tree; without them, from its level."""
+    plan = Plan.parse(TINY_PLAN, folder=tiny.parent if basis == "tree" else tiny.parent / "nowhere")
+    (other,) = set(BASES) - {basis}
+    assert {item.basis for item in expected_error(plan)} == {basis}
+    section = error_section.section(Subject(plan))
+    (chart,) = [item for item in section.charts if item.name == "expected-error"]
+    settings = Settings.of(plan)
+    rendered = Console(file=StringIO(), width=400)
+    rendered.print(price_view(price(plan)))
+    shown = {
+        "chart": chart.caption,
+        "chart of the explorer": draw("expected-error", plan, settings).caption,
+        "lens": section.tables[0].caption,
+        "explorer": text_of(numbers(answer(plan, settings), settings)["html"]),
+        "price": " ".join(rendered.file.getvalue().split()),
+        "other budgets": other_budgets(plan).error_basis,
+    }
+    for place, text in shown.items():
+        assert BASES[basis] in text, place
+        assert BASES[other] not in text, place
+        assert "least squares" not in text, place
+
+
+def test_a_report_says_of_all_its_errors_that_they_are_of_the_whole_tree(tiny):
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(2))
+    text = text_of(public_report(Release.read(tiny.parent / "out")))
+    tables = text.count("of one place, of its own noise and of " + BASES["tree"])
+    slider = text.count("Errors are standard errors of " + BASES["tree"])
+    assert (tables, slider) == (1, 2), "page one; the slider and the chart"
+    assert "least squares over" not in text

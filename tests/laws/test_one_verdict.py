@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from countveil import Plan, Release
+from countveil.assess.choose import plan_budget
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.explorer.answers import answer_at_judged_level
@@ -108,7 +109,7 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
 
     sheet = decision_sheet(released(plan))
     assert (sheet.verdict, sheet.ladder) == (expected.sentence, expected.knowledge)
-    assert sheet.worst.marginal_risk == value
+    assert sheet.worst.released.marginal_risk == value
 
     settings = opening(plan)
     page = numbers(answer_at_judged_level(plan, settings), settings)
@@ -124,6 +125,31 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
         texts = (expected.sentence, sheet.sentence, page["sentence"], lens[0])
         assert len({risk_in(text) for text in texts}) == 1
         assert (risk_in(lens[0])[0] is not None) == worst.upper_bound
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_choose_says_of_its_plan_what_price_says(number, tmp_path, monkeypatch):
+    """A short search will do: the verdict is about whichever plan it ends with."""
+    monkeypatch.setattr(plan_budget, "_HALVINGS", 3)
+    text, places = random_plan(number)
+    (tmp_path / "places.csv").write_text(places)
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    plan = Plan.load(path)
+    chosen = run("choose", path, "--risk", (1 + 1 / max(plan.intruder.priors)) / 2, "--json")
+    document = chosen.document()
+    amount = document[plan.cost.currency]
+    stated = plan.document["budget"][plan.cost.currency]
+    path.write_text(text.replace(f'"{stated}"', f'"{amount}"'))
+    priced = run("price", path, "--json")
+    assert priced.document()[plan.cost.currency] == amount
+    assert document["verdict"] == priced.document()["verdict"]
+    assert document["above_limit"] == (not priced.document()["within_limit"])
+    assert chosen.status == priced.status
+    path.write_text(text)
+    shown = run("choose", path, "--risk", (1 + 1 / max(plan.intruder.priors)) / 2)
+    assert document["verdict"] in " ".join(shown.out.split())
+    assert shown.status == chosen.status
 
 
 def test_the_plans_are_of_every_kind(tmp_path):

@@ -33,25 +33,27 @@ def released(folder, text, rng=None):
 
 def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
     """The worst attack, by someone who sees both levels; the outside is normal to a few 1e-5."""
-    assert [row.prior for row in sheet.risks] == list(hand_plan.PRIORS)
+    assert [row.released.prior for row in sheet.risks] == list(hand_plan.PRIORS)
     for row in sheet.risks:
-        after, right = hand_plan.of_whole_release(row.prior)
-        assert row.released == row.noisy == pytest.approx(after, rel=1e-8)
-        assert row.marginal_risk == pytest.approx(after / row.prior, rel=1e-8)
-        assert row.correct_decision == pytest.approx(right, abs=1e-8)
-        assert (row.exact, row.suppressed, row.settled) == (1.0, 1.0, False)
-        assert (row.attack, row.upper_bound) == (hand_plan.WORST, False)
-        present, _ = hand_plan.of_whole_release(row.prior, "presence")
+        risk = row.released
+        after, right = hand_plan.of_whole_release(risk.prior)
+        assert risk.posterior == row.noisy.posterior == pytest.approx(after, rel=1e-8)
+        assert risk.marginal_risk == pytest.approx(after / risk.prior, rel=1e-8)
+        assert risk.correct_decision == pytest.approx(right, abs=1e-8)
+        assert (row.exact, row.suppressed, risk.settled) == (1.0, 1.0, False)
+        assert (risk.attack, risk.upper_bound) == (hand_plan.WORST, False)
+        present, _ = hand_plan.of_whole_release(risk.prior, "presence")
         assert present < after
 
 
 def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     text = Page(hand_page).words
     for row in sheet.risks:
-        after, right = hand_plan.of_whole_release(row.prior)
-        shown = f"{words.brief_percent(after)}{words.multiple(after / row.prior)}"
+        prior = row.released.prior
+        after, right = hand_plan.of_whole_release(prior)
+        shown = f"{words.brief_percent(after)}{words.multiple(after / prior)}"
         shown += f" {words.brief_percent(right)}"
-        assert f"{row.prior} AGE 100 %up to 100 % {shown}" in text
+        assert f"{prior} AGE 100 %up to 100 % {shown}" in text
     totals = "".join(
         f"{item.level} {words.figure(hand_plan.spread(item.level, 'TOTAL'))}"
         f"{words.figure(item.standard_error)} "
@@ -63,7 +65,7 @@ def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
 def test_its_sentence_is_of_the_intruder_who_gains_most(sheet):
     after, _ = hand_plan.of_whole_release(0.02)
     assert sheet.sentence == (
-        f"Someone who knows everyone else in an area, sees this whole release and tries to learn your "
+        f"Someone who knows everyone else in an area, sees the whole release and tries to learn your "
         f"AGE would become more certain if they are right: from 2 % to {words.brief_percent(after)} on "
         f"average, {words.multiple(after / 0.02)} times their prior. The exact table would have made "
         f"them certain."
@@ -86,7 +88,7 @@ def test_it_says_whether_the_plan_keeps_its_limit(hand, sheet, hand_page):
     worst = hand_plan.of_whole_release(0.02)[0] / 0.02
     largest = (
         f"the largest risk is {worst:.2g} times the prior, in an area with 2 siblings, for someone who "
-        f"knows everyone else there, sees the whole release and tries to learn someone's AGE, starting "
+        f"knows everyone else there, sees the whole release and tries to learn your AGE, starting "
         f"from a probability of 2 %."
     )
     judged = judge(hand.plan)
@@ -116,10 +118,11 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     sheet = decision_sheet(settled)
     noisy, _ = hand_plan.of_whole_release(0.02)
     for row in sheet.risks:
-        assert (row.released, row.marginal_risk) == (1.0, pytest.approx(1 / row.prior))
-        assert (row.correct_decision, row.settled) == (1.0, True)
-        assert row.attack == "presence"
-        assert row.noisy == pytest.approx(hand_plan.of_whole_release(row.prior)[0])
+        risk = row.released
+        assert (risk.posterior, risk.marginal_risk) == (1.0, pytest.approx(1 / risk.prior))
+        assert (risk.correct_decision, risk.settled) == (1.0, True)
+        assert risk.attack == "presence"
+        assert row.noisy.posterior == pytest.approx(hand_plan.of_whole_release(risk.prior)[0])
     assert {item.level: item.settled for item in sheet.levels} == {"region": True, "area": True}
     assert sheet.sentence == (
         f"Exactly published counts reveal whether you are counted there to anyone who knows everyone "
@@ -130,8 +133,8 @@ def test_what_is_public_settles_presence_and_page_one_says_so(settled):
     assert sheet.verdict == (
         f"Above the plan's limit of 4 times the prior: the largest risk is 50 times the prior, in any "
         f"area, for someone who knows everyone else there, sees the whole release and tries to learn "
-        f"whether someone is there, starting from a probability of 2 %. More noise would not help: "
-        f"exactly published counts give the answer. From noisy counts alone, the risk would be "
+        f"whether you are counted there, starting from a probability of 2 %. More noise would not "
+        f"help: exactly published counts give the answer. From noisy counts alone, the risk would be "
         f"{noisy / 0.02:.2g} times the prior, within the limit."
     )
     text = Page(public_report(settled)).words
@@ -213,9 +216,9 @@ def test_what_is_spent_and_left_are_stated_separately(hand, tmp_path):
 
 
 def test_every_number_of_its_sentence_is_in_its_table(sheet):
-    worst = max(sheet.risks, key=lambda row: row.marginal_risk)
+    worst = sheet.worst.released
     shown = NUMBER.findall(sheet.sentence)
     for (number, percent), value in zip(
-        shown, (worst.prior, worst.released, worst.marginal_risk), strict=True
+        shown, (worst.prior, worst.posterior, worst.marginal_risk), strict=True
     ):
         assert rounds_to(number, bool(percent), value, False)

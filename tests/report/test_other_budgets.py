@@ -9,8 +9,10 @@ from tests.conftest import TINY_PLAN
 from tests.report import hand_plan
 from tests.report.reading import Page
 
+from countveil.base import words
 from countveil.plan.plans import Plan
 from countveil.report.budget_steps import other_budgets
+from countveil.report.decision_sheets import decision_sheet
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,9 @@ def test_risks_decisions_and_errors_of_other_budgets(found, monkeypatch, times):
     for number, prior in enumerate(hand_plan.PRIORS):
         after, right = hand_plan.of_both_levels(prior)  # the plan names places that are not there
         # Wide noise is taken for normal, and narrow noise for what it is.
-        assert step.risks[number] == pytest.approx(after / prior, rel=1e-6)
-        assert step.decisions[number] == pytest.approx(right, abs=1e-4)
-    assert step.errors == pytest.approx(
+        assert step.risks[number].marginal_risk == pytest.approx(after / prior, rel=1e-6)
+        assert step.risks[number].correct_decision == pytest.approx(right, abs=1e-4)
+    assert [error.standard_error for error in step.errors] == pytest.approx(
         [hand_plan.standard_error(level, "TOTAL") for level in ("region", "area")]
     )
 
@@ -61,8 +63,9 @@ def test_it_is_given_to_charts_by_intruder(found):
     right = found.by_intruder("correct decision", 3)
     assert [(who.prior, who.rows) for who in risks] == [(p, 3) for p in hand_plan.PRIORS]
     for number, who in enumerate(risks):
-        assert [risk.value for risk in risks[who]] == [step.risks[number] for step in found.steps]
-        assert [r.value for r in right[who]] == [step.decisions[number] for step in found.steps]
+        own = [step.risks[number] for step in found.steps]
+        assert [risk.value for risk in risks[who]] == [risk.marginal_risk for risk in own]
+        assert [risk.value for risk in right[who]] == [risk.correct_decision for risk in own]
         assert {risk.measure for risk in right[who]} == {"correct decision"}
 
 
@@ -70,9 +73,12 @@ def test_what_is_public_settles_it_at_any_budget():
     found = other_budgets(Plan.parse(hand_plan.PLAN + hand_plan.SETTLING))
     assert found.settled
     for step in found.steps:
-        assert step.risks == pytest.approx([1 / prior for prior in hand_plan.PRIORS])
-        assert step.decisions == (1.0, 1.0, 1.0)
-        assert step.errors == (0.0, 0.0), "totals that add up are published as counted, too"
+        ratios = [risk.marginal_risk for risk in step.risks]
+        assert ratios == pytest.approx([1 / prior for prior in hand_plan.PRIORS])
+        assert {risk.correct_decision for risk in step.risks} == {1.0}
+        assert all(error.as_counted for error in step.errors), (
+            "totals that add up are published as counted, too"
+        )
 
 
 def test_an_error_that_queries_do_not_determine_is_none():
@@ -80,7 +86,9 @@ def test_an_error_that_queries_do_not_determine_is_none():
         '[recodes.GROUP]\nof = "AGE"\nomit = ["young"]\n[recodes.GROUP.groups]\nold = ["old"]\n'
     )
     text = TINY_PLAN.replace('TOTAL = "1/4"\n"AGE*SEX" = "3/4"', 'GROUP = "1"') + omitting
-    assert {step.errors for step in other_budgets(Plan.parse(text)).steps} == {(None, None)}
+    found = other_budgets(Plan.parse(text))
+    assert {error.standard_error for step in found.steps for error in step.errors} == {None}
+    assert {text for step in found.document["steps"] for text in step["errors"]} == {"none"}
 
 
 @pytest.mark.parametrize(
@@ -110,19 +118,25 @@ def test_pure_privacy_is_stepped_in_epsilon():
         for up in range(5):
             chance = math.comb(4, up) * above**up * (1 - above) ** (4 - up)
             after += chance / (1 + (1 - prior) / prior * math.exp(-(2 * up - 4) / scale))
-        assert risk == pytest.approx(after / prior, rel=1e-9)
+        assert risk.marginal_risk == pytest.approx(after / prior, rel=1e-9)
 
 
 def test_the_page_holds_all_steps_and_its_script_reads_them(hand, hand_page):
     page, found = Page(hand_page), other_budgets(hand.plan, geography=hand.geography)
     (data,) = page.parts["script", "application/json"]
     stated = json.loads(data)
-    assert [step["risks"] for step in stated["steps"]] == [list(s.risks) for s in found.steps]
-    assert [step["errors"] for step in stated["steps"]] == [list(s.errors) for s in found.steps]
-    assert stated["priors"] == list(hand_plan.PRIORS)
+    limit = hand.plan.intruder.limit
+    assert [step["risks"] for step in stated["steps"]] == [
+        [risk.times(limit=limit) for risk in step.risks] for step in found.steps
+    ]
+    assert [step["errors"] for step in stated["steps"]] == [
+        [words.brief(error.standard_error) for error in step.errors] for step in found.steps
+    ]
+    assert stated["priors"] == [words.prior(prior) for prior in hand_plan.PRIORS]
     assert f'max="{len(found.steps) - 1}"' in hand_page
     assert f'value="{found.steps.index(found.chosen)}"' in hand_page
     assert '<p id="budget-status" class="unseen" role="status" aria-live="polite"></p>' in hand_page
     for level in ("region", "area"):
         assert f"standard error of a total, {level}" in page.words
-    assert math.isclose(stated["steps"][8]["risks"][2], found.chosen.risks[2])
+    shown = [row.released.times(limit=limit) for row in decision_sheet(hand).risks]
+    assert stated["steps"][found.steps.index(found.chosen)]["risks"] == shown, "as on page one"

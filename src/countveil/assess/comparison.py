@@ -26,6 +26,7 @@ class ComparedPlan:
     cost: str
     epsilon: float | None
     judged_level: str
+    limit: float | None
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
 
@@ -123,6 +124,7 @@ def _side(plan: Plan, name: str, alone: bool) -> ComparedPlan:
         str(cost),
         cost.epsilon_at(plan.delta) if cost.pure_epsilon is None else None,
         plan.judged_level,
+        plan.intruder.limit,
         tuple(judged(plan, risk_by_level(plan, invariants=True))),
         expected_error(plan, alone=alone),
     )

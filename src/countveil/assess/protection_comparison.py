@@ -122,6 +122,7 @@ class ProtectionComparison:
     title: str
     cost: str
     level: str
+    limit: float | None
     risks: tuple[LevelRisk, ...]
     errors: tuple[ExpectedError, ...]
     run_errors: tuple[ProtectionError, ...]
@@ -186,6 +187,7 @@ def compare_protections(
         plan.title,
         str(plan.cost),
         plan.judged_level,
+        plan.intruder.limit,
         tuple(
             risk_by_level(
                 plan,

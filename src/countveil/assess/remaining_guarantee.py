@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 from countveil.base import words
@@ -21,6 +22,7 @@ from countveil.congenial.guarantee.semantics import (
     posterior_to_posterior,
 )
 from countveil.congenial.mechanism.loss_sensitivity import compare_sensitivity
+from countveil.errors import InputError
 from countveil.measure.one_table import theta_of
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plans import AnyPlan, Plan
@@ -86,6 +88,7 @@ class PublicGuarantee:
         }
 
 
+@singledispatch
 def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
     """Return what a plan or a release guarantees, given what is public.
 
@@ -99,9 +102,31 @@ def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
     PublicGuarantee
         What is public, each kind of secret with its guarantee, and sentences for readers.
     """
-    if isinstance(of, OneTablePlan | TableRelease):
-        return _of_table(of)
-    plan = of if isinstance(of, Plan) else of.plan
+    raise InputError(f"public_guarantee: got {type(of).__name__}; pass a plan or a release")
+
+
+@public_guarantee.register(Plan)
+def _of_plan(plan: Plan) -> PublicGuarantee:
+    return _of_counts(plan, units={}, revealed=[])
+
+
+@public_guarantee.register(Release)
+def _of_release(release: Release) -> PublicGuarantee:
+    return _of_counts(release.plan, units=release.units, revealed=_empty_places(release))
+
+
+@public_guarantee.register(OneTablePlan)
+def _of_table_plan(plan: OneTablePlan) -> PublicGuarantee:
+    return _of_table(plan, revealed=[])
+
+
+@public_guarantee.register(TableRelease)
+def _of_table_release(release: TableRelease) -> PublicGuarantee:
+    return _of_table(release.plan, revealed=_revealing_totals(release))
+
+
+def _of_counts(plan: Plan, *, units: dict[str, int], revealed: list[str]) -> PublicGuarantee:
+    """State the guarantee of noisy counts; `units` has those of levels that are known."""
     public = [
         f"{item.query.name} of every {item.level}, exactly ({item.reason})"
         for item in plan.invariants
@@ -111,10 +136,8 @@ def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
     ]
     if not plan.possible.all():
         public.append(f"{int((~plan.possible).sum()):,} cells of the histogram are impossible")
-    secrets = tuple(_secrets(plan, {} if isinstance(of, Plan) else _units(of)))
-    sentences = []
-    if isinstance(of, Release):
-        sentences += _settled(of)
+    secrets = tuple(_secrets(plan, units))
+    sentences = [*revealed]
     if any(item.records > 1 for item in secrets):
         sentences.append(
             "Some secrets can change only if another person changes too. For these, the guarantee "
@@ -129,10 +152,6 @@ def public_guarantee(of: AnyPlan | AnyRelease) -> PublicGuarantee:
         secrets,
         tuple(sentences),
     )
-
-
-def _units(release: Release) -> dict[str, int]:
-    return {item["level"]: item["units"] for item in release.manifest["levels"]}
 
 
 def _secrets(plan: Plan, units: dict[str, int]) -> list[ProtectedSecret]:
@@ -185,7 +204,7 @@ def _secret(plan: Plan, what: str, records: int, why: str) -> ProtectedSecret:
     )
 
 
-def _settled(release: Release) -> list[str]:
+def _empty_places(release: Release) -> list[str]:
     """Say how many places the published totals show to be empty."""
     sentences = []
     for item in release.plan.invariants:
@@ -199,9 +218,8 @@ def _settled(release: Release) -> list[str]:
     return sentences
 
 
-def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
+def _of_table(table: OneTablePlan, *, revealed: list[str]) -> PublicGuarantee:
     """State the guarantee of one table that agrees with public totals."""
-    table = of if isinstance(of, OneTablePlan) else of.plan
     epsilon, moved = table.epsilon, table.records_moved
     low, high = odds_bounds(epsilon)
     # A constant normalizer saves the factor 2, and lets log-ratios span twice as much.
@@ -228,20 +246,6 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         )
         sentences.append(f"By Lemma 12's comparison, {compared.sentence}.")
     theta = theta_of(table)
-    if isinstance(of, TableRelease) and table.fixed is not None:
-        groups = of.mechanism.groups(len(of.counts))
-        for number, what in (
-            (
-                sum(group.total == 0 for group in groups),
-                "are 0: everyone knows that these places are empty",
-            ),
-            (
-                sum(len(group.members) == 1 for group in groups),
-                "cover a single unit and so reveal its count",
-            ),
-        ):
-            if number:
-                sentences.append(f"{number:,} of {len(groups):,} public totals {what}.")
     secret = ProtectedSecret(
         theta.secrets, table.records_moved, theta.dependence, f"epsilon = {epsilon}", high
     )
@@ -250,5 +254,21 @@ def _of_table(of: OneTablePlan | TableRelease) -> PublicGuarantee:
         theta.public,
         "epsilon given public information",
         (secret,),
-        tuple(sentences),
+        (*sentences, *revealed),
     )
+
+
+def _revealing_totals(release: TableRelease) -> list[str]:
+    """Say how many public totals of a table are 0, or cover a single unit."""
+    if release.plan.fixed is None:
+        return []
+    groups = release.mechanism.groups(len(release.counts))
+    empty = sum(group.total == 0 for group in groups)
+    single = sum(len(group.members) == 1 for group in groups)
+    kinds = (
+        (empty, "are 0: everyone knows that these places are empty"),
+        (single, "cover a single unit and so reveal its count"),
+    )
+    return [
+        f"{number:,} of {len(groups):,} public totals {what}." for number, what in kinds if number
+    ]

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
+from countveil.assess.intruder.whole_release import aim_of
 from countveil.base import words
 from countveil.plan.plans import Plan
 
@@ -31,7 +32,7 @@ class Verdict:
     limit: float | None
     risks: tuple[LevelRisk, ...]
     ladder: tuple[LevelRisk, ...]
-    noisy: float
+    noisy: LevelRisk
 
     @property
     def worst(self) -> LevelRisk:
@@ -55,7 +56,7 @@ class Verdict:
     @property
     def shown(self) -> str:
         """The largest risk as people read it, in multiples of the prior."""
-        return self._rung(self.worst, certain="")
+        return self.worst.times(limit=self.limit)
 
     @property
     def sentence(self) -> str:
@@ -73,28 +74,26 @@ class Verdict:
             return f"Within the plan's limit of {self.limit:g} times the prior: {largest}, {who}."
         sentence = f"Above the plan's limit of {self.limit:g} times the prior: {largest}, {who}."
         if worst.settled:
-            side = "within" if self.noisy <= self.limit else "above"
+            side = "within" if self.noisy.marginal_risk <= self.limit else "above"
             sentence += (
                 f" More noise would not help: exactly published counts give the answer. From "
-                f"noisy counts alone, the risk would be {self._shown(self.noisy)} times the prior, "
-                f"{side} the limit."
+                f"noisy counts alone, the risk would be {self.noisy.times(limit=self.limit)} times "
+                f"the prior, {side} the limit."
             )
         return sentence
 
     @property
     def knowledge(self) -> str:
         """What the risk would be if they knew everyone else in more, or less: the ladder, in words."""
-        first, *others = [(self._rung(risk), risk.level) for risk in reversed(self.ladder)]
+        first, *others = [
+            (f"{risk.times(limit=self.limit)}{' (certain)' if risk.settled else ''}", risk.level)
+            for risk in reversed(self.ladder)
+        ]
         rungs = [
             f"{first[0]} times the prior for someone who knows everyone else in the {first[1]}"
         ]
         rungs += [f"{rung} in the {level}" for rung, level in others]
         return f"With a prior of {words.prior(self.worst.prior)}, the risk would be {', '.join(rungs)}."
-
-    def _rung(self, risk: LevelRisk, certain: str = " (certain)") -> str:
-        if risk.settled:
-            return f"{self._shown(risk.marginal_risk)}{certain}"
-        return f"{'at most ' if risk.upper_bound else ''}{self._shown(risk.marginal_risk)}"
 
     @property
     def remedy(self) -> str:
@@ -104,18 +103,6 @@ class Verdict:
         return (
             f"lower the budget (`countveil choose {self.plan} --risk {self.limit:g}` suggests one)"
         )
-
-    def _shown(self, risk: float) -> str:
-        return words.multiple(risk, limit=self.limit)
-
-
-def aim_of(attack: str) -> str:
-    """Return what an attack wants to find out, in words."""
-    if attack == "whole record":
-        return "which of two records is someone's"
-    if ":" in attack:
-        return f"someone's {attack.split(': ', 1)[1]}"
-    return "whether someone is there"
 
 
 @lru_cache(maxsize=64)
@@ -146,5 +133,5 @@ def judge(plan: Plan) -> Verdict:
         plan.intruder.limit,
         tuple(risks),
         tuple(risk_by_level(plan, [worst.prior], invariants=True, decisions=False)),
-        max(risk.marginal_risk for risk in noisy),
+        max(noisy, key=lambda risk: risk.marginal_risk),
     )

@@ -77,6 +77,11 @@ def figure(value: float) -> str:
     return short if exact else brief(value)
 
 
+def at_most(text: str, bound: bool) -> str:
+    """Return a figure as people read it: an upper bound says that it is one."""
+    return f"at most {text}" if bound else text
+
+
 def multiple(ratio: float, *, limit: float | None = None) -> str:
     """Round a ratio for a sentence: two significant digits, or enough to differ from 1.
 

@@ -88,7 +88,8 @@ def choose_budget(
     Without a plan, it chooses for one count of sensitivity 1. With a plan, it reads the plan and its
     crosswalk, but no records, and scales the budget until the limit is reached in some place, for an
     intruder who knows what the plan says and sees the whole release. It writes nothing and prints
-    lines to put into the plan.
+    lines to put into the plan. The exit status is 1 if the risk of that plan is above its own limit, as
+    it can be where exactly published counts give the answer.
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
@@ -212,9 +213,9 @@ def _choose_for_plan(
 ) -> None:
     from countveil.assess.choose.plan_budget import within_risk
     from countveil.assess.intruder.targets import targets_of
-    from countveil.assess.intruder.whole_release import about, name_of
+    from countveil.assess.intruder.whole_release import name_of
     from countveil.base.numerics import positive
-    from countveil.base.words import listed, multiple
+    from countveil.base.words import listed
     from countveil.plan.plans import Plan, require_counts
     from countveil.report.sections.intruder_section import article
 
@@ -246,8 +247,8 @@ def _choose_for_plan(
         f"With {choice.currency} = {float(choice.total):g}, {limits.words} for someone who knows "
         f"everyone else in any {worst.level} and sees the whole release, with "
         f"{'a prior' if len(priors) == 1 else 'priors'} of {listed([f'{p:g}' for p in priors])}. The "
-        f"largest marginal risk is {multiple(worst.marginal_risk, limit=limits.risk)}, about "
-        f"{about(worst.attack)}, in {worst.unit_kind or article(worst.level)}.{certain}"
+        f"largest marginal risk is {worst.times(limit=limits.risk)}, about "
+        f"{worst.about}, in {worst.unit_kind or article(worst.level)}.{certain}"
     )
     _show_chosen(choice, sentence, as_json)
 
@@ -278,10 +279,11 @@ def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
 
 
 def _show_chosen(choice: ChosenPlan, sentence: str, as_json: bool) -> None:
+    from countveil.assess.verdict import judge
     from countveil.report.terminal import risk_terminal
 
+    verdict = judge(choice.plan)
     if as_json:
-        limit = choice.plan.intruder.limit
         showing.print_json(
             {
                 choice.currency: str(choice.total),
@@ -289,12 +291,16 @@ def _show_chosen(choice: ChosenPlan, sentence: str, as_json: bool) -> None:
                 "risks": [asdict(rung) for rung in choice.risks],
                 "ladder": [asdict(rung) for rung in choice.ladder],
                 "settled": choice.settled,
-                "above_limit": limit is not None
-                and any(rung.marginal_risk > limit for rung in choice.risks),
+                "limit": verdict.limit,
+                "above_limit": verdict.status == "above",
+                "verdict": verdict.sentence,
             }
         )
-        return
-    showing.console().print(risk_terminal.chosen_view(choice, sentence), soft_wrap=True)
+    else:
+        view = risk_terminal.chosen_view(choice, sentence, verdict)
+        showing.console().print(view, soft_wrap=True)
+    if verdict.status == "above":
+        raise typer.Exit(1)
 
 
 def _choose_by_homogeneity(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from countveil.errors import CountveilError, FolderError, InputError
 
 if TYPE_CHECKING:
     from countveil.base.numerics import IntArray
+    from countveil.engines.counts import Counts
     from countveil.plan.geography import Geography
     from countveil.plan.plans import Plan
     from countveil.publish.release_folder import Release
@@ -18,40 +19,38 @@ _RUN = "run.json"
 
 
 def counts_again(
-    out: Path, internal: bool, plan: Path | None, show_values: bool, engine: str = "local"
-) -> tuple[Release, Any]:
-    """Return a release and the counts it was made from, counted again from the records of its plan.
+    release: Release, plan: Path | None, show_values: bool, engine: str = "local"
+) -> Counts:
+    """Return the confidential counts that a release was made from, counted again by its plan.
 
-    The run keeps a keyed hash of its counts, so records that changed since are refused.
+    They are counted in the places of the release. The run keeps a keyed hash of its counts, so records
+    that changed since are refused.
     """
     from countveil.engines.engine import open_engine
     from countveil.plan.plans import Plan, require_counts
-    from countveil.publish.release_folder import Release
 
-    done = Release.read(out)
-    if not internal:
+    out, digest = release.folder, release.plan.measuring_digest
+    if plan is None:
+        loaded = _plan_of(out, digest)
+    else:
+        loaded = require_counts(Plan.load(plan), "a comparison with records")
+    if loaded.measuring_digest != digest:
         raise InputError(
-            f"assess: this compares {out} with its records, so the result is internal; add "
-            f"--internal"
-        )
-    path = _plan_of(out, done.plan.measuring_digest) if plan is None else plan
-    loaded = require_counts(Plan.load(path), "a comparison with records")
-    if loaded.measuring_digest != done.plan.measuring_digest:
-        raise InputError(
-            f"{path}: measures something other than {out}; name the plan of that release with "
+            f"{loaded.name}: measures something other than {out}; name the plan of that release with "
             f"--plan"
         )
-    key, hashed = _hash_of_records(out, done.manifest.get("release"))
+    key, hashed = _hash_of_records(out, release.manifest.get("release"))
+    loaded.keep_places(release.geography)
     counts = open_engine(engine, show_values=show_values).tabulate(loaded)
     if not hmac.compare_digest(counts.keyed_hash(key), hashed):
         raise InputError(
-            f"{path}: its records differ from those that {out} was made from; restore them, or "
+            f"{loaded.name}: its records differ from those that {out} was made from; restore them, or "
             f"name a plan that reads the original records with --plan"
         )
-    return done, counts
+    return counts
 
 
-def lowest_histograms(plan: Plan, geography: Geography, counts: Any) -> IntArray:
+def lowest_histograms(plan: Plan, geography: Geography, counts: Counts) -> IntArray:
     """Return the exact histograms of the lowest units, units × cells; internal."""
     import numpy as np
 
@@ -80,16 +79,17 @@ def _hash_of_records(out: Path, release: object) -> tuple[bytes, str]:
     return bytes.fromhex(state["key"]), state["records"]
 
 
-def _plan_of(out: Path, digest: str) -> Path:
+def _plan_of(out: Path, digest: str) -> Plan:
     """Return the plan of a release: plan.toml next to it or in the current folder."""
     from countveil.plan.plans import Plan
 
     for path in (out.absolute().parent / "plan.toml", Path("plan.toml")):
         try:
-            if path.is_file() and Plan.load(path).measuring_digest == digest:
-                return path
+            plan = Plan.load(path) if path.is_file() else None
         except CountveilError:
             continue  # not a plan of this release
+        if isinstance(plan, Plan) and plan.measuring_digest == digest:
+            return plan
     raise InputError(
         f"{out}: --internal reads records, but there is no plan.toml of this release next to it or "
         f"here; name its plan with --plan"

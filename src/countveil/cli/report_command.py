@@ -77,7 +77,7 @@ def write_report(
     release = verified_but_reports(release, book)
     with showing.progress_bar("writing the report", 1 + pdf, quiet) as step:
         if internal:
-            html = _internal(out, plan, show_values, ledger=book, shapes=places)
+            html = _internal(release, plan, show_values, ledger=book, shapes=places)
         else:
             html = public_report(release, ledger=book, shapes=places)
         step(1)
@@ -94,12 +94,12 @@ def write_report(
             print(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _internal(out: Path, plan: Path | None, show_values: bool, **options: Any) -> str:
+def _internal(release: Release, plan: Path | None, show_values: bool, **options: Any) -> str:
     from countveil.assess.realised_disclosure import realised
     from countveil.report.report_page import internal_report
 
-    release, counts = counts_again(out, True, plan, show_values)
-    return internal_report(release, realised(release, counts), **options)
+    disclosure = realised(release, counts_again(release, plan, show_values))
+    return internal_report(release, disclosure, **options)
 
 
 def _write(

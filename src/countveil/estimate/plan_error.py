@@ -21,6 +21,10 @@ from countveil.tree.tree_shape import Tree, tree_of
 
 _REACH = 40  # beyond this many standard deviations no mass is left in double precision
 _POINTS = 1000  # enough lattice points per standard deviation
+_BASES = {
+    "tree": "the measurements and invariants of all levels",
+    "level": "the measurements of its level alone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,11 @@ class ExpectedError:
     overall_standard_error: float | None
     as_counted: bool
     basis: Literal["tree", "level"] = "level"
+
+    @property
+    def basis_in_words(self) -> str:
+        """What the standard errors are of, for every place that shows them."""
+        return f"the best unbiased estimate, from {_BASES[self.basis]}"
 
     @property
     def combined_absolute_error(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from countveil.assess.intruder import whole_release
 from countveil.assess.intruder.combined_loss import lattice_loss
+from countveil.assess.intruder.ladder import LevelRisk, risks_of
 from countveil.assess.intruder.whole_release import Evidence
 from countveil.assess.verdict import Verdict, judge
 from countveil.estimate.plan_error import ExpectedError, expected_error
@@ -22,15 +23,6 @@ _MOST_LAWS = 16  # each may take some megabytes, and a session computes thousand
 
 
 @dataclass(frozen=True, slots=True)
-class PriorRisk:
-    """One prior at one level: the expected posterior, also as a multiple of the prior."""
-
-    prior: float
-    posterior: float
-    marginal_risk: float
-
-
-@dataclass(frozen=True, slots=True)
 class LevelAnswer:
     """One level: its share of the budget, the error of its total, its risk for each prior.
 
@@ -40,7 +32,7 @@ class LevelAnswer:
 
     level: str
     share: Fraction
-    risks: tuple[PriorRisk, ...]
+    risks: tuple[LevelRisk, ...]
     error: ExpectedError | None
     settled: bool = False
 
@@ -49,9 +41,9 @@ class LevelAnswer:
 class Answer:
     """Cost, risk and error of a plan, for someone who sees the whole release.
 
-    `decisions` has, for each prior, how often the intruder decides correctly at the judged level.
-    `settled`: counts published exactly reveal the answer by themselves; then the risks and decisions at
-    the judged level are those from noisy counts alone. `upper_bound`: these risks are upper bounds.
+    How often the intruder decides correctly is known at the judged level. `settled`: counts published
+    exactly reveal the answer by themselves; then the risks at the judged level are those from noisy
+    counts alone.
     """
 
     cost: Cost
@@ -61,10 +53,8 @@ class Answer:
     prior: float
     priors: tuple[float, ...]
     levels: tuple[LevelAnswer, ...]
-    decisions: tuple[float, ...]
     verdict: Verdict
     settled: bool
-    upper_bound: bool
 
     @property
     def judged(self) -> LevelAnswer:
@@ -72,14 +62,14 @@ class Answer:
         return next(item for item in self.levels if item.level == self.level)
 
     @property
-    def selected(self) -> PriorRisk:
+    def selected(self) -> LevelRisk:
         """The risk for the prior that is set on the page."""
         return next(item for item in self.judged.risks if item.prior == self.prior)
 
     @property
-    def decision(self) -> float:
-        """How often the intruder of the page decides correctly."""
-        return self.decisions[self.priors.index(self.prior)]
+    def error_basis(self) -> str:
+        """What the standard errors are of."""
+        return next(item.error for item in self.levels if item.error is not None).basis_in_words
 
 
 def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
@@ -94,9 +84,12 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     evidence = judged_evidence(plan, settings)
     with ThreadPoolExecutor(1) as thread:  # Fourier transforms, which release the interpreter lock
         pending = thread.submit(whole_release.decisions_by_prior, plan, evidence, priors)
-        risks = _risks(plan, evidence, priors)
+        beliefs = _risks(plan, level, evidence, priors, settings)
         errors = {item.level: item for item in expected_error(plan, queries=(TOTAL,))}
-        decisions = tuple(pending.result())
+        risks = tuple(
+            replace(risk, correct_decision=right)
+            for risk, right in zip(beliefs, pending.result(), strict=True)
+        )
     forget_laws()
     shares = shares_of(plan)
     return Answer(
@@ -112,10 +105,8 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
             else LevelAnswer(name, shares[name], (), errors.get(name))
             for name in plan.estimated_levels
         ),
-        decisions=decisions,
         verdict=judge(plan),
         settled=settled,
-        upper_bound=any(item.siblings_known for item in evidence),
     )
 
 
@@ -127,9 +118,8 @@ def completed(partial: Answer, plan: Plan, settings: Settings) -> Answer:
             levels.append(item)
             continue
         evidence = whole_release.evidence(plan, item.level, **target_of(settings))
-        risks = _risks(plan, evidence, partial.priors)
-        certain = all(risk.posterior == 1 for risk in risks)
-        levels.append(replace(item, risks=risks, settled=certain))
+        risks = _risks(plan, item.level, evidence, partial.priors, settings)
+        levels.append(replace(item, risks=risks, settled=all(risk.settled for risk in risks)))
     forget_laws()
     return replace(partial, levels=tuple(levels))
 
@@ -167,10 +157,19 @@ def target_of(settings: Settings) -> dict[str, Any]:
     return {"attack": settings.attack, "attribute": settings.attribute}
 
 
+def judged_risks(plan: Plan, settings: Settings) -> tuple[LevelRisk, ...]:
+    """Return the risks at the judged level for each prior, without how often they decide correctly."""
+    evidence = judged_evidence(plan, settings)
+    return _risks(plan, plan.judged_level, evidence, priors_of(plan, settings), settings)
+
+
 def _risks(
-    plan: Plan, evidence: Sequence[Evidence], priors: tuple[float, ...]
-) -> tuple[PriorRisk, ...]:
-    after = whole_release.posteriors_by_prior(plan, evidence, priors)
-    return tuple(
-        PriorRisk(prior, value, value / prior) for prior, value in zip(priors, after, strict=True)
-    )
+    plan: Plan,
+    level: str,
+    evidence: Sequence[Evidence],
+    priors: tuple[float, ...],
+    settings: Settings,
+) -> tuple[LevelRisk, ...]:
+    attack = whole_release.name_of(settings.attack, settings.attribute)
+    views = [(attack, item) for item in evidence]
+    return tuple(risks_of(plan, level, views, priors, decisions=False))

@@ -10,16 +10,18 @@ from functools import lru_cache
 
 from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.whole_release import (
-    decisions_by_prior,
-    name_of,
-    posteriors_by_prior,
-)
+from countveil.assess.intruder.whole_release import decisions_by_prior, name_of
 from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
 from countveil.estimate.plan_error import expected_error
-from countveil.explorer.answers import forget_laws, judged_evidence, priors_of, target_of
+from countveil.explorer.answers import (
+    forget_laws,
+    judged_evidence,
+    judged_risks,
+    priors_of,
+    target_of,
+)
 from countveil.explorer.settings import Settings, changed
 from countveil.plan.plans import Plan
 from countveil.report import charts
@@ -70,13 +72,7 @@ def _sweep(plan: Plan, settings: Settings) -> tuple[tuple[Fraction, tuple[Risk, 
 
 
 def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
-    priors = priors_of(plan, settings)
-    after = posteriors_by_prior(plan, judged_evidence(plan, settings), priors)
-    attack = name_of(**target_of(settings))
-    return tuple(
-        Risk("marginal risk", value / prior, posterior=value, attack=attack)
-        for prior, value in zip(priors, after, strict=True)
-    )
+    return tuple(risk.as_risk("marginal risk") for risk in judged_risks(plan, settings))
 
 
 def _intruders(plan: Plan, settings: Settings) -> Chart:
@@ -96,7 +92,7 @@ def _risk_by_level(plan: Plan, settings: Settings) -> Chart:
     other = changed(plan, settings)
     name = name_of(**target_of(settings))
     risks = risk_by_level(other, priors_of(other, settings), attack=name, invariants=True)
-    return charts.risk_by_level(risks)
+    return charts.risk_by_level(risks, limit=other.intruder.limit)
 
 
 def _expected_error(plan: Plan, settings: Settings) -> Chart:

@@ -27,6 +27,11 @@ _LEAST, _MOST = -3, 2  # powers of ten between which the budget slider moves
 _SETTLED = (
     " This is from noisy counts alone; the counts that the plan publishes exactly reveal it anyway."
 )
+_KNOWN = {
+    "presence": "",
+    "unknown attribute": "They already know everything about you except your {}. ",
+    "whole record": "They already know that you are counted there. ",
+}
 
 
 class Page(NamedTuple):
@@ -138,35 +143,17 @@ def _by_level(answer: Answer) -> str:
 
 def answer_sentence(answer: Answer, settings: Settings) -> str:
     """Say what the intruder of the page learns, on average."""
-    risk, present = answer.selected, settings.attack == "presence"
-    knowledge = _knows(answer, settings, words.prior_percent(risk.prior))
-    posterior = words.brief_percent(risk.posterior, other=risk.prior)
-    times = words.multiple(risk.marginal_risk, limit=answer.verdict.limit)
-    most = "at most " if answer.upper_bound else ""
+    risk, known = answer.selected, _KNOWN[settings.attack]
+    who = "If you are there, they" if settings.attack == "presence" else "They"
     return (
-        f"Someone who {knowledge} would{', if you are,' if present else ''} raise that to "
-        f"{most}{posterior} on average: {most}{times} times their prior. "
-        f"{'If you are there, they' if present else 'They'} {_guesses(answer.decision)}."
-        f"{_SETTLED if answer.settled else ''}"
+        f"{risk.finding(limit=answer.verdict.limit)}. {known.format(settings.attribute)}"
+        f"{who} {_guesses(risk.correct_decision)}.{_SETTLED if answer.settled else ''}"
     )
 
 
 def _guesses(share: float) -> str:
     often = words.times_out_of(share)
     return f"{often} guess correctly" if share in (0, 1) else f"guess correctly {often}"
-
-
-def _knows(answer: Answer, settings: Settings, prior: str) -> str:
-    everyone = f"knows everyone else in {words.article(answer.level)}"
-    if settings.attack == "presence":
-        return f"{everyone} and gives a probability of {prior} that you are counted there"
-    if settings.attack == "unknown attribute":
-        known = f"everything about you except your {settings.attribute}"
-        return f"{everyone} and {known}, and gives your true category a probability of {prior},"
-    return (
-        f"{everyone} and that you are counted there, and gives your true record a probability of "
-        f"{prior},"
-    )
 
 
 def verdict_line(answer: Answer) -> str:
@@ -212,6 +199,7 @@ def answer_document(answer: Answer) -> dict[str, Any]:
                         "prior": risk.prior,
                         "posterior": risk.posterior,
                         "marginal_risk": risk.marginal_risk,
+                        "upper_bound": risk.upper_bound,
                     }
                     for risk in item.risks
                 ],
@@ -219,7 +207,9 @@ def answer_document(answer: Answer) -> dict[str, Any]:
             }
             for item in answer.levels
         ],
-        "correct_decision": dict(zip(map(str, answer.priors), answer.decisions, strict=True)),
+        "correct_decision": {
+            str(risk.prior): risk.correct_decision for risk in answer.judged.risks
+        },
         "limit": answer.verdict.limit,
         "status": answer.verdict.status,
     }

@@ -61,7 +61,7 @@ def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
     Returns
     -------
     Release
-        The release, read again.
+        The release with its reports.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
 
     """
     with _held(release.folder):
-        document = Release.read(release.folder).manifest
+        document = manifest.read(release.folder)
         if _but_reports(document) != _but_reports(release.manifest):
             raise FolderError(
                 f"{release.folder}: {manifest.NAME} changed while the report was being made, so "
@@ -85,7 +85,7 @@ def attach(release: Release, reports: Mapping[str, bytes]) -> Release:
         }
         storage.write_json(release.folder / manifest.NAME, document)
         remove_reports(release.folder, but=reports)
-    return Release.read(release.folder)
+    return dataclasses.replace(release, manifest=document)
 
 
 def remove_reports(folder: Path, *, but: Mapping[str, bytes] | None = None) -> None:

@@ -141,13 +141,13 @@ class Release(ReleaseFolder):
             mechanisms[key] = from_parameters(law.name, law.parameters)
         return Measurements(self.folder, self.plan, mechanisms, self.units)
 
-    @property
+    @cached_property
     def certificate(self) -> tuple[LevelCertificate, ...]:
         """The certificates of the estimates, level by level; empty if there are no estimates."""
         stated = self.manifest.get("estimates", {}).get("certificate", [])
         return tuple(LevelCertificate(**item) for item in stated)
 
-    @property
+    @cached_property
     def estimates(self) -> Estimates:
         """The published estimates: whole numbers that add up."""
         if "estimates" not in self.manifest:

@@ -35,7 +35,6 @@ from countveil.publish.earlier_wording import earlier_guarantee
 from countveil.publish.estimate_files import FOLDER as ESTIMATES
 from countveil.publish.estimate_files import (
     names_of_estimates,
-    read_estimates,
     refuse_impossible_errors,
 )
 from countveil.publish.microdata import NAME as MICRODATA
@@ -415,7 +414,7 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         refuse_swollen(release.folder, name, geography.units(level) * plan.schema.cells)
         errors = stated.get("errors", {"none": "not stated"})
         refuse_impossible_errors(release.folder / name, plan.schema, errors)
-    estimates = read_estimates(release.folder, plan, geography, release.certificate)
+    estimates = release.estimates
     if estimates.consistency_gap() != 0:
         _fail(release, "the estimates of a unit are not the sum of its parts; make them again")
     broken = broken_facts(estimates, release.measurements)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal
 
-from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.risk import Risk
 from countveil.assess.verdict import judge
+from countveil.base import words
 from countveil.errors import PlanError
-from countveil.estimate.plan_error import expected_error
+from countveil.estimate.plan_error import ExpectedError, expected_error
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
@@ -28,14 +30,10 @@ class Step:
     ----------
     amount, cost
         The budget in its currency, and the cost in words.
-    risks, decisions
-        For each prior, the marginal risk and the probability of a correct decision, given everything
-        that the plan publishes exactly.
-    attacks
-        For each prior, the attack that these risks are about: the one that reveals most.
+    risks
+        For each prior, the risk given everything that the plan publishes exactly.
     errors
-        For each level, the standard error of a unit's total by least squares over all measurements: 0
-        if it is published exactly, None if measurements do not determine it.
+        For each measured level, the expected error of a unit's total.
     chosen
         Whether this is the budget of the plan.
 
@@ -43,10 +41,8 @@ class Step:
 
     amount: str
     cost: str
-    risks: tuple[float, ...]
-    decisions: tuple[float, ...]
-    attacks: tuple[str, ...]
-    errors: tuple[float | None, ...]
+    risks: tuple[LevelRisk, ...]
+    errors: tuple[ExpectedError, ...]
     chosen: bool
 
 
@@ -54,13 +50,15 @@ class Step:
 class OtherBudgets:
     """Steps from the smallest budget to the largest, for the given priors and levels.
 
-    `settled`: counts published exactly answer some attack at the judged level, at any budget.
+    `limit` is the plan's own. `settled`: counts published exactly answer some attack at the judged
+    level, at any budget.
     """
 
     currency: str
     priors: tuple[float, ...]
     levels: tuple[str, ...]
     steps: tuple[Step, ...]
+    limit: float | None
     settled: bool = False
 
     @property
@@ -68,19 +66,43 @@ class OtherBudgets:
         """The budget of the plan itself."""
         return next(step for step in self.steps if step.chosen)
 
-    def by_intruder(self, measure: str, rows: int) -> Mapping[Intruder, tuple[Risk, ...]]:
-        """Return the "marginal risk" or "correct decision" of every step, by intruder."""
-        risks = {}
-        for number, prior in enumerate(self.priors):
-            risks[Intruder(prior=prior, rows=rows)] = tuple(
-                Risk(
-                    measure,
-                    (step.risks if measure == "marginal risk" else step.decisions)[number],
-                    attack=step.attacks[number],
-                )
+    @property
+    def error_basis(self) -> str:
+        """What the standard errors are of."""
+        return self.chosen.errors[0].basis_in_words
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The steps as a page shows them: its script chooses one and rounds nothing."""
+        return {
+            "priors": [words.prior(prior) for prior in self.priors],
+            "steps": [
+                {
+                    "cost": step.cost,
+                    "chosen": step.chosen,
+                    "risks": [risk.times(limit=self.limit) for risk in step.risks],
+                    "errors": [_shown(error) for error in step.errors],
+                }
                 for step in self.steps
+            ],
+        }
+
+    def by_intruder(
+        self, measure: Literal["marginal risk", "correct decision"], rows: int
+    ) -> Mapping[Intruder, tuple[Risk, ...]]:
+        """Return the "marginal risk" or "correct decision" of every step, by intruder."""
+        return {
+            Intruder(prior=prior, rows=rows): tuple(
+                step.risks[number].as_risk(measure) for step in self.steps
             )
-        return risks
+            for number, prior in enumerate(self.priors)
+        }
+
+
+def _shown(error: ExpectedError) -> str:
+    if error.as_counted:
+        return "0"
+    return "none" if error.standard_error is None else words.brief(error.standard_error)
 
 
 def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBudgets:
@@ -101,7 +123,7 @@ def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBud
 
     Examples
     --------
-    >>> other_budgets(plan).chosen.risks  # doctest: +SKIP
+    >>> other_budgets(plan).chosen.risks[0].marginal_risk  # doctest: +SKIP
 
     """
     priors = tuple(dict.fromkeys(plan.intruder.priors))
@@ -114,23 +136,15 @@ def other_budgets(plan: Plan, *, geography: Geography | None = None) -> OtherBud
             continue
         steps.append(_step(other, places, priors, chosen=times == 1))
     settled = any(risk.settled for risk in judge(plan).risks)
-    return OtherBudgets(plan.cost.currency, priors, plan.measured_levels, tuple(steps), settled)
+    return OtherBudgets(
+        *(plan.cost.currency, priors, plan.measured_levels, tuple(steps)),
+        *(plan.intruder.limit, settled),
+    )
 
 
 def _step(plan: Plan, places: Geography | None, priors: tuple[float, ...], *, chosen: bool) -> Step:
     rungs = risk_by_level(
         plan, priors, invariants=True, levels=(plan.judged_level,), geography=places
     )
-    totals = {
-        item.level: 0.0 if item.as_counted else item.standard_error
-        for item in expected_error(plan, (TOTAL,), geography=places)
-    }
-    return Step(
-        str(plan.cost.amount),
-        str(plan.cost),
-        tuple(rung.marginal_risk for rung in rungs),
-        tuple(rung.correct_decision for rung in rungs),
-        tuple(rung.attack for rung in rungs),
-        tuple(totals.get(level) for level in plan.measured_levels),
-        chosen,
-    )
+    errors = expected_error(plan, (TOTAL,), geography=places)
+    return Step(str(plan.cost.amount), str(plan.cost), tuple(rungs), errors, chosen)

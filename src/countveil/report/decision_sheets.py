@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.assess.intruder.summary import Summary, summarise
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.protections.cell_suppression import (
     SMALL,
     kept_secret,
@@ -31,46 +30,24 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, slots=True)
 class BeforeAndAfter:
-    """What an intruder at the judged level believes, on average, if they are right.
+    """What an intruder at the judged level learns with one prior, from the release and from others.
 
     Attributes
     ----------
-    prior
-        The probability they give to the truth before the release.
-    exact, suppressed
-        The probability they would reach from the exact table, and, in the worst cell, from a table with
-        small counts suppressed.
     released, noisy
-        The probability they reach from noisy counts together with everything published exactly, and
-        from noisy counts alone.
-    marginal_risk
-        `released` divided by `prior`.
-    correct_decision
-        The probability that they then decide correctly.
-    settled
-        Whether counts published exactly reveal it, regardless of the noise.
-    attack
-        What they want to find out: that about which they learn most.
-    upper_bound
-        Whether `released` and `marginal_risk` are upper bounds.
+        What they learn from noisy counts together with everything published exactly, and from noisy
+        counts alone.
+    suppressed
+        The probability they would reach, in the worst cell, from a table with small counts suppressed.
+    exact
+        The probability they would reach from the exact table.
 
     """
 
-    prior: float
-    exact: float
+    released: LevelRisk
+    noisy: LevelRisk
     suppressed: float
-    released: float
-    marginal_risk: float
-    correct_decision: float
-    noisy: float
-    settled: bool
-    attack: str
-    upper_bound: bool
-
-    @property
-    def about(self) -> str:
-        """What they find out, in a word: an attribute, presence or the whole record."""
-        return about(self.attack)
+    exact: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +73,17 @@ class DecisionSheet:
     @property
     def worst(self) -> BeforeAndAfter:
         """The intruder who gains most."""
-        return max(self.risks, key=lambda row: row.marginal_risk)
+        return max(self.risks, key=lambda row: row.released.marginal_risk)
 
     @property
     def sentence(self) -> str:
         """The answer in words, for the intruder who gains most."""
-        worst, level = self.worst, words.article(self.judged_level)
-        after = f"{words.prior_percent(worst.prior)} to "
-        if worst.settled:
-            return (
-                f"Exactly published counts reveal {_learned(worst.attack)} to anyone who knows "
-                f"everyone else in {level}, just as the exact table would. From noisy counts alone "
-                f"they would become more certain if they are right: from {after}"
-                f"{words.brief_percent(worst.noisy, other=worst.prior)} on average, "
-                f"{words.multiple(worst.noisy / worst.prior, limit=self.limit)} times their prior."
-            )
-        most = "at most " if worst.upper_bound else ""
-        reached = words.brief_percent(worst.released, other=worst.prior)
-        times = words.multiple(worst.marginal_risk, limit=self.limit)
+        finding = self.worst.released.finding(limit=self.limit)
+        if not self.worst.released.settled:
+            return f"{finding}. The exact table would have made them certain."
         return (
-            f"Someone who knows everyone else in {level}, sees this whole release and tries to learn "
-            f"{_learned(worst.attack)} would become more certain if they are right: from "
-            f"{after}{most}{reached} on average, {most}{times} times their prior. The exact table "
-            f"would have made them certain."
+            f"{finding}, just as the exact table would. From noisy counts alone they "
+            f"{self.worst.noisy.gain(limit=self.limit)}."
         )
 
     @property
@@ -166,7 +131,7 @@ def decision_sheet(
     priors = tuple(dict.fromkeys(plan.intruder.priors))
     levels = tuple(risk_by_level(plan, priors, invariants=True))
     overview = summarise(plan) if summary is None else summary
-    noisy = {item.prior: item.posterior for item in judged(plan, list(overview.levels))}
+    noisy = {item.prior: item for item in judged(plan, list(overview.levels))}
     verdict = judge(plan)
     return DecisionSheet(
         plan.title,
@@ -177,18 +142,7 @@ def decision_sheet(
         verdict.limit,
         verdict.sentence,
         tuple(
-            BeforeAndAfter(
-                prior=item.prior,
-                exact=1.0,
-                suppressed=_suppressed(item.prior, plan.rows_per_person),
-                released=item.posterior,
-                marginal_risk=item.marginal_risk,
-                correct_decision=item.correct_decision,
-                noisy=noisy[item.prior],
-                settled=item.settled,
-                attack=item.attack,
-                upper_bound=item.upper_bound,
-            )
+            BeforeAndAfter(item, noisy[item.prior], _suppressed(item.prior, plan.rows_per_person))
             for item in judged(plan, list(levels))
         ),
         levels,
@@ -201,13 +155,6 @@ def decision_sheet(
         (*unmeasured_in_words(plan), *NOT_COVERED),
         tuple(_identity(release)),
     )
-
-
-def _learned(attack: str) -> str:
-    """Return what an attack finds out about the reader."""
-    if attack == "whole record":
-        return "which of two records is yours"
-    return f"your {attack.split(': ', 1)[1]}" if ":" in attack else "whether you are counted there"
 
 
 def _parameters(plan: Plan) -> list[tuple[str, str]]:

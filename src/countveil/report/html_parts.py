@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from countveil.base.words import brief_percent, multiple, prior
+from countveil.base.words import brief_percent, prior
 from countveil.base.words import figure as figure_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def environment() -> Environment:
     templates.filters |= {
         "shown": shown,
         "brief_percent": brief_percent,
-        "multiple": multiple,
         "prior": prior,
         "cell": cell,
     }

@@ -41,9 +41,9 @@ class Lens:
         section: Section | None = function(subject)
         return section
 
-    def section_of(self, *results: object) -> Section:
-        """Return the section of results that the command of this lens has computed itself."""
-        section: Section = _loaded(self.worded_by)(*results)
+    def section_of(self, *results: object, **more: object) -> Section:
+        """Return the section of results that a command has computed itself."""
+        section: Section = _loaded(self.worded_by)(*results, **more)
         return section
 
 
@@ -109,12 +109,14 @@ LENSES: list[Lens] = [
         "Estimate the privacy loss from released minus exact counts.",
         "records",
         "realised_sections:loss",
+        "realised_sections:loss_of",
     ),
     Lens(
         "realised-attack",
         "Try the homogeneity attack on the release.",
         "records",
         "realised_sections:attack",
+        "realised_sections:attack_of",
     ),
     Lens(
         "realised-reconstruction",

@@ -21,6 +21,7 @@ from countveil.report.budget_steps import OtherBudgets
 from countveil.report.decision_sheets import DecisionSheet, decision_sheet
 from countveil.report.lenses import sections_of
 from countveil.report.section_data import Section, Subject
+from countveil.report.sections.intruder_section import SETTLED
 
 MOST_BYTES = 1_500_000
 
@@ -159,7 +160,7 @@ def _rendered(
     internal: bool,
 ) -> str:
     style, script = html_parts.part("style.css"), html_parts.part("slider.js")
-    data = json.dumps(dataclasses.asdict(others)).replace("<", "\\u003c")
+    data = json.dumps(others.document).replace("<", "\\u003c")
     manifest = release.manifest
     return (
         html_parts.environment()
@@ -168,10 +169,11 @@ def _rendered(
             policy=html_parts.policy(styles=[style], scripts=[script]),
             style=Markup(style),  # noqa: S704  # ours, and hashed in the policy
             script=Markup(script),  # noqa: S704
-            data=Markup(data),  # noqa: S704  # numbers, with every "<" escaped
+            data=Markup(data),  # noqa: S704  # figures as text, with every "<" escaped
             internal=internal,
             simulation=not release.publishable,
             sheet=sheet,
+            settled=SETTLED,
             other_budgets=others,
             chosen=others.steps.index(others.chosen),
             totals=[item for item in sheet.errors if item.query == "TOTAL"],

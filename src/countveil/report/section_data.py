@@ -5,6 +5,7 @@ Terminal, JSON, report, PDF and explorer render a section and compute nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,12 +94,17 @@ class Section:
                 {
                     "caption": item.caption,
                     "columns": list(item.columns),
-                    "rows": [list(row) for row in item.rows],
+                    "rows": [list(map(_finite, row)) for row in item.rows],
                 }
                 for item in self.tables
             ],
             **self.figures,
         }
+
+
+def _finite(value: Cell) -> Cell:
+    """Return a cell for JSON, which has no infinite numbers: None, as "no limit" has no number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, eq=False)

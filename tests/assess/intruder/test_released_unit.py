@@ -13,6 +13,7 @@ from countveil import Plan, Seeded, pipeline
 from countveil.assess import Exactly, Intruder, Level, SiblingsPoisson, hierarchy
 from countveil.assess.intruder.released_unit import find_unit, unit_posterior
 from countveil.errors import InputError
+from countveil.report.sections.unit_section import section_of
 
 PLACES = "nation,area,block\n" + "".join(
     f"N,{area},{area}{block}\n"
@@ -169,6 +170,11 @@ def test_another_exact_table_settles_it(released):
     assert found.settled_by == "TOTAL of block"
     assert found.posterior.value == 1.0
     assert found.posterior.upper_bound
+    section = section_of(
+        release, unit="A1", level=None, table="SEX", cell=("f",), known=1, priors=(0.1,)
+    )
+    assert "a probability of at most 100 % after this release" in section.sentences[0]
+    assert section.tables[0].rows[0][1:3] == ("at most 100 %", "at most 10")
 
 
 def test_a_gap_in_the_levels_ends_what_is_seen(released):

@@ -64,7 +64,9 @@ def test_a_summary_without_places_counts_as_knowing_everyone():
 
 def test_pure_plans_have_no_effective_rho(places):
     plan = Plan.parse(SMALL.replace('rho = "2"', 'epsilon = "2"'))
-    for item in summarise(plan, places, priors=[0.1]).attacks:
-        assert (item.own_rho, item.effective_rho) == (None, None)
+    summary = summarise(plan, places, priors=[0.1])
+    assert set(summary.own_rho.values()) == {None}
+    for item in summary.attacks:
+        assert item.effective_rho is None
         assert item.upper_bound
         assert item.marginal_risk > 1

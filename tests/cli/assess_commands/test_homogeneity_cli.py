@@ -86,15 +86,35 @@ def test_a_release_and_simulated_ones(tiny):
     given = ("--internal", "--identifiers", "AGE", "--sensitive", "SEX")
     ran = run("assess", "homogeneity", out, *given)
     assert ran.status == 0, ran.err
-    assert "In this release" in ran.out
-    document = run(
-        "assess", "homogeneity", out, *given, "--releases", "3", "--quiet", "--json"
-    ).document()
+    words = " ".join(ran.out.split())
+    assert "Someone who knows a person's area and AGE" in words
+    assert "The homogeneity attack on this release" in words
+    several = (*given, "--releases", "3", "--quiet")
+    words = " ".join(run("assess", "homogeneity", out, *several).out.split())
+    assert "On average over 3 simulated releases, someone who knows a person's area" in words
+    document = run("assess", "homogeneity", out, *several, "--json").document()
     assert document["releases"] == 3
     assert len(document["errors"]) == 4
     written = out.parent / "out-internal" / "homogeneity.json"
     assert written.stat().st_mode & 0o077 == 0
     assert json.loads(written.read_text())["audience"] == "internal"
+
+
+def test_the_command_and_the_lens_word_the_same_attack_alike(tiny):
+    """Of an attribute with all others known, both show one sentence, from one function."""
+    tiny.write_text(tiny.read_text() + '\n[postprocess]\nmethod = "top-down"\n')
+    out = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=out, rng=Seeded(2))
+    lens = run("assess", "realised-attack", out, "--internal", "--quiet", "--json").document()
+    worst = max(lens["attacks"], key=lambda item: item["disclosed"])
+    given = ("--internal", "--sensitive", worst["sensitive"])
+    given += tuple(word for name in worst["identifiers"] for word in ("--identifiers", name))
+    document = run("assess", "homogeneity", out, *given, "--json").document()
+    assert document["sentences"] == lens["sentences"]
+    assert {key: document[key] for key in worst} == worst
+    text = " ".join(run("assess", "homogeneity", out, *given).out.split())
+    for sentence in lens["sentences"]:
+        assert sentence in text
 
 
 def test_a_budget_chosen_from_records_says_so(table, tiny):

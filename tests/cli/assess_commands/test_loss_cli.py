@@ -63,6 +63,24 @@ def test_a_release_is_compared_with_its_records_when_asked(tiny):
     assert {path.name for path in out.rglob("*")} == before
 
 
+def test_the_command_and_the_lens_word_the_same_losses_alike(tiny):
+    """The command has further rows, by size; what a row and a column mean is said once."""
+    out = tiny.parent / "out"
+    pipeline.release(Plan.load(tiny), to=out, rng=Seeded(2))
+    ran = run("assess", "realised-loss", out, "--internal", "--quiet", "--json")
+    lens = json.loads(ran.out, parse_constant=pytest.fail)  # JSON has no infinite numbers
+    ran = run("assess", "loss", out, "--internal", "--of", "measurements", "--json")
+    command = json.loads(ran.out, parse_constant=pytest.fail)
+    assert command["sentences"][0] == lens["sentences"][0]
+    (by_query,), (by_size,) = lens["tables"], command["tables"]
+    assert by_size["columns"][1:] == by_query["columns"][2:]
+    every = [row for row in by_size["rows"] if row[0].endswith(", all")]
+    assert every == [[f"{row[0]} {row[1]}, all", *row[2:]] for row in by_query["rows"]]
+    text = run("assess", "loss", out, "--internal", "--of", "measurements").out
+    for sentence in command["sentences"]:
+        assert " ".join(sentence.split()) in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

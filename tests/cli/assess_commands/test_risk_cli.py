@@ -4,7 +4,7 @@ import json
 from fractions import Fraction
 
 import pytest
-from tests.conftest import run
+from tests.conftest import TINY_PLAN, run
 
 from countveil import Seeded, pipeline
 from countveil.base import words
@@ -25,7 +25,7 @@ def test_assess_says_what_a_release_discloses(out, tiny):
     assert ran.status == 0, ran.err
     worst = Plan.load(tiny).risk(prior=0.1)
     text = " ".join(ran.out.split())
-    assert f"on average: {words.multiple(worst.value)} times their prior." in text
+    assert f"on average, {words.multiple(worst.value)} times their prior." in text
     assert "presence" in text
     assert not any((out.parent / "out-internal").glob("risk*"))
 
@@ -139,6 +139,32 @@ def test_choose_for_a_plan_gives_lines_that_keep_the_limit(tiny):
         changed = tiny.read_text().replace('rho = "2"', f'rho = "{rho}"')
         risks.append(Plan.parse(changed, folder=tiny.parent).risk(prior=0.1).value)
     assert risks[0] <= 1.4 < risks[1], "the limit is kept, and used up"
+
+
+PUBLIC_TOTALS = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "published already"\n'
+
+
+def test_choose_is_above_a_limit_that_public_totals_break_at_any_budget(tiny):
+    """The limit it keeps is on noisy counts; the plan's own is on everything that is published."""
+    knows = '[intruder]\nknows = "region"\npriors = [0.02]\nlimit = 4.0\n'
+    tiny.write_text(TINY_PLAN + PUBLIC_TOTALS + knows)
+    ran = run("choose", tiny, "--risk", "4", "--json")
+    document = ran.document()
+    assert document["risks"][0]["marginal_risk"] <= 4
+    assert document["settled"] is True
+    assert document["above_limit"] is True
+    assert ran.status == 1
+    ran = run("choose", tiny, "--risk", "4")
+    assert "the largest risk is 50 times the prior" in " ".join(ran.out.split())
+    assert ran.status == 1
+
+
+def test_choose_for_one_attack_is_not_settled_by_counts_that_settle_another(tiny):
+    tiny.write_text(TINY_PLAN + PUBLIC_TOTALS + '[intruder]\nknows = "region"\npriors = [0.02]\n')
+    ran = run("choose", tiny, "--risk", "4", "--attribute", "AGE", "--json")
+    assert ran.document()["settled"] is False
+    text = run("choose", tiny, "--risk", "4", "--attribute", "AGE").out
+    assert "at any budget" not in text
 
 
 def test_choose_by_accuracy(tiny):

@@ -94,7 +94,9 @@ def test_public_counts_above_add_what_a_regression_says(tmp_path):
     counted = information("presence", exact="TOTAL")
     assert first.effective_rho == pytest.approx(counted, rel=1e-4)
     assert counted > 1.01 * noisy
-    assert first.own_rho == pytest.approx(0.72 / 2)  # of the two cells of a change, one differs
+    assert found.own_rho[first.attack] == pytest.approx(
+        0.72 / 2
+    )  # of the two cells of a change, one differs
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +111,9 @@ def test_what_settles_an_attack_is_said_and_not_counted_in_percent(settled_secti
     assert rows["presence"]["Whole release (rho)"] is None
     assert SETTLED not in str(rows["unknown attribute: AGE"])
     assert not any("e+" in str(cell) for row in rows.values() for cell in row.values())
-    assert any("reveal presence to anyone" in line for line in section.sentences)
+    revealed = "Exactly published counts reveal whether you are counted there to anyone who knows"
+    assert any(revealed in line for line in section.sentences)
+    assert "No noise protects against that." in section.sentences
 
 
 def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
@@ -122,7 +126,7 @@ def test_a_region_of_one_area_settles_it_without_a_number(tmp_path):
     found = summarise(plan, plan.geography())
     assert found.attacks[0].settled
     assert found.attacks[0].unit_kind == "an area that is all of its region"
-    assert "reveal presence to anyone" in " ".join(summary_sentences(found))
+    assert "reveal whether you are counted there" in " ".join(summary_sentences(found))
 
 
 def test_people_beyond_thresholds_are_those_of_the_most_detailed_count(section):
@@ -179,13 +183,13 @@ def test_settled_levels_are_marked_and_not_drawn_with_the_others(tmp_path):
 
 def test_curves_against_rho_are_those_of_the_slider(section, hand_others):
     for name, column, of in (
-        ("risk-by-rho", "marginal_risk", "risks"),
-        ("decision-by-rho", "probability", "decisions"),
+        ("risk-by-rho", "marginal_risk", "marginal_risk"),
+        ("decision-by-rho", "probability", "correct_decision"),
     ):
         rows = chart_rows(section, name)
         for number, prior in enumerate(hand_plan.PRIORS):
             own = [row[column] for row in rows if row["prior"] == prior]
-            assert own == [getattr(step, of)[number] for step in hand_others.steps]
+            assert own == [getattr(step.risks[number], of) for step in hand_others.steps]
     assert {row["limit"] for row in chart_rows(section, "risk-by-rho")} == {4.0}
 
 

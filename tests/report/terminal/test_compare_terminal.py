@@ -22,7 +22,7 @@ def test_a_public_total_that_settles_presence_is_compared_as_such():
     found = compare(plain, public)
     noisy = hand_plan.of_both_levels(0.02)[0] / 0.02  # without places, an upper bound
     text = shown(found)
-    assert f"the risk with prior 0.02 goes from {words.multiple(noisy)} to 50;" in text
+    assert f"the risk with prior 0.02 goes from at most {words.multiple(noisy)} to 50;" in text
     assert "50 (100 %), revealed by public counts" in text
     risks = comparison_document(found)["second"]["risks"]
     assert [(risk["settled"], risk["posterior"]) for risk in risks] == [(True, 1.0)] * 3

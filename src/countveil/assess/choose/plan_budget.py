@@ -10,8 +10,7 @@ from fractions import Fraction
 
 from scipy.special import ndtri
 
-from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
-from countveil.assess.verdict import judge
+from countveil.assess.intruder.ladder import LevelRisk, judged, risk_by_level
 from countveil.base.numerics import exact
 from countveil.errors import InputError, PlanError
 from countveil.estimate.plan_error import expected_error
@@ -48,7 +47,8 @@ class ChosenPlan:
     ladder : tuple of LevelRisk
         The same for every level, with what is published exactly.
     settled : bool
-        Whether what is published exactly gives the answer at any budget.
+        Whether what is published exactly gives the answer to these attacks at any budget. `judge` says
+        whether the plan keeps its own limit.
 
     """
 
@@ -186,19 +186,20 @@ def within_risk(
         raise InputError("choose: every budget keeps this limit; lower it")
     places = plan.places() if geography is None else geography
 
-    def rungs(other: Plan) -> list[LevelRisk]:
-        def at(*, invariants: bool) -> list[LevelRisk]:
-            return risk_by_level(
-                other,
-                priors,
-                invariants=invariants,
-                levels=(plan.judged_level,),
-                attack=attack,
-                geography=places,
-            )
+    def at(other: Plan, *, invariants: bool) -> list[LevelRisk]:
+        return risk_by_level(
+            other,
+            priors,
+            invariants=invariants,
+            levels=(plan.judged_level,),
+            attack=attack,
+            geography=places,
+        )
 
-        exact_rungs = at(invariants=True)
-        return at(invariants=False) if any(rung.settled for rung in exact_rungs) else exact_rungs
+    def rungs(other: Plan) -> list[LevelRisk]:
+        exact_rungs = at(other, invariants=True)
+        settled = any(rung.settled for rung in exact_rungs)
+        return at(other, invariants=False) if settled else exact_rungs
 
     def keeps(amount: Fraction) -> bool:
         try:
@@ -211,13 +212,12 @@ def within_risk(
     if total is not None:
         most = min(most, total)
     largest = plan.with_budget(most)
-    certain = any(rung.settled for rung in judge(largest).risks)
     return ChosenPlan(
         largest,
         {level: _spent_at(largest, level) for level in largest.measured_levels},
         tuple(rungs(largest)),
         tuple(risk_by_level(largest, priors, invariants=True, attack=attack, geography=places)),
-        certain,
+        any(rung.settled for rung in at(largest, invariants=True)),
     )
 
 
@@ -283,12 +283,13 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
             break
         scale *= max(Fraction((error / needed) ** 2), Fraction(1_000_001, 1_000_000))
     rungs = risk_by_level(candidate, invariants=True)
+    own = tuple(judged(candidate, rungs))
     return ChosenPlan(
         candidate,
         {level: _spent_at(candidate, level) for level in candidate.measured_levels},
-        tuple(rung for rung in rungs if rung.level == candidate.judged_level),
+        own,
         tuple(rungs),
-        any(rung.settled for rung in judge(candidate).risks),
+        any(rung.settled for rung in own),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pyarrow as pa
 
@@ -13,15 +14,17 @@ from countveil.assess.intruder.attacks import expected_posterior
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.whole_release import Evidence
 from countveil.assess.risk import Risk
+from countveil.base import words
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRisk:
-    """A rung of the ladder: what someone learns who knows everyone else in a unit of a level.
+    """What someone learns from a whole release who knows everyone else in a unit of a level.
 
-    They see the whole release. The target has as many rows as the plan allows a person.
+    The one record of the risk of a plan, and the one place that words it: verdicts, tables, pages and
+    charts hold it and ask it. The target has as many rows as the plan allows a person.
 
     Attributes
     ----------
@@ -54,6 +57,63 @@ class LevelRisk:
     unit_kind: str = ""
     effective_rho: float | None = None
     upper_bound: bool = False
+
+    @property
+    def about(self) -> str:
+        """What they learn about, in a word or two."""
+        return whole_release.about(self.attack)
+
+    def times(self, *, limit: float | None = None) -> str:
+        """Return the ratio to the prior as people read it, on its side of a limit: "at most 2.2"."""
+        return words.at_most(words.multiple(self.marginal_risk, limit=limit), self.upper_bound)
+
+    def in_table(self, *, limit: float | None = None) -> str:
+        """Return the ratio to the prior for a table of levels, where certainty is a word."""
+        return "certain" if self.settled else self.times(limit=limit)
+
+    @property
+    def reached(self) -> str:
+        """The probability that they reach, as people read it: "at most 4.4 %"."""
+        share = words.brief_percent(self.posterior, other=self.prior)
+        return words.at_most(share, self.upper_bound)
+
+    def reached_and_times(self, *, limit: float | None = None) -> str:
+        """Return both figures for a table: "at most 4.4 %, × 2.2"."""
+        share = words.brief_percent(self.posterior, other=self.prior)
+        times = words.multiple(self.marginal_risk, limit=limit)
+        return words.at_most(f"{share}, ×\u00a0{times}", self.upper_bound)
+
+    def gain(self, *, limit: float | None = None) -> str:
+        """Return what the release does to their belief, as a clause."""
+        return (
+            f"would become more certain if they are right: from {words.prior_percent(self.prior)} to "
+            f"{self.reached} on average, {self.times(limit=limit)} times their prior"
+        )
+
+    def finding(self, *, limit: float | None = None) -> str:
+        """Return who learns what: a sentence without its full stop."""
+        everyone = f"everyone else in {words.article(self.level)}"
+        aim = whole_release.aim_of(self.attack)
+        if self.settled:
+            return f"Exactly published counts reveal {aim} to anyone who knows {everyone}"
+        return (
+            f"Someone who knows {everyone}, sees the whole release and tries to learn {aim} "
+            f"{self.gain(limit=limit)}"
+        )
+
+    def as_risk(self, measure: Literal["marginal risk", "correct decision"]) -> Risk:
+        """Return one of the two measures alone, as charts and other measures have it."""
+        share = measure == "correct decision"
+        return Risk(
+            measure,
+            self.correct_decision if share else self.marginal_risk,
+            posterior=None if share else self.posterior,
+            level=self.level,
+            attack=self.attack,
+            effective_rho=self.effective_rho,
+            unit_kind=self.unit_kind,
+            upper_bound=self.upper_bound and not share,
+        )
 
 
 def risk_by_level(
@@ -95,40 +155,82 @@ def risk_by_level(
 
     """
     beliefs = plan.intruder.priors if priors is None else priors
+    return [
+        risk
+        for level in (plan.estimated_levels if levels is None else levels)
+        for risk in risks_of(
+            plan,
+            level,
+            _views(plan, level, attack, geography, invariants),
+            beliefs,
+            decisions=decisions,
+        )
+    ]
+
+
+def risks_of(
+    plan: Plan,
+    level: str,
+    views: Sequence[tuple[str, Evidence]],
+    priors: Sequence[float],
+    *,
+    decisions: bool = True,
+) -> list[LevelRisk]:
+    """Return the largest risk for each prior, of what reaches an intruder by some attacks.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan whose noise is assessed.
+    level : str
+        The level of the unit in which they know everyone else.
+    views : sequence of (str, Evidence)
+        What reaches them by each attack, as `whole_release.evidence` returns it.
+    priors : sequence of float
+        Their probabilities of the truth.
+    decisions : bool
+        Whether to compute how often they guess the truth, which takes most of the time.
+
+    Returns
+    -------
+    list of LevelRisk
+        One per prior.
+
+    """
     rows = plan.rows_per_person
+    # Where exactly published counts give one answer, no other attack reveals more.
+    views = [view for view in views if view[1].settled][:1] or views
+    losses = [None if item.settled else item.loss(rows) for _, item in views]
     risks = []
-    for level in plan.estimated_levels if levels is None else levels:
-        items = _evidence(plan, level, attack, geography, invariants)
-        losses = [None if item.settled else item.loss(rows) for _, item in items]
-        for prior in beliefs:
-            odds = Intruder(prior=prior, rows=rows).log_odds
-            after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
-            posterior = max(after)
-            name, item = items[after.index(posterior)]
-            right = 1.0 if decisions else math.nan
-            if decisions and not item.settled:
-                right = item.right(odds, rows)
-            risks.append(
-                LevelRisk(
-                    level,
-                    prior,
-                    posterior / prior,
-                    posterior,
-                    right,
-                    item.settled,
-                    name,
-                    item.unit_kind,
-                    None if item.settled else item.effective_rho(rows),
-                    item.siblings_known,
-                )
+    for prior in priors:
+        odds = Intruder(prior=prior, rows=rows).log_odds
+        after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
+        posterior = max(after)
+        attack, item = views[after.index(posterior)]
+        right = 1.0 if decisions else math.nan
+        if decisions and not item.settled:
+            right = item.right(odds, rows)
+        risks.append(
+            LevelRisk(
+                level,
+                prior,
+                posterior / prior,
+                posterior,
+                right,
+                item.settled,
+                attack,
+                item.unit_kind,
+                None if item.settled else item.effective_rho(rows),
+                item.siblings_known,
             )
+        )
     return risks
 
 
-def _evidence(
+def _views(
     plan: Plan, level: str, name: str | None, geography: Geography | None, invariants: bool
 ) -> list[tuple[str, Evidence]]:
-    """Return what reaches an intruder by each attack; what adds nothing to another is left out."""
+    """Return what reaches an intruder by one attack, or by each."""
     pairs = []
     for attack, attribute in whole_release.attacks_on(plan):
         called = whole_release.name_of(attack, attribute)
@@ -142,8 +244,7 @@ def _evidence(
                 invariants=invariants,
             )
             pairs += [(called, item) for item in items]
-    certain = [pair for pair in pairs if pair[1].settled]
-    return certain[:1] or pairs
+    return pairs
 
 
 def plan_risk(
@@ -180,16 +281,9 @@ def plan_risk(
     rungs = risk_by_level(plan, priors, invariants=True, geography=geography)
     worst = max(judged(plan, rungs), key=lambda rung: rung.marginal_risk)
     ladder = [rung for rung in rungs if rung.prior == worst.prior]
-    return Risk(
-        "marginal risk",
-        worst.marginal_risk,
-        posterior=worst.posterior,
+    return replace(
+        worst.as_risk("marginal risk"),
         intruder=Intruder(prior=worst.prior, rows=plan.rows_per_person),
-        level=worst.level,
-        attack=worst.attack,
-        effective_rho=worst.effective_rho,
-        unit_kind=worst.unit_kind,
-        upper_bound=worst.upper_bound,
         ladder=ladder_table(ladder),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -99,28 +99,6 @@ def _posterior(noise: Mechanism, who: Intruder) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class AttackRisk:
-    """What an attack achieves at one prior, given the whole release and exactly published counts.
-
-    It is that of the kind of unit, `unit_kind`, in which it achieves most. `own_rho` is the evidence of
-    the level's own noisy counts, and `effective_rho` that of the whole release; both are None where
-    noise is not Gaussian. Where `settled`, exactly published counts reveal the answer, regardless of
-    the noise. With `upper_bound`, the risk is at most this.
-    """
-
-    attack: str
-    prior: float
-    marginal_risk: float
-    posterior: float
-    correct_decision: float
-    own_rho: float | None
-    effective_rho: float | None
-    unit_kind: str
-    settled: bool = False
-    upper_bound: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Exceedance:
     """The probability that a person's R' will exceed a threshold, in a level's most detailed query."""
 
@@ -133,16 +111,23 @@ class Exceedance:
 class Summary:
     """The risks of a plan to someone who sees the whole release, computed without reading a record.
 
-    `levels` are those of noisy counts alone, `attacks` those at one level with what is published
-    exactly. `limit` is the plan's own.
+    `levels` are those of noisy counts alone, `attacks` those of each attack at one level with what is
+    published exactly. `own_rho` has, for each attack, the rho of one count that would reveal as much as
+    the level's own noisy counts; None where noise is not Gaussian. `limit` is the plan's own.
     """
 
     level: str
     levels: tuple[LevelRisk, ...]
-    attacks: tuple[AttackRisk, ...]
+    attacks: tuple[LevelRisk, ...]
+    own_rho: Mapping[str, float | None]
     exceedances: tuple[Exceedance, ...]
     facts: tuple[FactRisk, ...] = ()
     limit: float | None = None
+
+    @property
+    def worst(self) -> LevelRisk:
+        """The attack and prior with the largest risk."""
+        return max(self.attacks, key=lambda risk: risk.marginal_risk)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -150,7 +135,9 @@ class Summary:
         return {
             "level": self.level,
             "levels": [asdict(item) for item in self.levels],
-            "attacks": [asdict(item) for item in self.attacks],
+            "attacks": [
+                {**asdict(item), "own_rho": self.own_rho[item.attack]} for item in self.attacks
+            ],
             "exceedances": [asdict(item) for item in self.exceedances],
             "facts": [asdict(item) for item in self.facts],
         }
@@ -187,45 +174,35 @@ def summarise(
     """
     level = plan.judged_level if level is None else level
     beliefs = tuple(dict.fromkeys(plan.intruder.priors if priors is None else priors))
+    by_name = {name_of(*pair): pair for pair in attacks_on(plan)}
     risks = [
         risk
-        for attack, attribute in attacks_on(plan)
-        for risk in _attack_risks(plan, level, attack, attribute, beliefs, geography)
+        for name in by_name
+        for risk in risk_by_level(
+            plan, beliefs, invariants=True, levels=(level,), attack=name, geography=geography
+        )
     ]
     levels = tuple(risk_by_level(plan, priors=beliefs, geography=geography))
     facts: tuple[FactRisk, ...] = ()
     if geography is not None:
         facts = known_facts(plan, geography, measurements, level=level, priors=beliefs)
     return Summary(
-        *(level, levels, tuple(risks), _exceedances(plan, level, beliefs), facts),
+        level,
+        levels,
+        tuple(risks),
+        {name: _own_rho(plan, level, *pair) for name, pair in by_name.items()},
+        _exceedances(plan, level, beliefs),
+        facts,
         plan.intruder.limit,
     )
 
 
-def _attack_risks(
-    plan: Plan,
-    level: str,
-    attack: Attack,
-    attribute: str | None,
-    priors: Sequence[float],
-    geography: Geography | None,
-) -> list[AttackRisk]:
-    """Return the risk of one attack for each prior."""
-    name = name_of(attack, attribute)
-    own = None
-    if plan.at(level) and noise_is_gaussian(plan.allocations):
-        rho = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
-        own = float(rho.value)
-    rungs = risk_by_level(
-        plan, priors, invariants=True, levels=(level,), attack=name, geography=geography
-    )
-    return [
-        AttackRisk(
-            *(name, rung.prior, rung.marginal_risk, rung.posterior, rung.correct_decision),
-            *(own, rung.effective_rho, rung.unit_kind, rung.settled, rung.upper_bound),
-        )
-        for rung in rungs
-    ]
+def _own_rho(plan: Plan, level: str, attack: Attack, attribute: str | None) -> float | None:
+    """Return the rho of one count that reveals as much as the level's own noisy counts."""
+    if not plan.at(level) or not noise_is_gaussian(plan.allocations):
+        return None
+    rho = attacks.effective_rho(plan, attack=attack, attribute=attribute, level=level)
+    return float(rho.value)
 
 
 def _exceedances(plan: Plan, level: str, priors: Sequence[float]) -> tuple[Exceedance, ...]:

@@ -195,16 +195,6 @@ def posterior_after(item: Evidence, who: Intruder) -> float:
     return 1.0 if item.settled else expected_posterior(item.loss(who.rows), who.log_odds)
 
 
-def posteriors_by_prior(
-    plan: Plan, views: Sequence[Evidence], priors: Sequence[float]
-) -> list[float]:
-    """Return the expected posterior for each prior, for the target and unit with most evidence."""
-    if any(item.settled for item in views):
-        return [1.0 for _ in priors]
-    losses = [item.loss(plan.rows_per_person) for item in views]
-    return [max(expected_posterior(loss, odds) for loss in losses) for odds in _odds(plan, priors)]
-
-
 def decisions_by_prior(
     plan: Plan, views: Sequence[Evidence], priors: Sequence[float]
 ) -> list[float]:
@@ -212,11 +202,10 @@ def decisions_by_prior(
     if any(item.settled for item in views):
         return [1.0 for _ in priors]
     rows = plan.rows_per_person
-    return [max(item.right(odds, rows) for item in views) for odds in _odds(plan, priors)]
-
-
-def _odds(plan: Plan, priors: Sequence[float]) -> list[float]:
-    return [Intruder(prior=prior, rows=plan.rows_per_person).log_odds for prior in priors]
+    return [
+        max(item.right(Intruder(prior=prior, rows=rows).log_odds, rows) for item in views)
+        for prior in priors
+    ]
 
 
 def attacks_on(plan: Plan) -> list[tuple[Attack, str | None]]:
@@ -247,6 +236,15 @@ def name_of(attack: Attack, attribute: str | None) -> str:
 def about(attack: str) -> str:
     """Return what an attack with this name is about: "presence", "AGE" or "the whole record"."""
     return "the whole record" if attack == "whole record" else attack.rpartition(": ")[2]
+
+
+def aim_of(attack: str) -> str:
+    """Return what an intruder tries to learn by an attack with this name, as a clause."""
+    if attack == "presence":
+        return "whether you are counted there"
+    if attack == "whole record":
+        return "which of two records is yours"
+    return f"your {about(attack)}"
 
 
 def evidence(

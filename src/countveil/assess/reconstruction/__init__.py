@@ -2,7 +2,6 @@
 
 from countveil.assess.reconstruction.level_reconstruction import (
     Reconstruction,
-    RecordRisk,
     SolutionClass,
     reconstruct,
     record_risks,
@@ -13,7 +12,6 @@ from countveil.assess.reconstruction.solutions import Solutions, solution_count
 __all__ = [
     "PublishedLines",
     "Reconstruction",
-    "RecordRisk",
     "SolutionClass",
     "Solutions",
     "reconstruct",

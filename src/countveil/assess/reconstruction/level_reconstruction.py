@@ -19,6 +19,8 @@ from typing import Literal
 import numpy as np
 
 from countveil.assess.intruder import whole_release
+from countveil.assess.intruder.ladder import LevelRisk, risks_of
+from countveil.assess.intruder.targets import Attack
 from countveil.assess.reconstruction.published_lines import PublishedLines
 from countveil.assess.reconstruction.solutions import LIMIT, Solutions, solution_count
 from countveil.base.histograms import Histograms
@@ -40,27 +42,6 @@ class SolutionClass:
     most: int | None
     units: int
     people: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRisk:
-    """What someone who hesitates between two records of a person learns from the noisy release.
-
-    Attributes
-    ----------
-    prior, posterior : float
-        The probability they give to the true record before, and on average after the release.
-    upper_bound : bool
-        Whether the posterior is an upper bound.
-    settled : bool
-        Whether counts published exactly give the answer.
-
-    """
-
-    prior: float
-    posterior: float
-    upper_bound: bool
-    settled: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -202,7 +183,7 @@ def reconstruct(
 
 def record_risks(
     plan: Plan, *, level: str | None = None, geography: Geography | None = None
-) -> list[RecordRisk]:
+) -> list[LevelRisk]:
     """Return what someone learns from the noisy release about the whole record of a person.
 
     They know everyone else in a unit of the level, see the whole release with everything published
@@ -220,23 +201,16 @@ def record_risks(
 
     Returns
     -------
-    list of RecordRisk
+    list of LevelRisk
         One per prior of the plan, the largest posterior first.
 
     """
     whole = whole_release.possible_attack(plan, "whole record", None)
-    risks = []
-    for prior in dict.fromkeys(plan.intruder.priors):
-        risk = whole_release.whole_release_risk(
-            plan,
-            geography=geography,
-            level=level,
-            attack="whole record" if whole else "presence",
-            prior=prior,
-        )
-        assert isinstance(risk.posterior, float)
-        certain = risk.effective_rho is None and risk.posterior == 1.0
-        risks.append(RecordRisk(prior, risk.posterior, risk.upper_bound, certain))
+    attack: Attack = "whole record" if whole else "presence"
+    name = plan.judged_level if level is None else level
+    views = whole_release.evidence(plan, name, attack=attack, geography=geography)
+    priors = tuple(dict.fromkeys(plan.intruder.priors))
+    risks = risks_of(plan, name, [(attack, item) for item in views], priors, decisions=False)
     return sorted(risks, key=lambda item: -item.posterior)
 
 

@@ -255,7 +255,7 @@ def subject_of(
     if internal:
         from countveil.assess.realised_disclosure import realised as compare
 
-        release, counts = counts_again(target, True, plan, show_values, engine)
+        counts = counts_again(release, plan, show_values, engine)
         units = release.geography.units(release.plan.judged_level)
         with showing.progress_bar("assessing everyone", units, quiet) as step:
             realised = compare(release, counts, progress=lambda done, _: step(done))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.assess.homogeneity.topdown_attack import ReleasedAttack
+    from countveil.engines.counts import Counts
     from countveil.noise.law import Law
     from countveil.publish.release_folder import Release
 
@@ -146,14 +147,16 @@ def assess_homogeneity(
         )
         return
     from countveil.cli.records_again import counts_again
+    from countveil.publish.release_folder import Release
 
     used = {"internal", "plan", "identifiers", "sensitive", "level", "releases", "engine"}
     showing.refuse_unused(context, used | {"show_values", "quiet"}, "--internal")
     attack = _Attack.named(identifiers, sensitive)
-    release, counts = counts_again(target, internal, plan, show_values, engine)
+    release = Release.read(target)
+    counts = counts_again(release, plan, show_values, engine)
     level = level or release.plan.judged_level
     result = _attack_on(release, counts, attack, level, releases, quiet)
-    _show_attack(target, result, as_json=as_json)
+    _show_attack(release, result, as_json=as_json)
 
 
 def _show_homogeneity_of_file(
@@ -193,7 +196,7 @@ def _show_homogeneity_of_file(
 
 
 def _attack_on(
-    release: Release, counts: Any, attack: _Attack, level: str, releases: int, quiet: bool
+    release: Release, counts: Counts, attack: _Attack, level: str, releases: int, quiet: bool
 ) -> ReleasedAttack:
     """Attack a release, or as many simulated ones."""
     from countveil.assess.homogeneity import topdown_attack
@@ -218,26 +221,18 @@ def _attack_on(
         )
 
 
-def _show_attack(out: Path, result: ReleasedAttack, *, as_json: bool) -> None:
+def _show_attack(release: Release, result: ReleasedAttack, *, as_json: bool) -> None:
     """Print how well an attack works, and write it to the internal folder."""
     import pyarrow as pa
 
     from countveil.measure.run import internal_of
-    from countveil.report.terminal import homogeneity_terminal
 
-    document = {
-        "audience": result.audience,
-        "level": result.level,
-        "sensitive": result.sensitive,
-        "identifiers": result.identifiers,
-        **asdict(result),
-    }
-    document["errors"] = None if result.errors is None else list(result.errors)
-    write_internal(internal_of(out), "homogeneity", document, pa.Table.from_pylist([document]))
-    if as_json:
-        showing.print_json(document)
-        return
-    showing.console().print(homogeneity_terminal.released_view(document))
+    section = lens_named("realised-attack").section_of([result])
+    (figures,) = section.figures["attacks"]
+    section = replace(section, figures=figures)
+    table = pa.Table.from_pylist([{"audience": section.audience, **figures}])
+    write_internal(internal_of(release.folder), "homogeneity", section.document, table)
+    show_section(section, "homogeneity", as_json=as_json)
 
 
 def noises_named(

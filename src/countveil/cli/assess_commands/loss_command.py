@@ -23,6 +23,7 @@ from countveil.report.lenses import lens_named
 
 if TYPE_CHECKING:
     from countveil.assess.empirical_loss.residual_groups import Tallies
+    from countveil.engines.counts import Counts
     from countveil.publish.release_folder import Release
 
 _FILE = "With a file of counts"
@@ -109,10 +110,12 @@ def assess_loss(
     elif internal:
         from countveil.cli.records_again import counts_again
         from countveil.measure.run import internal_of
+        from countveil.publish.release_folder import Release
 
         used = residuals | {"internal", "plan", "of", "strata", "engine", "show_values"}
         showing.refuse_unused(context, used, "--internal")
-        release, counts = counts_again(target, internal, plan, show_values, engine)
+        release = Release.read(target)
+        counts = counts_again(release, plan, show_values, engine)
         tallies = _tallies_of_release(release, counts, of, strata=strata)
         _show_loss(tallies, how, folder=internal_of(target), as_json=as_json)
     else:
@@ -121,7 +124,9 @@ def assess_loss(
         show_section(lens_named("loss").section(subject), "loss", as_json=as_json)
 
 
-def _tallies_of_release(release: Release, counts: Any, of: str | None, *, strata: bool) -> Tallies:
+def _tallies_of_release(
+    release: Release, counts: Counts, of: str | None, *, strata: bool
+) -> Tallies:
     """Return the residuals of a release's measurements or estimates, by group."""
     from countveil.assess import empirical_loss
 
@@ -134,8 +139,6 @@ def _tallies_of_release(release: Release, counts: Any, of: str | None, *, strata
 
 def _show_loss(tallies: Tallies, how: _Estimation, *, folder: Path | None, as_json: bool) -> None:
     """Print the empirical loss of residuals; with a folder, also write it there, for its owner only."""
-    from countveil.report.terminal import loss_terminal
-
     losses = tallies.losses(
         confidence=how.confidence, bandwidth=how.bandwidth, percentile=how.percentile
     )
@@ -158,20 +161,23 @@ def _show_loss(tallies: Tallies, how: _Estimation, *, folder: Path | None, as_js
             f"In {len(doubtful)} of {len(tests)} groups, residuals differ between size classes (p "
             f"below 0.01), so a single loss for the group means little: {names}."
         )
-    document = {
-        "audience": "internal",
-        "losses": [_finite(row) for row in rows],
-        "exchangeability": tests,
-        "notes": notes,
-    }
+    section = lens_named("realised-loss").section_of(
+        rows,
+        tallies.names,
+        confidence=how.confidence,
+        notes=notes,
+        reasons=True,
+        figures={
+            "losses": [_finite(row) for row in rows],
+            "exchangeability": tests,
+            "notes": notes,
+        },
+    )
     if folder is not None:
-        write_internal(folder, "loss", document, losses)
-    if as_json:
-        showing.print_json(document)
-        return
-    console = showing.console()
-    console.print(loss_terminal.loss_view(rows, tallies.names, how.confidence, notes))
-    if folder is not None:
+        write_internal(folder, "loss", section.document, losses)
+    show_section(section, "loss", as_json=as_json)
+    if folder is not None and not as_json:
+        console = showing.console()
         console.print(f"\nWritten: {folder}/loss.json and loss.parquet", soft_wrap=True)
 
 

@@ -58,7 +58,7 @@ def assess_map(
     for known, name in ((release.plan.measured_levels, level), (release.plan.levels, places)):
         if name is not None and name not in known:
             raise InputError(f"unknown level {name!r}; choose from {', '.join(known)}")
-    counts = counts_again(out, internal, plan, show_values, engine)[1] if internal else None
+    counts = counts_again(release, plan, show_values, engine) if internal else None
     geography = release.geography
     how: dict[str, Any] = {
         "prior": min(release.plan.intruder.priors if prior is None else prior),

@@ -96,7 +96,7 @@ def assess_published(
     released, geography = release.plan, release.geography
     lowest = released.levels[-1]
     if internal:
-        _, exact = counts_again(out, True, plan, show_values, engine)
+        exact = counts_again(release, plan, show_values, engine)
         table = lowest_histograms(released, geography, exact)
     else:
         table = estimated_counts(release)

@@ -81,7 +81,7 @@ def assess_published_homogeneity(
     if not attacks:
         raise InputError(f"{out}: no attribute has several values, so there is nothing to learn")
     if internal:
-        _, exact = counts_again(out, True, plan, show_values, engine)
+        exact = counts_again(release, plan, show_values, engine)
         table = lowest_histograms(released, geography, exact)
     else:
         table = estimated_counts(release)

@@ -100,10 +100,10 @@ def _counted(
     from countveil.publish.release_folder import Release
 
     if target.is_dir():
-        if internal:
-            release, counts = counts_again(target, internal, plan, show_values, engine)
-            return release.plan, counts.levels, counts.geography
         release = Release.read(target)
+        if internal:
+            counts = counts_again(release, plan, show_values, engine)
+            return release.plan, counts.levels, counts.geography
         return release.plan, release.estimates.levels, release.geography
     if target.suffix != ".toml" or not target.is_file():
         raise InputError(f"{target}: not found; name a release folder or a plan file (.toml)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -63,12 +64,12 @@ def risk_by_rho(
         plot,
         alt_text=[
             "Lines of marginal risk against rho on a logarithmic axis, one for each prior.",
-            *swept.ends("marginal risk", words.multiple),
+            *swept.ends("marginal risk", partial(words.multiple, limit=limit)),
         ],
         caption=[
             f"Marginal risk is the intruder's expected posterior divided by their prior, "
             f"{swept.subject}; it is 1 if they learn nothing.",
-            *swept.chosen_sentences("the marginal risk", words.multiple),
+            *swept.chosen_sentences("the marginal risk", partial(words.multiple, limit=limit)),
             ""
             if limit is None
             else f"The dashed horizontal line is the limit, {words.number(limit)}.",
@@ -184,9 +185,9 @@ def risk_and_error(
             "Lines of marginal risk against the standard error of a count, one for each prior; "
             "less error means more risk.",
             f"With {first}, rho {words.number(low['rho'])} has an error of "
-            f"{words.brief(low['error'])} and a risk of {words.multiple(low['marginal_risk'])}; "
+            f"{words.brief(low['error'])} and a risk of {swept.shown(low, words.multiple)}; "
             f"rho {words.number(high['rho'])} has an error of {words.brief(high['error'])} and a "
-            f"risk of {words.multiple(high['marginal_risk'])}.",
+            f"risk of {swept.shown(high, words.multiple)}.",
         ],
         caption=[
             "Each point is one rho. Lower is safer, further left is more accurate.",
@@ -237,17 +238,21 @@ class _Swept:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [row for row in self.table.to_pylist() if row["series"] == name]
 
+    def shown(self, row: dict[str, Any], describe: Any) -> str:
+        """Return the figure of a row, as a bound if it is one."""
+        return words.at_most(describe(row[self.column]), bool(row.get("upper_bound")))
+
     def ends(self, what: str, describe: Any) -> list[str]:
         """Say where each line starts and ends."""
         sentences = []
         for name in self.names:
             first, last = self.rows(name)[0], self.rows(name)[-1]
             if first is last or first["rho"] == last["rho"]:
-                text = f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)}."
+                text = f"With {name}, {what} {self.shown(first, describe)} at rho {_rho(first)}."
             else:
                 text = (
-                    f"With {name}, {what} {describe(first[self.column])} at rho {_rho(first)} and "
-                    f"{describe(last[self.column])} at rho {_rho(last)}."
+                    f"With {name}, {what} {self.shown(first, describe)} at rho {_rho(first)} and "
+                    f"{self.shown(last, describe)} at rho {_rho(last)}."
                 )
             sentences.append(text)
         return sentences
@@ -257,7 +262,7 @@ class _Swept:
         if self.chosen is None:
             return []
         at = [row for row in self.table.to_pylist() if row["rho"] == self.chosen]
-        items = words.listed([f"{describe(row[self.column])} with {row['series']}" for row in at])
+        items = words.listed([f"{self.shown(row, describe)} with {row['series']}" for row in at])
         text = f"At the chosen rho {words.number(self.chosen)}"
         if "epsilon" in at[0]:
             text += f", epsilon {words.upwards(at[0]['epsilon'])} with delta {at[0]['delta']:g}"
@@ -303,6 +308,10 @@ def _swept(
     if any(item.attack for items in risk_lists.values() for item in items):
         columns["attack"] = [
             items[i].attack or "presence" for items in risk_lists.values() for i in order
+        ]
+    if any(item.upper_bound for items in risk_lists.values() for item in items):
+        columns["upper_bound"] = [
+            items[i].upper_bound for items in risk_lists.values() for i in order
         ]
     if delta is not None:
         epsilons = [costs[i].epsilon(delta) for i in order]

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.errors import InputError
@@ -82,7 +81,7 @@ def risk_by_levels_known(levels: Sequence[str], risks: Mapping[Intruder, Sequenc
     )
 
 
-def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
+def risk_by_level(risks: Sequence[LevelRisk], *, limit: float | None = None) -> Chart:
     """Draw the marginal risk if the intruder knows everyone else in a unit of each level.
 
     A level where exactly published counts give the answer has no dot if other levels have one, as it
@@ -92,6 +91,8 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     ----------
     risks
         What `assess.intruder.ladder.risk_by_level` returns for a plan.
+    limit
+        The largest risk that the plan accepts, if it states one.
 
     Returns
     -------
@@ -112,21 +113,24 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
             "correct_decision": item.correct_decision,
             "settled": item.settled,
             "attack": item.attack,
+            "upper_bound": item.upper_bound,
         }
         for item in rungs
     ]
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     theme.refuse_too_many(names, "risks")
     exact_levels = list(dict.fromkeys(item.level for item in rungs if item.settled))
-    answered = list(dict.fromkeys(about(item.attack) for item in rungs if item.settled))
+    answered = list(dict.fromkeys(item.about for item in rungs if item.settled))
     noisy = [row for row in rows if not row["settled"]]
+    unsettled = [item for item in rungs if not item.settled]
     public = (
         f"Exactly published counts reveal {words.listed(answered)} at level "
         f"{words.listed(exact_levels)} with certainty."
         if exact_levels
         else ""
     )
-    summary = _largest(noisy, "from noisy counts" if exact_levels else "") if noisy else ""
+    by = "from noisy counts " if exact_levels else ""
+    summary = _largest(unsettled, by, limit) if unsettled else ""
     return described(
         "risk-by-level",
         "Marginal risk of each level",
@@ -148,12 +152,11 @@ def risk_by_level(risks: Sequence[LevelRisk]) -> Chart:
     )
 
 
-def _largest(rows: Sequence[dict[str, Any]], by: str) -> str:
-    worst = max(rows, key=lambda row: row["marginal_risk"])
+def _largest(rungs: Sequence[LevelRisk], by: str, limit: float | None) -> str:
+    worst = max(rungs, key=lambda item: item.marginal_risk)
     return (
-        f"The largest risk {by + ' ' if by else ''}is {words.multiple(worst['marginal_risk'])}, at "
-        f"level {worst['level']} with {worst['series']}, about {about(worst['attack'])}: the "
-        f"posterior is {words.brief_percent(worst['posterior'])} on average."
+        f"The largest risk {by}is {worst.times(limit=limit)}, at level {worst.level} with prior "
+        f"{words.prior(worst.prior)}, about {worst.about}: the posterior is {worst.reached} on average."
     )
 
 

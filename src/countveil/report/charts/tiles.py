@@ -33,11 +33,6 @@ def budget_allocation(plan: Plan) -> Chart:
 
     """
     plan = chart_inputs.of_kind(plan, Plan, "plan")
-    if not plan.allocations:
-        raise InputError(
-            "plan: method congenial spends its budget on one table, not by level and query; pass "
-            "a plan with another method"
-        )
     currency = plan.allocations[0].cost.currency
     costs = [
         (item.level, item.query.name, item.cost.amount)
@@ -153,7 +148,7 @@ def expected_error(errors: Sequence[ExpectedError]) -> Chart:
         alt_text=["Tiles of the standard error of one count, by query and level.", summary],
         caption=[
             summary,
-            "Errors are those of least squares over the queries of one level.",
+            f"Errors are standard errors of {query_errors[0].basis_in_words}.",
         ],
         table=pa.Table.from_pylist(rows),
     )

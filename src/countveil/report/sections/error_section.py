@@ -27,7 +27,7 @@ def section(subject: Subject) -> Section:
         sentences.append(f"On average, noise moves {words.listed(averages)}.")
     sentences += unmeasured_in_words(plan)
     table = SectionTable(
-        "Error of one cell of each query: its own noise, and the estimate from all measurements",
+        f"Error of one cell of each query: its own noise, and {errors[0].basis_in_words}",
         ("Level", "Query", "Cells", "Mean absolute noise", "Standard deviation", "Estimate"),
         tuple(
             (

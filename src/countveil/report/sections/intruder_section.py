@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.summary import AttackRisk, Summary
-from countveil.assess.intruder.whole_release import about, decisions_by_prior, evidence
+from countveil.assess.intruder.summary import Summary
+from countveil.assess.intruder.whole_release import decisions_by_prior, evidence
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
@@ -39,26 +39,16 @@ SETTLED = "revealed by public counts"
 def summary_sentences(summary: Summary) -> list[str]:
     """Return what the worst attack gains, then what public counts and facts add."""
     lines = [worst_attack(summary)]
-    certain = {item.attack for item in summary.attacks if item.settled}
-    lines += [
-        f"The counts that the plan publishes exactly reveal {about(name)} to anyone who knows "
-        f"everyone else in {article(summary.level)}; no noise protects against that."
-        for name in sorted(certain)
-    ]
+    certain = {item.attack: item for item in summary.attacks if item.settled}
+    lines += [f"{certain[name].finding()}." for name in certain if name != summary.worst.attack]
+    lines += ["No noise protects against that."] if certain else []
     return lines + _facts(summary)
 
 
 def worst_attack(summary: Summary) -> str:
     """Say what the attack with the largest gain achieves."""
-    worst = max(summary.attacks, key=lambda item: item.marginal_risk)
-    most = "at most " if worst.upper_bound else ""
-    return (
-        f"The most revealing attack is on {about(worst.attack)}. Someone who knows everyone else in "
-        f"{article(summary.level)} and sees the whole release would, if what they suspect is true, "
-        f"raise its probability from {words.prior_percent(worst.prior)} to "
-        f"{most}{words.brief_percent(worst.posterior, other=worst.prior)} on average: "
-        f"{most}{words.multiple(worst.marginal_risk, limit=summary.limit)} times their prior."
-    )
+    worst = summary.worst
+    return f"The most revealing attack is on {worst.about}. {worst.finding(limit=summary.limit)}."
 
 
 def _facts(summary: Summary) -> list[str]:
@@ -101,11 +91,12 @@ def _attacks(summary: Summary) -> SectionTable:
     columns = ("Attack", *(f"Prior {words.prior(prior)}" for prior in priors))
     rows: dict[str, tuple[Cell, ...]] = {}
     for item in summary.attacks:
-        rows[item.attack] = (*rows.get(item.attack, (item.attack,)), _reached(item))
+        reached = _reached(item, summary.limit)
+        rows[item.attack] = (*rows.get(item.attack, (item.attack,)), reached)
     if any(item.effective_rho is not None for item in summary.attacks):
         columns = (*columns, "Own counts (rho)", "Whole release (rho)", "Worst in")
         for item in {each.attack: each for each in summary.attacks}.values():
-            more = (item.own_rho, item.effective_rho, item.unit_kind)
+            more = (summary.own_rho[item.attack], item.effective_rho, item.unit_kind)
             rows[item.attack] = (*rows[item.attack], *more)
     return SectionTable(
         "Average probability after the release if the suspicion is true, and its ratio to the prior",
@@ -114,12 +105,9 @@ def _attacks(summary: Summary) -> SectionTable:
     )
 
 
-def _reached(item: AttackRisk) -> str:
+def _reached(item: LevelRisk, limit: float | None) -> str:
     """Show the probability that an attack reaches, and how many times the prior that is."""
-    if item.settled:
-        return f"100 %, ×\u00a0{words.multiple(item.marginal_risk)}, {SETTLED}"
-    reached = words.brief_percent(item.posterior, other=item.prior)
-    return f"{reached}, ×\u00a0{words.multiple(item.marginal_risk)}"
+    return f"{item.reached_and_times(limit=limit)}{f', {SETTLED}' if item.settled else ''}"
 
 
 def _exceedances(summary: Summary) -> SectionTable:
@@ -176,7 +164,9 @@ def section(subject: Subject) -> Section:
         from countveil.report import charts
 
         section_charts = [
-            charts.risk_by_level(risk_by_level(plan, priors, invariants=True)),
+            charts.risk_by_level(
+                risk_by_level(plan, priors, invariants=True), limit=plan.intruder.limit
+            ),
             *_by_budget(plan, subject.other_budgets),
             _against_released_value(plan, priors),
             charts.two_hundred_intruders(*_worst(plan)),

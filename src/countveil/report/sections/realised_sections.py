@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from countveil.assess.empirical_loss.residual_groups import reach_of
 from countveil.assess.empirical_loss.smoothed_density import kde
+from countveil.assess.homogeneity.topdown_attack import ReleasedAttack
 from countveil.assess.intruder.attacks import published_exactly
 from countveil.assess.realised_disclosure import Realised
 from countveil.base import words
 from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
-from countveil.report import charts
-from countveil.report.charts.chart import Chart
-from countveil.report.charts.theme import MOST_SERIES
 from countveil.report.section_data import Section, SectionTable, Subject
 
+if TYPE_CHECKING:
+    from countveil.report.charts.chart import Chart
+
+MOST_SERIES = 8  # lines that a chart can tell apart
 _ALL = "all"
+_CONFIDENCE = 0.95
 _WIDEST = 100_000  # range of residuals, in people, beyond which smoothing their density is too slow
 _MOST_CURVES = 4
 _WORSE = 1.25  # times the forecast: a quarter above it
@@ -63,18 +68,23 @@ def error(subject: Subject) -> Section | None:
             f"The chart by size shows the lowest {MOST_SERIES} of {len(levels)} levels; the table "
             f"lists all of them."
         )
-    section_charts: list[Chart] = [
-        charts.error_by_size(disclosure.accuracy, levels=levels[-MOST_SERIES:]),
-    ]
-    if disclosure.totals is not None:
-        exact, released = disclosure.totals.exact, disclosure.totals.released
-        section_charts.append(charts.exact_and_released(exact, released, audience="internal"))
+    accuracy, totals = disclosure.accuracy, disclosure.totals
+
+    def draw() -> list[Chart]:
+        from countveil.report import charts
+
+        by_size = charts.error_by_size(accuracy, levels=levels[-MOST_SERIES:])
+        if totals is None:
+            return [by_size]
+        both = charts.exact_and_released(totals.exact, totals.released, audience="internal")
+        return [by_size, both]
+
     return Section(
         "realised-error",
         "Realised error",
         tuple(sentences),
         tuple(tables),
-        lambda: section_charts,
+        draw,
         audience="internal",
     )
 
@@ -165,15 +175,19 @@ def everyone(subject: Subject) -> Section | None:
             for row in groups
         ),
     )
-    section_charts = (
-        [charts.risk_map(disclosure.everyone)] if disclosure.everyone.groups.num_rows else []
-    )
+    risk_map = disclosure.everyone
+
+    def draw() -> list[Chart]:
+        from countveil.report import charts
+
+        return [charts.risk_map(risk_map)] if risk_map.groups.num_rows else []
+
     return Section(
         "everyone",
         "Risk of everyone counted",
         tuple(sentences),
         (table,),
-        lambda: section_charts,
+        draw,
         audience="internal",
     )
 
@@ -187,49 +201,92 @@ def loss(subject: Subject) -> Section | None:
     plan, disclosure = subject.plan, subject.realised
     if disclosure is None:
         return None
-    rows = disclosure.residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
+    residuals = disclosure.residuals
+    rows = residuals.losses(by_size=False, widest=_WIDEST).to_pylist()
+    notes = []
+    if any(reach_of(residuals.of(key)) > _WIDEST for key in residuals.groups):
+        notes.append("It is not estimated where residuals spread too widely to be smoothed.")
+    section = loss_of(rows, residuals.names, notes=notes)
+
+    def draw() -> list[Chart]:
+        from countveil.report import charts
+
+        curves = _curves(plan, disclosure)
+        drawn: list[Chart] = [charts.loss_of_residuals(curves)] if curves else []
+        for level, query in residuals.groups:
+            if level == plan.judged_level:  # one chart: of its first query
+                name = f"released {query} of {level}"
+                drawn.append(charts.residuals(residuals.of((level, query)), name=name))
+                break
+        return drawn
+
+    return replace(section, draw=draw)
+
+
+def loss_of(
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    *,
+    confidence: float = _CONFIDENCE,
+    notes: Sequence[str] = (),
+    reasons: bool = False,
+    figures: Mapping[str, Any] | None = None,
+) -> Section:
+    """Return the section of estimated losses: a row per group, and per size class if there are any.
+
+    `rows` are those of `Tallies.losses`, and `names` what its groups are named by. With `reasons`, it
+    says why something could not be estimated.
+    """
     columns = ("empirical_loss", "tail_ratio", "lower", "upper", "audit_lower_bound")
+    by_size = any(row["size_class"] != _ALL for row in rows)
+    if by_size:  # one column, so that a table with these rows fits a terminal
+        groups = [(_group(row, names),) for row in rows]
+        heading: tuple[str, ...] = ("Group, size of the exact count",)
+        by = "group and size"
+    else:
+        by = words.listed(names)
+        groups = [tuple(row[name] for name in names) for row in rows]
+        heading = tuple(name.replace("_", " ").capitalize() for name in names)
     table = SectionTable(
-        "Privacy loss from residuals, by level and query",
-        (
-            "Level",
-            "Query",
-            "Residuals",
-            "Empirical loss",
-            "Tail ratio",
-            "Lower",
-            "Upper",
-            "At least",
-        ),
+        f"Privacy loss from residuals, by {by}" if by else "Privacy loss from residuals",
+        (*heading, "Residuals", "Empirical loss", "Tail ratio", "Lower", "Upper", "At least"),
         tuple(
-            (row["level"], row["query"], row["residuals"], *(row[name] for name in columns))
-            for row in rows
+            (*group, row["residuals"], *(row[name] for name in columns))
+            for group, row in zip(groups, rows, strict=True)
         ),
     )
-    curves = _curves(plan, disclosure)
-    section_charts: list[Chart] = [charts.loss_of_residuals(curves)] if curves else []
-    for level, query in disclosure.residuals.groups:
-        if level == plan.judged_level:  # one chart: of its first query
-            name = f"released {query} of {level}"
-            section_charts.append(
-                charts.residuals(disclosure.residuals.of((level, query)), name=name)
-            )
-            break
+    sure = words.percent(confidence)
     sentences = [
-        "Residuals are released minus exact counts. The empirical loss is an estimate from their "
-        "smoothed density, not a bound. For each query on its own, the loss is at least the last "
-        "column with 95 % confidence, if residuals have the same distribution for every count."
+        f"Residuals are released minus exact counts. The empirical loss is an estimate from their "
+        f"smoothed density, not a bound. The tail ratio is between the lower and the upper end with "
+        f"{sure} confidence. For each row on its own, the loss is at least the last column with "
+        f"{sure} confidence, if residuals have the same distribution for every count.",
+        *notes,
+        *(_reasons(rows, names) if reasons else ()),
     ]
-    if any(reach_of(disclosure.residuals.of(key)) > _WIDEST for key in disclosure.residuals.groups):
-        sentences.append("It is not estimated where residuals spread too widely to be smoothed.")
     return Section(
         "realised-loss",
         "Privacy loss estimated from residuals",
         tuple(sentences),
         (table,),
-        lambda: section_charts,
+        figures={} if figures is None else figures,
         audience="internal",
     )
+
+
+def _reasons(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Say how many rows lack an estimate, and why the first does."""
+    without = [row for row in rows if row["note"] is not None]
+    if not without:
+        return []
+    first = without[0]
+    return [f"Rows without an estimate: {len(without)}. {_group(first, names)}: {first['note']}."]
+
+
+def _group(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the name of a group and its size class."""
+    group = " ".join(str(row[name]) for name in names) or "everything"
+    return f"{group}, {row['size_class']}"
 
 
 def _curves(plan: Plan, disclosure: Realised) -> dict[str, Any]:
@@ -253,26 +310,49 @@ def attack(subject: Subject) -> Section | None:
     disclosure = subject.realised
     if disclosure is None or not disclosure.attacks:
         return None
-    worst = max(disclosure.attacks, key=lambda name: disclosure.attacks[name].disclosed)
-    shares = disclosure.attacks[worst]
-    sentence = (
-        f"Someone who knows a person's place and every attribute except {worst} infers it "
-        f"correctly for {words.brief_percent(shares.disclosed)} of the people and wrongly for "
-        f"{words.brief_percent(shares.misled)}; the exact table would reveal it for "
-        f"{words.brief_percent(shares.before)}."
+    return attack_of(list(disclosure.attacks.values()))
+
+
+def attack_of(attacks: Sequence[ReleasedAttack]) -> Section:
+    """Return the section of attacks on a release or on simulated ones; it words the worst of them."""
+    worst = max(attacks, key=lambda item: item.disclosed)
+    known = words.listed([worst.level, *worst.identifiers])
+    several = f"On average over {worst.releases:,} simulated releases, someone"
+    sentences = (
+        f"{'Someone' if worst.releases == 1 else several} who knows a person's {known} and believes a "
+        f"cell that shows a single value infers their {worst.sensitive} correctly for "
+        f"{words.brief_percent(worst.disclosed)} of the people and wrongly for "
+        f"{words.brief_percent(worst.misled)}; the exact table would reveal it for "
+        f"{words.brief_percent(worst.before)}.",
+        f"Of the {worst.cells:,} cells with people, {words.brief_percent(worst.cells_right)} show a "
+        f"single value that occurs there, and {words.brief_percent(worst.cells_wrong)} one that does "
+        f"not.",
     )
+    of = "this release" if worst.releases == 1 else f"{worst.releases:,} simulated releases"
     table = SectionTable(
-        "The homogeneity attack on this release: shares of people",
-        ("Attribute", "Revealed by the exact table", "Inferred correctly", "Wrongly", "Cells"),
+        f"The homogeneity attack on {of}: shares of people, and of cells with people",
+        (
+            *("Attribute", "Revealed by the exact table", "Inferred correctly", "Wrongly"),
+            *("Cells", "Showing a value that occurs", "Showing one that does not"),
+        ),
         tuple(
-            (name, item.before, item.disclosed, item.misled, item.cells)
-            for name, item in disclosure.attacks.items()
+            (
+                *(item.sensitive, item.before, item.disclosed, item.misled),
+                *(item.cells, item.cells_right, item.cells_wrong),
+            )
+            for item in attacks
         ),
     )
     return Section(
         "realised-attack",
         "Groups in which everyone has the same value, as released",
-        (sentence,),
+        sentences,
         (table,),
+        figures={"attacks": [_figures(item) for item in attacks]},
         audience="internal",
     )
+
+
+def _figures(item: ReleasedAttack) -> dict[str, Any]:
+    errors = None if item.errors is None else list(item.errors)
+    return {**asdict(item), "identifiers": list(item.identifiers), "errors": errors}

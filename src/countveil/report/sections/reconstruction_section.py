@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.assess.reconstruction.level_reconstruction import (
     Reconstruction,
-    RecordRisk,
     reconstruct,
     record_risks,
 )
@@ -18,6 +18,7 @@ from countveil.report.section_data import Cell, Section, SectionTable, Subject
 
 MOST_REPORTED = 1_000  # units that a report examines: a few seconds
 TITLE = "What exact tables would give away"
+_FIGURES = ("prior", "posterior", "upper_bound", "settled")
 
 
 def section(subject: Subject) -> Section | None:
@@ -48,7 +49,7 @@ def realised(subject: Subject) -> Section | None:
     return section_of(subject.plan, subject.realised.reconstruction, risks)
 
 
-def section_of(plan: Plan, result: Reconstruction, risks: Sequence[RecordRisk]) -> Section:
+def section_of(plan: Plan, result: Reconstruction, risks: Sequence[LevelRisk]) -> Section:
     """Return the section of a reconstruction and of what an intruder learns from the release."""
     internal = result.audience == "internal"
     source = "the exact counts" if internal else "the published estimates, as if they were exact"
@@ -72,7 +73,7 @@ def section_of(plan: Plan, result: Reconstruction, risks: Sequence[RecordRisk]) 
         ),
         figures={
             "reconstruction": {**asdict(result), "shown": source},
-            "release": [asdict(item) for item in risks],
+            "release": [{name: getattr(item, name) for name in _FIGURES} for item in risks],
             "knows": plan.judged_level,
         },
         audience=result.audience,
@@ -101,7 +102,7 @@ def _exactly(plan: Plan, result: Reconstruction) -> str:
     )
 
 
-def _from_release(plan: Plan, risks: Sequence[RecordRisk]) -> str:
+def _from_release(plan: Plan, risks: Sequence[LevelRisk]) -> str:
     worst = risks[0]
     who = f"someone who knows everyone else in {words.article(plan.judged_level)}"
     if worst.settled:
@@ -199,7 +200,7 @@ def _classes(plan: Plan, result: Reconstruction) -> SectionTable:
     )
 
 
-def _release_table(plan: Plan, risks: Sequence[RecordRisk]) -> SectionTable:
+def _release_table(plan: Plan, risks: Sequence[LevelRisk]) -> SectionTable:
     return SectionTable(
         f"From this release: someone who knows everyone else in {words.article(plan.judged_level)} and "
         f"hesitates between two records",
@@ -207,7 +208,7 @@ def _release_table(plan: Plan, risks: Sequence[RecordRisk]) -> SectionTable:
         tuple(
             (
                 words.prior(item.prior),
-                words.brief_percent(item.posterior, other=item.prior),
+                item.reached,
                 _percent_up(item.posterior),
                 item.upper_bound,
             )

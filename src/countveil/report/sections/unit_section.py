@@ -71,14 +71,14 @@ def section_of(
 
 
 def _sentences(answer: UnitPosterior) -> list[str]:
-    before, after = answer.intruder.prior, float(answer.posterior.value)
+    before = answer.intruder.prior
     where = " × ".join(answer.cell) or answer.table
     known = answer.intruder.known
     others = "no one else" if not known else "1 other" if known == 1 else f"{known:,} others"
     lines = [
         f"Someone who knows everyone else in {answer.level} {answer.unit}, including {others} in "
         f"{where}, and thinks it {words.prior_percent(before)} likely that their target is counted "
-        f"there would put it at {words.brief_percent(after, other=before)} after this release."
+        f"there would give that a probability of {_reached(answer)} after this release."
     ]
     if answer.seen[0].exact:
         lines.append("This count is published exactly, so no noise protects it.")
@@ -106,6 +106,16 @@ def _sentences(answer: UnitPosterior) -> list[str]:
     return lines
 
 
+def _reached(answer: UnitPosterior) -> str:
+    share = words.brief_percent(float(answer.posterior.value), other=answer.intruder.prior)
+    return words.at_most(share, answer.posterior.upper_bound)
+
+
+def _times(answer: UnitPosterior) -> float | str:
+    times = float(answer.posterior.value) / answer.intruder.prior
+    return words.at_most(words.multiple(times), True) if answer.posterior.upper_bound else times
+
+
 def _assumed(release: Release) -> list[str]:
     """Say what the figure takes for granted about the target, and what it does not use."""
     lines = []
@@ -125,8 +135,8 @@ def _posteriors(answers: Sequence[UnitPosterior]) -> SectionTable:
         tuple(
             (
                 words.prior(item.intruder.prior),
-                words.brief_percent(float(item.posterior.value), other=item.intruder.prior),
-                float(item.posterior.value) / item.intruder.prior,
+                _reached(item),
+                _times(item),
                 _error(item.posterior.error_bound),
             )
             for item in answers

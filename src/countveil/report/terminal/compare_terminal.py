@@ -42,7 +42,9 @@ def _sentence(comparison: Comparison) -> str:
     both = [(a, b) for _, a, b in comparison.risks if a is not None and b is not None]
     if both:
         worst = max(both, key=lambda pair: pair[1].marginal_risk)
-        before, after = (multiple(item.marginal_risk) for item in worst)
+        before, after = (
+            item.times(limit=side.limit) for item, side in zip(worst, (first, second), strict=True)
+        )
         change = f"goes from {before} to {after}" if before != after else f"is {after} in both"
         clauses.append(f"the risk with prior {prior(worst[1].prior)} {change}")
     ratios = [
@@ -84,16 +86,20 @@ def _risks(comparison: Comparison) -> Table:
     for side in (comparison.first, comparison.second):
         table.add_column(Text(side.name), justify="right")
     table.add_column("difference", justify="right")
+    sides = (comparison.first, comparison.second)
     for before, *both in comparison.risks:
-        cells = ["" if item is None else _risk(item) for item in both]
+        cells = [
+            "" if item is None else _risk(item, side.limit)
+            for item, side in zip(both, sides, strict=True)
+        ]
         more = _difference(both, lambda item: float(item.marginal_risk))
         table.add_row(prior(before), *cells, more)
     return table
 
 
-def _risk(item: LevelRisk) -> str:
+def _risk(item: LevelRisk, limit: float | None) -> str:
     note = f", {SETTLED}" if item.settled else ""
-    return f"{multiple(item.marginal_risk)} ({brief_percent(item.correct_decision)}){note}"
+    return f"{item.times(limit=limit)} ({brief_percent(item.correct_decision)}){note}"
 
 
 def _errors(comparison: Comparison) -> Table:

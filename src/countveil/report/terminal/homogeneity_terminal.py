@@ -1,4 +1,4 @@
-"""The homogeneity attack as terminal tables and plain sentences."""
+"""The homogeneity risk of a file of records under several mechanisms, for the terminal."""
 
 from __future__ import annotations
 
@@ -37,19 +37,3 @@ def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
         f"Wrong value is how often it shows a single value that no one in it has."
     )
     return Group(Text(INTERNAL, style="bold"), Text(summary), table)
-
-
-def released_view(attack: Mapping[str, Any]) -> RenderableType:
-    """Return what the attack on a release reveals, as sentences."""
-    one = attack["releases"] == 1
-    over = "In this release" if one else f"On average over {attack['releases']} simulated releases"
-    lines = [
-        f"The exact table reveals the value of {brief_percent(attack['before'])} of the people: "
-        f"everyone in their cell has the same one. There are {attack['cells']:,} cells with people.",
-        f"{over}, {brief_percent(attack['disclosed'])} of the people are in a cell that shows a "
-        f"single value, which is theirs; {brief_percent(attack['misled'])} are in a cell that shows a "
-        f"single value, which is not theirs.",
-        f"{brief_percent(attack['cells_right'])} of the cells show a single value that occurs there; "
-        f"{brief_percent(attack['cells_wrong'])} show a single value that does not.",
-    ]
-    return Group(Text(INTERNAL, style="bold"), *(Text(line) for line in lines))

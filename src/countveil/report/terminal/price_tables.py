@@ -14,15 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from countveil.assess.intruder.ladder import LevelRisk
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.pricing import Price
-from countveil.base.words import brief, multiple
+from countveil.base.words import brief
 from countveil.estimate.plan_error import ExpectedError
 from countveil.measure.manifest import cost_document
 from countveil.noise.law import central_half_width
 from countveil.plan.workload import TOTAL
 from countveil.postprocess.certificate import LevelCertificate
 from countveil.publish.release_folder import Release
+from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
 
@@ -101,8 +101,7 @@ def price_view(price: Price, *, every_query: bool = False) -> RenderableType:
     parts += [Text(""), _noise_table(price, every_query)]
     parts += [Text(""), _error_table(price, every_query), Text(_error_note(price))]
     parts += [Text(""), _risk_table(price)]
-    style = "bold red" if price.verdict.status == "above" else "bold"
-    parts.append(Text(price.verdict.sentence, style=style))
+    parts.append(verdict_line(price.verdict))
     return Group(*parts)
 
 
@@ -199,18 +198,13 @@ def _noise_table(price: Price, every_query: bool) -> Table:
     return table
 
 
-_USED = {
-    "tree": "from the measurements and invariants of all levels",
-    "level": "from the measurements of its level alone, because the plan has no crosswalk yet",
-}
-
-
 def _error_note(price: Price) -> str:
     """Explain the columns of the error table."""
-    used = _USED[price.errors[0].basis] if price.errors else _USED["level"]
+    error = price.errors[0]
+    alone = ", because the plan has no crosswalk yet" if error.basis == "level" else ""
     return (
-        f"Noise: standard deviation of the count's own measurement. Estimate: standard error of the "
-        f"best unbiased estimate, {used}. Published counts are rounded, and small ones are closer, "
+        f"Noise: standard deviation of the count's own measurement. Estimate: standard error of "
+        f"{error.basis_in_words}{alone}. Published counts are rounded, and small ones are closer, "
         f"because no count is negative. Absolute: approximate mean absolute error of the estimate. "
         f"Exact: published without noise."
     )
@@ -235,12 +229,6 @@ def _error_table(price: Price, every_query: bool) -> Table:
                 *(("exact", "0") if error.as_counted else map(_rounded, combined)),
             )
     return table
-
-
-def _times(risk: LevelRisk, limit: float | None) -> str:
-    if risk.settled:
-        return "certain"
-    return f"{'≤ ' if risk.upper_bound else ''}{multiple(risk.marginal_risk, limit=limit)}"
 
 
 def _rounded(value: float | None) -> str:
@@ -276,6 +264,6 @@ def _risk_table(price: Price) -> Table:
         risks = [risk for risk in price.risks if risk.level == level]
         mark = "→ " if level == price.plan.judged_level else "  "
         worst = max(risks, key=lambda risk: risk.marginal_risk)
-        times = [_times(risk, price.plan.intruder.limit) for risk in risks]
-        table.add_row(mark + level, *times, about(worst.attack))
+        times = [risk.in_table(limit=price.plan.intruder.limit) for risk in risks]
+        table.add_row(mark + level, *times, worst.about)
     return table

@@ -71,10 +71,7 @@ def _risks(comparison: ProtectionComparison) -> Table:
     priors = [risk.prior for risk in comparison.risks]
     for prior in priors:
         table.add_column(f"prior {words.prior(prior)}", justify="right")
-    cells = [
-        ("at most " if risk.upper_bound else "") + _ratio(risk.marginal_risk)
-        for risk in comparison.risks
-    ]
+    cells = [risk.times(limit=comparison.limit) for risk in comparison.risks]
     table.add_row("this plan", *cells)
     for side in comparison.sides:
         cells = [

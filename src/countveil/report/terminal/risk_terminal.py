@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.choose.plan_budget import ChosenPlan
-from countveil.assess.intruder.whole_release import about
 from countveil.assess.risk_maps import RiskMap
+from countveil.assess.verdict import Verdict
 from countveil.base.numerics import decimal
 from countveil.base.words import multiple
 from countveil.report.audience import INTERNAL
@@ -40,8 +40,8 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
-    """Return the levels of a chosen plan, and its [budget] lines for a plan file."""
+def chosen_view(choice: ChosenPlan, sentence: str, verdict: Verdict) -> RenderableType:
+    """Return the levels of a chosen plan, its verdict, and its [budget] lines for a plan file."""
     table = plain_table(
         "By level: its budget, and the marginal risk of someone who knows everyone else in a "
         "place there"
@@ -52,11 +52,16 @@ def chosen_view(choice: ChosenPlan, sentence: str) -> RenderableType:
     for level in choice.plan.estimated_levels:
         rungs = [rung for rung in choice.ladder if rung.level == level]
         worst = max(rungs, key=lambda rung: rung.marginal_risk)
-        risk = "certain" if worst.settled else multiple(worst.marginal_risk)
+        risk = worst.in_table(limit=verdict.limit)
         cost = f"{float(choice.costs[level]):.4g}" if level in choice.costs else "0"
-        table.add_row(level, cost, risk, about(worst.attack))
+        table.add_row(level, cost, risk, worst.about)
     lines = Text(f"\nPut these lines into the plan:\n{budget_lines(choice)}")
-    return Group(Text(f"{sentence}\n"), table, lines)
+    return Group(Text(f"{sentence}\n"), table, Text(), verdict_line(verdict), lines)
+
+
+def verdict_line(verdict: Verdict) -> Text:
+    """Return the verdict, in red if the risk is above the limit."""
+    return Text(verdict.sentence, style="bold red" if verdict.status == "above" else "bold")
 
 
 def budget_lines(choice: ChosenPlan) -> str:
