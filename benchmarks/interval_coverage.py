@@ -9,11 +9,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks import accuracy
 from benchmarks.table import Missed, show, verdict
-from countveil import estimate
+from countveil import estimate, pipeline
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
 from countveil.demo import starter
@@ -22,11 +26,13 @@ from countveil.engines.engine import open_engine
 from countveil.measure import take
 from countveil.plan.plans import Plan, require_counts
 from countveil.plan.workload import Query
+from countveil.publish.release_folder import Release
 
 _SEED = 1
 _COVERAGE_PEOPLE = 20_000
 _CONFIDENCE = 0.9
 _WITHIN = 3.0  # standard errors
+_LEAST_COVERED, _MOST_COVERED = 88.0, 93.0  # percent of published intervals
 
 
 def coverage(options: argparse.Namespace, folder: Path) -> None:
@@ -166,6 +172,56 @@ def real(options: argparse.Namespace, folder: Path) -> None:
         f"  Of the {cells} intervals of these areas, totals and cells of VOTINGAGE*GROUP, {hits} "
         f"contain the count. All took {time.perf_counter() - start:.1f} s."
     )
+
+
+def published(options: argparse.Namespace, folder: Path) -> None:
+    """Release a state's blocks a few times; count how often the intervals of `estimates/` hold."""
+    title, path = accuracy.blocks_plan(options.data / "ri_2010_block.csv", folder)
+    plan = require_counts(Plan.load(path), "a benchmark")
+    counts = open_engine("local").tabulate(plan)
+    held: dict[str, list[NDArray[np.bool_]]] = {level: [] for level in plan.levels}
+    for seed in range(1, options.published + 1):
+        out = folder / f"published-{seed}"
+        release = pipeline.release(plan, to=out, rng=Seeded(seed))
+        assert isinstance(release, Release)
+        for level in plan.levels:
+            held[level].append(_published_inside(out, level, counts, plan))
+    rows, everywhere = [], []
+    for level, parts in held.items():
+        inside = np.concatenate(parts)
+        everywhere.append(inside)
+        share = 100 * inside.mean()
+        rows.append((level, f"{len(inside) // options.published:,}", f"{share:.1f}"))
+    overall = 100 * np.concatenate(everywhere).mean()
+    rows.append(("all levels", "", f"{overall:.1f}"))
+    columns = ("level", "listed counts", "covered %")
+    show(f"{title}: {100 * _CONFIDENCE:g} percent intervals of estimates/", columns, rows)
+    met = _LEAST_COVERED <= overall <= _MOST_COVERED
+    print(
+        f"  Target: {_LEAST_COVERED:g} to {_MOST_COVERED:g} percent over all levels: {verdict(met)}."
+    )
+    if not met:
+        raise Missed("published intervals do not cover as often as they say")
+
+
+def _published_inside(out: Path, level: str, counts: Counts, plan: Plan) -> NDArray[np.bool_]:
+    """Return which published intervals of a level contain the count; exact counts are left out."""
+    table = pq.read_table(out / "estimates" / f"{level}.parquet")
+    codes = counts.geography.geocodes(level).to_pylist()
+    unit = pc.index_in(table["geocode"].cast("string"), pa.array(codes)).to_numpy()
+    cell = np.zeros(len(table), np.int64)
+    for attribute in plan.schema.attributes:
+        place = pc.index_in(
+            table[attribute.name].cast("string"), pa.array(list(attribute.categories))
+        )
+        cell = cell * len(attribute.categories) + place.to_numpy()
+    truth = np.zeros((len(codes), plan.schema.cells), np.int64)
+    units, cells, people = counts.entries(level, 0, len(codes))
+    truth[units, cells] = people
+    lower, upper, error = (table[name].to_numpy() for name in ("lower", "upper", "standard_error"))
+    exact = truth[unit, cell]
+    inside: NDArray[np.bool_] = ((lower <= exact) & (exact <= upper))[error > 0]
+    return inside
 
 
 def _inside(

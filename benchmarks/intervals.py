@@ -14,6 +14,7 @@ PARTS: dict[str, Part] = {
     "peer": least_squares.peer,
     "coverage": interval_coverage.coverage,
     "real": interval_coverage.real,
+    "published": interval_coverage.published,
     "replicates": replicate_intervals.replicated_state,
     "replicate-coverage": replicate_intervals.replicate_coverage,
 }
@@ -34,14 +35,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--coverage-count", type=int, default=60, help="replicates of each release for coverage"
     )
+    parser.add_argument("--published", type=int, default=3, help="releases of the part published")
     parser.add_argument(
-        "--data", type=Path, help="folder with ri_2010_block.csv, which the part real needs"
+        "--data",
+        type=Path,
+        help="folder with ri_2010_block.csv, which the parts real and published need",
     )
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the requested parts, or all of them."""
     asked = [part for part in PARTS if part in (options.part or PARTS)]
-    if options.data is None and "real" in asked:
-        asked.remove("real")
+    if options.data is None:
+        asked = [part for part in asked if part not in ("real", "published")]
     run_parts({part: PARTS[part] for part in asked}, options)

@@ -1,4 +1,4 @@
-"""Fifty-one states of a nation, measured and solved to full precision, draw after draw."""
+"""Fifty-one states of a nation with two counties each, solved to full precision, draw after draw."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks import table
@@ -20,10 +21,11 @@ from countveil.postprocess.certificate import LARGEST_GAP, LARGEST_RESIDUAL
 _PLAN = """
 release = { title = "States", preset = "pl94-2020", unit = "person", neighbors = "change-one" }
 records = { path = "counts.parquet", counts = "n", one_row_per_person = true }
-geography = { path = "states.csv", levels = ["nation", "state"] }
+geography = { path = "states.csv", levels = ["nation", "state", "county"] }
 [budget.levels]
-nation = "104/1544"
-state = "1440/1544"
+nation = "104/1991"
+state = "1440/1991"
+county = "447/1991"
 """
 
 
@@ -48,8 +50,18 @@ def run(options: argparse.Namespace) -> None:
             row, failed = _draws(Path(folder), options.counts, scale, options.draws)
         rows.append(row)
         failures += failed
-    head = ["people", "draws", "failed", "fallbacks", "worst residual", "worst gap", "s", "longest"]
-    table.show("51 states, 2,016 cells, pl94-2020, seeded noise", head, rows)
+    head = [
+        "people",
+        "draws",
+        "failed",
+        "fallbacks",
+        "worst residual",
+        "worst gap",
+        "farthest sum",
+        "s",
+        "longest",
+    ]
+    table.show("51 states of two counties, 2,016 cells, pl94-2020, seeded noise", head, rows)
     if failures:
         raise table.Missed(f"{failures} draws could not be solved to full precision")
 
@@ -58,7 +70,7 @@ def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple
     """Release states of one size; return a row of the table and the number of failed draws."""
     plan, people = _write(folder, source, scale)
     counts = open_engine("local").tabulate(plan)
-    residuals, gaps, seconds, fallbacks, failed = [0.0], [0.0], [], 0, 0
+    residuals, gaps, farthest, seconds, fallbacks, failed = [0.0], [0.0], [0.0], [], 0, 0
     for seed in range(draws):
         to = folder / f"out{seed}"
         taken = measure.take(counts, plan, rng=Seeded(seed), ledger=None, to=to)
@@ -73,6 +85,7 @@ def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple
             seconds.append(time.perf_counter() - start)
         residuals += [item.kkt_residual for item in estimates.certificate]
         gaps += [item.consistency_gap for item in estimates.certificate]
+        farthest += [max(item.largest_departure.values()) for item in estimates.certificate]
         fallbacks += sum(item.fallbacks for item in estimates.certificate)
         assert estimates.consistency_gap() == 0
     row = [
@@ -82,6 +95,7 @@ def _draws(folder: Path, source: Path | None, scale: float, draws: int) -> tuple
         f"{fallbacks}",
         f"{max(residuals):.1e} of {LARGEST_RESIDUAL:.0e}",
         f"{max(gaps):.1e} of {LARGEST_GAP:.0e}",
+        f"{max(farthest):.2f}",
         f"{np.mean(seconds):.1f}",
         f"{max(seconds):.1f}",
     ]
@@ -93,12 +107,20 @@ def _write(folder: Path, source: Path | None, scale: float) -> tuple[Plan, int]:
     empty = require_counts(Plan.parse(_PLAN, folder=folder), "a benchmark")
     counts = _simulated(empty) if source is None else pq.read_table(source)
     n = np.rint(counts["n"].to_numpy() * scale).astype(np.int64)
-    counts = counts.set_column(counts.column_names.index("n"), "n", pa.array(n))
-    pq.write_table(counts, folder / "counts.parquet")
-    states = sorted(set(counts["state"].to_pylist()))
-    (folder / "states.csv").write_text(
-        "nation,state\n" + "".join(f"US,{state}\n" for state in states)
-    )
+    # Two counties per state, so that states are estimated with what is measured below them.
+    first = np.random.default_rng(1).binomial(n, 0.6)
+    names, state = ["state", "n"], counts["state"]
+    halves = [
+        counts.drop_columns(names)
+        .append_column("county", pc.binary_join_element_wise(state, part, "-"))
+        .append_column("n", pa.array(people))
+        for part, people in (("1", first), ("2", n - first))
+    ]
+    pq.write_table(pa.concat_tables(halves), folder / "counts.parquet")
+    lines = [
+        f"US,{code},{code}-{part}\n" for code in sorted(set(state.to_pylist())) for part in (1, 2)
+    ]
+    (folder / "states.csv").write_text("nation,state,county\n" + "".join(lines))
     return empty, int(n.sum())
 
 

@@ -36,41 +36,21 @@ class SumsKept(NamedTuple):
     broken: int
 
 
-class _KeptSums(NamedTuple):
-    """The sums that each entry is in, ids[first[e]:first[e + 1]], and how many may go up in each.
-
-    Those that `must` hold may be broken during a search, but not in its result.
-    """
-
-    ids: IntArray
-    first: IntArray
-    lower: IntArray
-    upper: IntArray
-    must: NDArray[np.bool_]
-
-
-class _Places(NamedTuple):
-    """Where entries are: of each child, cell and sum, and which is of a child and a cell (or -1)."""
-
-    child: IntArray
-    cell: IntArray
-    of_child: IntArray
-    child_first: IntArray
-    of_cell: IntArray
-    cell_first: IntArray
-    of_sum: IntArray
-    sum_first: IntArray
-    at: IntArray
-
-
-class _State(NamedTuple):
-    """What a search changes: which entries are up, the round-ups of each sum, and until which step
-    each entry stays as it is.
-    """
-
-    up: NDArray[np.bool_]
-    ups: IntArray
-    until: IntArray
+# What kernels share, as plain tuples: compiled code that is kept names no class that may change.
+#
+# _Lists: the sums that each entry is in, ids[first[e]:first[e + 1]]; how many entries may go up in
+# each sum, from `lower` to `upper`; and which sums must hold in the result, if not on the way.
+#
+# _Places: the child and the cell of each entry; the entries of each child, cell and sum, with where
+# they begin; and which entry is of a child and a cell, or -1.
+#
+# _State: what a search changes. Which entries are up, the round-ups of each sum, and until which step
+# each entry stays as it is.
+_Lists = tuple[IntArray, IntArray, IntArray, IntArray, NDArray[np.bool_]]
+_Places = tuple[
+    IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
+]
+_State = tuple[NDArray[np.bool_], IntArray, IntArray]
 
 
 def keep_sums(
@@ -123,7 +103,7 @@ def keep_sums(
         ids, first, lower, upper, must = _with_rows(
             entries, rows, base, ids, first, lower, upper, must
         )
-    sums = _KeptSums(ids, first, lower.astype(np.int64), upper.astype(np.int64), must)
+    sums = (ids, first, lower.astype(np.int64), upper.astype(np.int64), must)
     places = _places(entries.child, entries.cell, ids, first, len(lower), *part.shape)
     result = up.copy()
     steps = max(_LEAST_STEPS, _STEPS_PER_ENTRY * len(entries.child))
@@ -270,7 +250,7 @@ def _places(
             if ids[p] >= 0:
                 of_sum[sum_fill[ids[p]]] = e
                 sum_fill[ids[p]] += 1
-    return _Places(child, cell, of_child, child_first, of_cell, cell_first, of_sum, sum_first, at)
+    return child, cell, of_child, child_first, of_cell, cell_first, of_sum, sum_first, at
 
 
 @njit(cache=True, nogil=True)
@@ -279,20 +259,21 @@ def _beyond(ups: int, lower: int, upper: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _moved(entry: int, step: int, sums: Any, ups: IntArray) -> int:
+def _moved(entry: int, step: int, sums: _Lists, ups: IntArray) -> int:
     """Move an entry up (1) or down (-1) in all its sums; return by how much more are broken."""
+    ids, first, lower, upper, _ = sums
     change = 0
-    for p in range(sums.first[entry], sums.first[entry + 1]):
-        i = sums.ids[p]
+    for p in range(first[entry], first[entry + 1]):
+        i = ids[p]
         if i >= 0:
-            before = _beyond(ups[i], sums.lower[i], sums.upper[i])
+            before = _beyond(ups[i], lower[i], upper[i])
             ups[i] += step
-            change += _beyond(ups[i], sums.lower[i], sums.upper[i]) - before
+            change += _beyond(ups[i], lower[i], upper[i]) - before
     return change
 
 
 @njit(cache=True, nogil=True)
-def _tried(one: int, other: int, up: bool, sums: Any, ups: IntArray) -> int:
+def _tried(one: int, other: int, up: bool, sums: _Lists, ups: IntArray) -> int:
     """Return by how much more would be broken if one entry moved and the other, if any, moved back."""
     step = 1 if up else -1
     change = _moved(one, step, sums, ups)
@@ -304,26 +285,26 @@ def _tried(one: int, other: int, up: bool, sums: Any, ups: IntArray) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _cost(exchange: IntArray, state: Any, part: FloatArray, places: Any) -> float:
+def _cost(exchange: IntArray, state: _State, part: FloatArray, places: _Places) -> float:
     """Return how much further from the values the entries of an exchange would be."""
+    child, cell, up = places[0], places[1], state[0]
     cost = 0.0
     for e in exchange:
         if e >= 0:
-            sign = -1.0 if state.up[e] else 1.0
-            cost += sign * (0.5 - part[places.child[e], places.cell[e]])
+            cost += (-1.0 if up[e] else 1.0) * (0.5 - part[child[e], cell[e]])
     return cost
 
 
 @njit(cache=True, nogil=True)
-def _is_free(exchange: IntArray, state: Any, step: int) -> bool:
+def _is_free(exchange: IntArray, state: _State, step: int) -> bool:
     free = True
     for e in exchange:
-        free = free and (e < 0 or state.until[e] < step)
+        free = free and (e < 0 or state[2][e] < step)
     return free
 
 
 @njit(cache=True, nogil=True)
-def _drawn(random: NDArray[np.uint64], below: int) -> int:
+def _drawn(random: NDArray[np.uint64], below: int) -> Any:
     """Return a number below a bound by xorshift: the same choices every time."""
     x = random[0]
     x ^= x << np.uint64(13)
@@ -340,9 +321,9 @@ def _choose(
     step: int,
     better: int,
     part: FloatArray,
-    state: Any,
-    sums: Any,
-    places: Any,
+    state: _State,
+    sums: _Lists,
+    places: _Places,
     summed: bool,
     balanced: bool,
     random: NDArray[np.uint64],
@@ -352,48 +333,50 @@ def _choose(
     It moves up to four entries: one of the sum, one of the same cell, one of the same child, and the
     one where the last two cross. Those that were moved lately stay as they are, except for a record.
     """
+    upper, (up, ups, _) = sums[3], state
+    child, cell, of_child, child_first, of_cell, cell_first, of_sum, sum_first, at = places
     chosen[:] = -1
     exchange = np.empty(4, np.int64)
     change, cost = 1 << 60, 0.0
-    tries, down = _TRIES, state.ups[i] > sums.upper[i]
-    begin, size = places.sum_first[i], places.sum_first[i + 1] - places.sum_first[i]
+    tries, down = _TRIES, ups[i] > upper[i]
+    begin, size = sum_first[i], sum_first[i + 1] - sum_first[i]
     shift = _drawn(random, size)
     for number in range(size):
-        e = places.of_sum[begin + (number + shift) % size]
-        if state.up[e] != down:
+        e = of_sum[begin + (number + shift) % size]
+        if up[e] != down:
             continue
-        c = places.child[e]
-        by_e = _moved(e, -1 if down else 1, sums, state.ups)
+        c = child[e]
+        by_e = _moved(e, -1 if down else 1, sums, ups)
         # Another child gives or takes, if sums over children are fixed.
         start, stop = 0, 1
         if summed:
             start, stop = (
-                places.cell_first[places.cell[e]],
-                places.cell_first[places.cell[e] + 1],
+                cell_first[cell[e]],
+                cell_first[cell[e] + 1],
             )
         for q in range(start, stop):
-            f = places.of_cell[q] if summed else -1
-            if f >= 0 and state.up[f] == down:
+            f = of_cell[q] if summed else -1
+            if f >= 0 and up[f] == down:
                 continue
-            by_f = by_e if f < 0 else by_e + _moved(f, 1 if down else -1, sums, state.ups)
+            by_f = by_e if f < 0 else by_e + _moved(f, 1 if down else -1, sums, ups)
             # Another cell gives or takes, so that totals stay as they are.
-            there, inside, turn = places.child_first[c], 0, 0
+            there, inside, turn = child_first[c], 0, 0
             if balanced:
-                inside = places.child_first[c + 1] - there
+                inside = child_first[c + 1] - there
                 turn = _drawn(random, inside)
             for r in range(-1, min(inside, _PARTNERS)):
                 g = h = -1
                 more = by_f
                 if r >= 0:
-                    g = places.of_child[there + (r + turn) % inside]
-                    if state.up[g] == down or g == e:
+                    g = of_child[there + (r + turn) % inside]
+                    if up[g] == down or g == e:
                         continue
                     if summed:
-                        h = places.at[places.child[f], places.cell[g]]
-                        if h < 0 or state.up[h] != down:
+                        h = at[child[f], cell[g]]
+                        if h < 0 or up[h] != down:
                             continue
                     tries -= 1
-                    more += _tried(g, h, down, sums, state.ups)
+                    more += _tried(g, h, down, sums, ups)
                 if more > change:
                     continue
                 exchange[0], exchange[1], exchange[2], exchange[3] = e, f, g, h
@@ -404,8 +387,8 @@ def _choose(
                     change, cost = more, move
                     chosen[:] = exchange
             if f >= 0:
-                _moved(f, -1 if down else 1, sums, state.ups)
-        _moved(e, 1 if down else -1, sums, state.ups)
+                _moved(f, -1 if down else 1, sums, ups)
+        _moved(e, 1 if down else -1, sums, ups)
         if tries < 0:
             break
 
@@ -414,8 +397,8 @@ def _choose(
 def _search(
     part: FloatArray,
     up: NDArray[np.bool_],
-    sums: Any,
-    places: Any,
+    sums: _Lists,
+    places: _Places,
     summed: bool,
     balanced: bool,
     most: int,
@@ -424,25 +407,27 @@ def _search(
 
     With `balanced`, exchanges that leave the total of each child as it is are tried, too.
     """
-    entries, count = len(places.child), len(sums.lower)
-    state = _State(
-        np.empty(entries, np.bool_), np.zeros(count, np.int64), np.zeros(entries, np.int64)
-    )
+    ids, first, lower, upper, must = sums
+    child, cell = places[0], places[1]
+    entries, count = len(child), len(lower)
+    is_up, ups = np.empty(entries, np.bool_), np.zeros(count, np.int64)
+    until = np.zeros(entries, np.int64)
+    state = (is_up, ups, until)
     for e in range(entries):
-        state.up[e] = up[places.child[e], places.cell[e]]
-        if state.up[e]:
-            for p in range(sums.first[e], sums.first[e + 1]):
-                if sums.ids[p] >= 0:
-                    state.ups[sums.ids[p]] += 1
+        is_up[e] = up[child[e], cell[e]]
+        if is_up[e]:
+            for p in range(first[e], first[e + 1]):
+                if ids[p] >= 0:
+                    ups[ids[p]] += 1
     broken, bad, position = 0, np.empty(count, np.int64), np.full(count, -1, np.int64)
     total = missed = 0
     for i in range(count):
-        beyond = _beyond(state.ups[i], sums.lower[i], sums.upper[i])
+        beyond = _beyond(ups[i], lower[i], upper[i])
         if beyond > 0:
             total += beyond
             bad[broken], position[i] = i, broken
             broken += 1
-    least, best, improved = total, state.up.copy(), 0
+    least, best, improved = total, is_up.copy(), 0
     random = np.array([88172645463325252], np.uint64)
     chosen = np.empty(4, np.int64)
     for step in range(1, most + 1):
@@ -450,52 +435,55 @@ def _search(
             break
         i = bad[_drawn(random, broken)]
         _choose(chosen, i, step, least - total, part, state, sums, places, summed, balanced, random)
-        for e in chosen:
-            if e < 0:
+        for number in range(len(chosen)):
+            entry = int(chosen[number])
+            if entry < 0:
                 continue
-            total += _moved(e, -1 if state.up[e] else 1, sums, state.ups)
-            state.up[e] = not state.up[e]
-            state.until[e] = step + _TABU + _drawn(random, _TABU)
-            for p in range(sums.first[e], sums.first[e + 1]):
-                k = sums.ids[p]
+            total += _moved(entry, -1 if is_up[entry] else 1, sums, ups)
+            is_up[entry] = not is_up[entry]
+            until[entry] = step + _TABU + _drawn(random, _TABU)
+            for p in range(first[entry], first[entry + 1]):
+                k = ids[p]
                 if k < 0:
                     continue
-                now = _beyond(state.ups[k], sums.lower[k], sums.upper[k]) > 0
+                now = _beyond(ups[k], lower[k], upper[k]) > 0
                 if now and position[k] < 0:
-                    missed += sums.must[k]
+                    missed += 1 if must[k] else 0
                     bad[broken], position[k] = k, broken
                     broken += 1
                 elif not now and position[k] >= 0:
-                    missed -= sums.must[k]
+                    missed -= 1 if must[k] else 0
                     broken -= 1
                     last = bad[broken]
                     bad[position[k]], position[last] = last, position[k]
                     position[k] = -1
         if total < least and not missed:
             least, improved = total, step
-            best[:] = state.up
+            best[:] = is_up
     for e in range(entries):
-        up[places.child[e], places.cell[e]] = best[e]
+        up[child[e], cell[e]] = best[e]
     return least
 
 
 @njit(cache=True, nogil=True)
 def _approach(
     up: NDArray[np.bool_],
-    sums: Any,
-    places: Any,
+    sums: _Lists,
+    places: _Places,
     values: FloatArray,
     shares: FloatArray,
     summed: bool,
 ) -> None:
     """Exchange round-ups in place while that lowers Σ share × (sum − value)² and breaks no sum."""
-    entries = len(places.child)
+    ids, first = sums[0], sums[1]
+    child, cell, of_cell, cell_first = places[0], places[1], places[4], places[5]
+    entries = len(child)
     state, ups = np.empty(entries, np.bool_), np.zeros(len(values), np.int64)
     for e in range(entries):
-        state[e] = up[places.child[e], places.cell[e]]
-        for p in range(sums.first[e], sums.first[e + 1]):
-            if sums.ids[p] >= 0 and state[e]:
-                ups[sums.ids[p]] += 1
+        state[e] = up[child[e], cell[e]]
+        for p in range(first[e], first[e + 1]):
+            if ids[p] >= 0 and state[e]:
+                ups[ids[p]] += 1
     gain = np.empty(entries)
     for _ in range(_APPROACHES):
         moved = False
@@ -511,10 +499,8 @@ def _approach(
                 if mine >= least:
                     continue
             else:
-                for q in range(
-                    places.cell_first[places.cell[e]], places.cell_first[places.cell[e] + 1]
-                ):
-                    f = places.of_cell[q]
+                for q in range(cell_first[cell[e]], cell_first[cell[e] + 1]):
+                    f = of_cell[q]
                     if state[f] == state[e] or mine + gain[f] >= least:
                         continue
                     both = mine + _gain(f, -sign, sums, ups, values, shares)
@@ -529,31 +515,32 @@ def _approach(
                     continue
                 step = -1 if state[entry] else 1
                 state[entry] = not state[entry]
-                for p in range(sums.first[entry], sums.first[entry + 1]):
-                    if sums.ids[p] >= 0:
-                        ups[sums.ids[p]] += step
+                for p in range(first[entry], first[entry + 1]):
+                    if ids[p] >= 0:
+                        ups[ids[p]] += step
                 gain[entry] = -np.inf  # to be computed again where it matters
         if not moved:
             break
     for e in range(entries):
-        up[places.child[e], places.cell[e]] = state[e]
+        up[child[e], cell[e]] = state[e]
 
 
 @njit(cache=True, nogil=True)
 def _gain(
     entry: int,
     step: int,
-    sums: Any,
+    sums: _Lists,
     ups: IntArray,
     values: FloatArray,
     shares: FloatArray,
 ) -> float:
     """Return the change of Σ share × (sum − value)² if an entry moves; infinite if a sum breaks."""
+    ids, first, lower, upper, _ = sums
     change = 0.0
-    for p in range(sums.first[entry], sums.first[entry + 1]):
-        i = sums.ids[p]
+    for p in range(first[entry], first[entry + 1]):
+        i = ids[p]
         if i >= 0:
-            if ups[i] + step < sums.lower[i] or ups[i] + step > sums.upper[i]:
+            if ups[i] + step < lower[i] or ups[i] + step > upper[i]:
                 return np.inf
             change += shares[i] * (1.0 + 2.0 * step * (ups[i] - values[i]))
     return change
