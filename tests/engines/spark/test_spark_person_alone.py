@@ -88,8 +88,8 @@ TOGETHER = {
     "grouped": ("SELECT area, AGE, SEX FROM people GROUP BY ALL", "GROUP BY"),
     "having": ("SELECT area, AGE, SEX FROM people GROUP BY ALL HAVING count(*) > 1", "aggregate"),
     "everyone in one group": (
-        "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM people GROUP BY ()",
-        "GROUP BY without exactly one count",
+        "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM people GROUP BY GROUPING SETS (())",
+        "GROUP",
     ),
     "in": (
         "SELECT * FROM people WHERE area IN (SELECT area FROM people)",
