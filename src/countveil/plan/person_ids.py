@@ -167,7 +167,8 @@ def _phrases() -> str:
 
 def _plain(letter: str) -> str:
     """Return the pattern of a letter in both cases, with or without its accents."""
-    base, *accents = unicodedata.normalize("NFD", letter)
+    parts = unicodedata.normalize("NFD", letter)
+    base, accents = parts[0], parts[1:]
     if letter.upper() == letter:
         return letter
     both = f"[{letter}{letter.upper()}]"
