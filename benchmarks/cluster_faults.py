@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import cluster as clusters
 from benchmarks.cluster import Cluster
-from benchmarks.fault_trial import Trial, kill_tree, need, settle, small_disk, wait_for
+from benchmarks.fault_trial import HANG, Trial, kill_tree, need, settle, small_disk, wait_for
 from benchmarks.faults import Tally, copied, prepare
 
 VICTIMS = ("worker", "executor", "driver")
@@ -61,7 +61,7 @@ def strike(
     state = trial.state() if came and process.poll() is None else "its end"
     _kill(victim, cluster, process, rng)
     trial.observe()
-    status = process.wait(timeout=900)
+    status = process.wait(timeout=HANG)
     cluster.replace_lost()
     killed = -signal.SIGKILL
     need(status in ((0, 3, killed) if victim == "driver" else (0, 2, 3)), trial.errors())
@@ -101,7 +101,7 @@ def fill_the_disk(plan: Path, cluster: Cluster, rng: random.Random) -> str:
     disk = plan.parent / "disk"
     with small_disk(disk, int(10 ** rng.uniform(4.3, 5.4))) as make_room:
         trial = Trial(plan, disk / "out", "spark", cluster.environment)
-        status = trial.start().wait(timeout=900)
+        status = trial.start().wait(timeout=HANG)
         need(status in (0, 2, 3), f"status {status}: {trial.errors()}")
         need(status != 2 or not trial.charges(), f"status 2 after the charge: {trial.errors()}")
         state = trial.state()

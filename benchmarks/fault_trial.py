@@ -22,11 +22,13 @@ from countveil.engines.workers import children_of
 from countveil.errors import InputError
 from countveil.measure.run import internal_of
 from countveil.plan.plans import Plan
+from countveil.privacy.ledger import ANOTHER_COPY, SEALED_OTHERWISE
 from countveil.publish import status_of
 
 _SEAL = 32  # bytes behind the data of a part
 _TORN = b"torn by a crash"
-_REFUSALS = ("another copy of this run", "sealed with other measurements")
+_REFUSALS = (ANOTHER_COPY, SEALED_OTHERWISE)
+HANG = 900  # seconds after which a wait is given up, which only turns a hang into a failure
 
 
 @dataclass
@@ -127,7 +129,7 @@ class Trial:
     def ends(self, attempts: int = 5) -> bool:
         """Run it until it is done or, if a copy was continued, refused; return whether it is done."""
         for _ in range(attempts):
-            status = self.start().wait(timeout=600)
+            status = self.start().wait(timeout=HANG)
             if status == 0:
                 return True
             if refused(status, self.errors()):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import _faults_child
-from benchmarks.fault_trial import Trial, need, refused, settle, small_disk
+from benchmarks.fault_trial import HANG, Trial, need, refused, settle, small_disk
 from countveil import pipeline
 from countveil.demo.starter import write_start
 from countveil.engines.workers import children_of
@@ -147,7 +147,7 @@ def _run(trial: Trial, kill_at: int) -> _Ended:
         words = (trial.plan, trial.out, trial.ledger, kill_at, Path(said.name))
         process = _FORKED.Process(target=_faults_child.main, args=words)
         process.start()
-        process.join(timeout=300)
+        process.join(timeout=HANG)
         need(process.exitcode is not None, "a release did not finish")
         return _Ended(process.exitcode or 0, said.read())
 

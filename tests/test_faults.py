@@ -69,7 +69,7 @@ def test_a_full_disk_after_the_charge_exits_3_and_resumes(tmp_path):
     assert ran.status == 3, ran.err
     assert "File too large" in ran.err
     assert "run the same command again to resume without another charge" in ran.err
-    ledger = plan.parent / "ledger.sqlite"
+    ledger = Plan.load(plan).ledger_path
     assert len(Plan.load(plan).ledger(ledger).charges()) == 1
     assert not (out / "manifest.json").exists()
     ran = run(*command)

@@ -44,6 +44,7 @@ def test_the_public_names_are_there():
     for name in countveil.__all__:
         assert getattr(countveil, name) is not None
     assert set(dir(countveil)) == set(countveil.__all__)
+    assert countveil.release is countveil.pipeline.release
     try:
         countveil.nonsense  # noqa: B018
     except AttributeError as error:

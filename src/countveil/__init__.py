@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from countveil.noise.continuous import Gaussian, Laplace
     from countveil.noise.discrete_gaussian import DiscreteGaussian
     from countveil.noise.discrete_laplace import DiscreteLaplace
+    from countveil.pipeline import release
     from countveil.plan.one_table_plan import OneTablePlan
     from countveil.plan.plans import Plan
     from countveil.privacy.costs import ZCDP, ApproxDP, PureDP
@@ -36,6 +37,7 @@ _HOMES = {
     "ZCDP": "countveil.privacy.costs",
     "open_engine": "countveil.engines.engine",
     "open_release": "countveil.publish",
+    "release": "countveil.pipeline",
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "open_engine",
     "open_release",
     "postprocess",
+    "release",
 ]
 
 

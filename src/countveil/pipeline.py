@@ -27,7 +27,15 @@ from countveil.privacy.ledger_file import recover
 from countveil.publish.release_folder import AnyRelease, Release, TableRelease
 from countveil.published_estimates import make_estimates
 
-__all__ = ["Price", "check", "make_estimates", "price", "refuse_risk_above_limit", "release"]
+__all__ = [
+    "Price",
+    "check",
+    "make_estimates",
+    "price",
+    "refuse_risk_above_limit",
+    "refuse_unfinishable",
+    "release",
+]
 
 
 def release(
@@ -45,9 +53,9 @@ def release(
     progress: Progress = silent,
     sizes: BatchSizes = USUAL_SIZES,
 ) -> AnyRelease:
-    """Release a plan into a folder.
+    """Release a plan into a folder, if its risk is within its limit and its tables can be made.
 
-    An unfinished release in the same folder is resumed.
+    Both are known before anything is charged. An unfinished release in the same folder is resumed.
 
     Parameters
     ----------
@@ -82,9 +90,9 @@ def release(
 
     Examples
     --------
-    >>> from countveil import Plan, Secure, pipeline
+    >>> from countveil import Plan, Secure, release
     >>> plan = Plan.load("plan.toml")
-    >>> pipeline.release(plan, to="out", rng=Secure())
+    >>> release(plan, to="out", rng=Secure())
     <Release 'A small place, by age, ethnicity and race' in out: rho = 1, with estimates>
     >>> print(plan.ledger().left())
     rho = 2
@@ -123,8 +131,6 @@ def _release_counts(
     if not begun:
         _rehearse(plan, workers=workers, progress=progress)
     counts = engine.tabulate(plan)
-    if not begun:
-        refuse_contradictions(plan, measure.declared_counts(counts, plan))
 
     def report(estimates: Estimates) -> None:
         accuracy(estimates, counts).write(internal_of(to))
@@ -137,6 +143,7 @@ def _release_counts(
             rng=rng,
             ledger=ledger,
             to=to,
+            check=refuse_contradictions,
             workers=team,
             progress=watch,
             restart=restart,
@@ -232,6 +239,31 @@ def _rehearse(plan: Plan, *, workers: int | None = None, progress: Progress = si
     if plan.crosswalk is not None:
         workers = workers or len(os.sched_getaffinity(0))
         postprocess.rehearse(plan, plan.geography(), workers=workers, progress=progress)
+
+
+def refuse_unfinishable(plan: Plan, known: KnownCounts | None = None) -> None:
+    """Raise if the tables of a plan cannot be made, before anything is charged.
+
+    Pass it to `measure.take` as its check. `release` does the same, in an order that saves time.
+
+    Parameters
+    ----------
+    plan
+        A plan of counts.
+    known
+        The counts of its invariants.
+
+    Raises
+    ------
+    InputError
+        If tables need what the plan does not measure, or a rehearsal with simulated people fails.
+    InfeasibleError
+        If no table can satisfy the public facts.
+
+    """
+    postprocess.refuse_unmeasured(plan)
+    refuse_contradictions(plan, known)
+    _rehearse(plan)
 
 
 def refuse_contradictions(plan: Plan, known: KnownCounts | None = None) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, run, run_process, write_people
 
-from countveil import pipeline
+from countveil import Plan, pipeline
+from countveil.measure.run import copied_along
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -56,6 +58,21 @@ def test_demo_makes_a_release_and_says_what_came_out(tmp_path):
     again = run("demo", "--to", tmp_path / "demo")
     assert again.status == 2
     assert "is not empty; name a new folder" in again.err
+
+
+def test_what_demo_writes_keeps_the_ledger_outside_the_folder(tmp_path):
+    folder, ledger = tmp_path / "demo", tmp_path / "demo-ledger.sqlite"
+    assert run("demo", "--to", folder, "--people", "2000", "--quiet").status == 0
+    assert len(Plan.load(folder / "plan.toml").ledger(ledger).charges()) == 1
+    assert not list(folder.rglob("*.sqlite"))
+    assert Plan.load(folder / "plan.toml").ledger_path == ledger
+    assert copied_along(ledger, folder / "out", folder) is None, "release does not warn"
+    shutil.rmtree(folder)
+    again = run("demo", "--to", folder, "--quiet")
+    assert again.status == 2
+    assert f"{ledger}: exists already" in again.err
+    assert "name another folder" in again.err
+    assert not folder.exists()
 
 
 def test_price_prints_everything_as_json(tiny):

@@ -342,6 +342,48 @@ PLACEHOLDERS += [
     "0x00",
 ]
 PLACEHOLDERS += ["ffffffff-ffff-ffff-ffff-ffffffffffff", "\u201cunknown\u201d", "Dont know", "0.e0"]
+# What people write where they do not know a person, in several languages.
+PLACEHOLDERS += [
+    "n.d.",
+    "N/K",
+    "n.r.",
+    "T.B.D.",
+    "to be assigned",
+    "invalid",
+    "Not found",
+    "missing id",
+]
+PLACEHOLDERS += [
+    "ID missing",
+    "no name",
+    "No ID given",
+    "patient number not recorded",
+    "none recorded",
+]
+PLACEHOLDERS += [
+    "Person is unknown",
+    "unidentified patient",
+    "do not know",
+    "without name",
+    "not on file",
+]
+PLACEHOLDERS += [
+    "keine Angabe",
+    "k.A.",
+    "unbekannte",
+    "UNG\u00dcLTIG",
+    "ungu\u0308ltig",
+    "ungultig",
+]
+PLACEHOLDERS += [
+    "non renseign\u00e9",
+    "sans nom",
+    "sin datos",
+    "N\u00c3O INFORMADO",
+    "non disponibile",
+]
+PLACEHOLDERS += ["geen opgave", "n.v.t.", "\u043d\u0435\u0442 \u0434\u0430\u043d\u043d\u044b\u0445"]
+PLACEHOLDERS += ["\u041d\u0415\u0418\u0417\u0412\u0415\u0421\u0422\u041d\u041e", "\u4e0d\u660e"]
 BLANKS += ["\ufe0f", "\u180b", "\u2065", "\U000e0100", " \U00013439"]
 PEOPLE_IDS = [
     "1",
@@ -373,6 +415,17 @@ PEOPLE_IDS = [
     "0x1",
     "#1",
     "ref",
+    "no",
+    "id",
+    "name",
+    "unknown 1",
+    "missing-7",
+    "person 3",
+    "Noah",
+    "Knott",
+    "Kai",
+    "Vida",
+    "Lost Creek 4",
     "\uff11",
 ]
 

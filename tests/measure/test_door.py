@@ -17,8 +17,9 @@ import pytest
 from scipy import stats
 from tests.conftest import TINY_PEOPLE, TINY_PLAN, parts_of, write_people
 
-from countveil import Ledger, Release, Secure, Seeded, measure, open_engine
-from countveil.errors import FolderError, InputError, Interrupted, LedgerError
+import countveil
+from countveil import Ledger, Release, Secure, Seeded, measure, open_engine, pipeline
+from countveil.errors import FolderError, InfeasibleError, InputError, Interrupted, LedgerError
 from countveil.measure import door, draw_tasks
 from countveil.measure.batch_sizes import BatchSizes
 from countveil.plan.plans import Plan
@@ -200,6 +201,52 @@ def test_a_release_needs_a_ledger_and_a_simulation_does_not(tiny):
     with pytest.raises(InputError, match="ledger: missing; a release is charged to one"):
         measure.take(counts, plan, rng=Secure(), ledger=None, to=tiny.parent / "out")
     measure.take(counts, plan, rng=Seeded(1), ledger=None, to=tiny.parent / "out")
+
+
+TABLES = '[postprocess]\nmethod = "top-down"\n'
+IMPOSSIBLE = (
+    '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "known"\n'
+    '[[constraints]]\nlevel = "area"\nquery = "SEX"\npath = "facts.csv"\nreason = "known"\n'
+)
+
+
+def test_a_plan_whose_tables_cannot_be_made_is_not_charged_by_any_door(tiny):
+    """More people must be in an area than its region has, which is public."""
+    tiny.write_text(TINY_PLAN + TABLES + IMPOSSIBLE)
+    (tiny.parent / "facts.csv").write_text("area,SEX,at_least\nA1,f,50\n")
+    counts, plan = tabulated(tiny)
+    before = sorted(tiny.parent.rglob("*"))
+    to, ledger = tiny.parent / "out", tiny.parent / "ledger.sqlite"
+    with pytest.raises(InfeasibleError, match="needs at least 50 people"):
+        countveil.release(plan, to=to, rng=Secure(), ledger=ledger)
+    with pytest.raises(
+        InputError, match=r"use countveil\.release, which finds out before it charges"
+    ):
+        measure.take(counts, plan, rng=Secure(), ledger=ledger, to=to)
+    check = pipeline.refuse_unfinishable
+    with pytest.raises(InfeasibleError, match="needs at least 50 people"):
+        measure.take(counts, plan, rng=Secure(), ledger=ledger, to=to, check=check)
+    assert sorted(tiny.parent.rglob("*")) == before, "nothing was charged or written"
+
+
+def test_a_check_sees_what_will_be_public_once_and_before_the_charge(tiny, monkeypatch):
+    tiny.write_text(TINY_PLAN + TABLES + INVARIANT + '[ledger]\ntotal = "4"\n')
+    seen = []
+
+    def check(plan, known):
+        assert len(plan.ledger(tiny.parent / "ledger.sqlite").charges()) == len(seen)
+        seen.append(known.invariant("region", "AGE").tolist())
+
+    with monkeypatch.context() as patch:
+        stop_before_publishing(patch)
+        with pytest.raises(Interrupted):
+            taken(tiny, check=check)
+        assert seen == [[[1, 3], [2, 2]]]
+        with pytest.raises(Interrupted):
+            taken(tiny, check=check)
+        assert len(seen) == 1, "it was charged"
+    taken(tiny, check=check, restart=measure.Restart(charge_again=True))
+    assert len(seen) == 2, "a restart is another charge"
 
 
 def test_counts_of_another_plan_are_refused(tiny):

@@ -14,7 +14,8 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from tests.conftest import TINY_PLAN, run
+from benchmarks.fault_trial import refused
+from tests.conftest import HANG, TINY_PLAN, Ran, run
 from tests.measure.test_one_estimate import DATA, MEAN, THETA
 from tests.measure.test_one_table import plan as cases  # noqa: F401
 from tests.privacy.test_ledger import crash_inside_a_commit
@@ -28,7 +29,7 @@ from countveil.measure import door, draw_tasks
 from countveil.measure.batch_sizes import USUAL_SIZES, BatchSizes
 from countveil.measure.digest import parts_digest, rows_digest
 from countveil.measure.parts import Parts
-from countveil.measure.run import Run
+from countveil.measure.run import Run, copied_along
 from countveil.plan.plans import Plan
 
 ROOM = '[ledger]\ntotal = "8"\n'
@@ -263,8 +264,9 @@ def test_a_backup_of_the_internal_folder_cannot_draw_again(plan, monkeypatch):
     lost = parts_in(plan)
     shutil.rmtree(internal)
     shutil.copytree(backup, internal)
-    with pytest.raises(Overtaken, match="at attempt 1, was copied or restored from a backup"):
+    with pytest.raises(Overtaken, match="at attempt 1, was copied or restored") as caught:
         released(plan)
+    assert refused(2, str(caught.value)), "the benchmark of faults knows the message"
     assert lost
     assert parts_in(plan) == {}
     done = released(plan, restart=True, charge_again=True)
@@ -281,8 +283,9 @@ def test_an_older_backup_does_not_lock_out_the_draws_that_were_sealed(plan, monk
     sealed = parts_in(plan)
     internal.rename(plan.parent / "sealed")
     shutil.copytree(plan.parent / "backup", internal)
-    with pytest.raises(Overtaken, match="is sealed with measurements other than those of this run"):
+    with pytest.raises(Overtaken, match="is sealed with measurements other") as caught:
         released(plan)
+    assert refused(2, str(caught.value)), "the benchmark of faults knows the message"
     assert parts_in(plan) == {}, "refused before anything is drawn"
     shutil.rmtree(internal)
     (plan.parent / "sealed").rename(internal)
@@ -309,7 +312,7 @@ def test_two_hosts_with_one_ledger_finish_one_release(plan, monkeypatch):
         )
         for where in ("here", "copy")
     ]
-    messages = [host.communicate(timeout=300)[1].decode() for host in hosts]
+    messages = [host.communicate(timeout=HANG)[1].decode() for host in hosts]
     statuses = sorted(host.returncode for host in hosts)
     assert statuses in ([0, 2], [0, 3]), messages
     assert any("--restart --charge-again" in message for message in messages)
@@ -618,7 +621,32 @@ def test_a_folder_that_init_wrote_and_cp_copied_is_released_once(tmp_path, monke
     assert len(Plan.load(place / "plan.toml").ledger().charges()) == 2
 
 
-def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny):
+def test_a_copied_project_with_its_ledger_inside_warns_in_both_places(tmp_path, monkeypatch):
+    """The attack that no fence can stop: each copy has a ledger that does not know the other."""
+    project, copy = tmp_path / "project", tmp_path / "elsewhere" / "project"
+    assert run("init", project, "--people", 100).status == 0
+    plan = project / "plan.toml"
+    path = json.dumps(str(tmp_path / "project-ledger.sqlite"))
+    assert path in plan.read_text()
+    plan.write_text(plan.read_text().replace(path, '"ledger.sqlite"'))
+
+    def release(folder: Path) -> Ran:
+        out = folder / "runs" / "out"
+        return run("release", folder / "plan.toml", "--to", out, "--quiet")
+
+    with monkeypatch.context() as patch:
+        at(patch, "attempt noted", kill)
+        with pytest.raises(Killed):
+            release(project)
+    shutil.copytree(project, copy)
+    for folder in (project, copy):
+        ran = release(folder)
+        assert ran.status == 0
+        assert "is in the same folder as the release and its plan" in ran.err
+        assert "each copy could draw for the same charge" in ran.err
+
+
+def test_release_warns_of_a_ledger_that_a_copy_of_its_project_includes(tiny):
     folder = tiny.parent
     outside = folder.parent / f"{folder.name}.sqlite"
     tiny.write_text(TINY_PLAN + ROOM)
@@ -630,16 +658,65 @@ def test_release_warns_of_a_ledger_in_the_folder_that_holds_the_run(tiny):
         return ran.err
 
     assert warning(folder / "a", "--ledger", outside) == ""
-    assert warning(folder / "runs" / "a") == "", "the plan's, one folder up"
+    assert warning(folder / "runs" / "a", "--ledger", outside) == ""
     found = warning(folder / "b")
     assert found.startswith("warning: ")
-    assert "is in the same folder as the release" in found
+    assert "is in the same folder as the release and its plan" in found
     assert "move the ledger elsewhere and give its new path" in found
     assert warning(folder / "b") == "", "it is released already"
+    assert warning(folder / "runs" / "b") != "", "the plan's, one folder up"
+    (folder / "ledgers").mkdir()
+    assert warning(folder / "c", "--ledger", folder / "ledgers" / "l.sqlite") != "", "in another"
     (folder / "linked").symlink_to(folder)
-    found = warning(folder / "c", "--ledger", folder / "linked" / "l.sqlite")
+    found = warning(folder / "d", "--ledger", folder / "linked" / "l.sqlite")
     assert found.startswith("warning: "), "wherever its name leads"
     outside.unlink()
+
+
+A, B = Path("/a"), Path("/b")
+
+
+@pytest.mark.parametrize(
+    ("ledger", "out", "plan", "together"),
+    [
+        # As `init` and `demo` write it: next to the project, which has everything else in it.
+        (A / "p-ledger.sqlite", A / "p" / "out", A / "p", None),
+        (A / "p-ledger.sqlite", A / "p" / "runs" / "out", A / "p", None),
+        (B / "l.sqlite", A / "p" / "out", A / "p", None),
+        # In the project, however deep.
+        (A / "p" / "l.sqlite", A / "p" / "out", A / "p", (A / "p", "the release and its plan")),
+        (
+            A / "p" / "l.sqlite",
+            A / "p" / "r" / "out",
+            A / "p",
+            (A / "p", "the release and its plan"),
+        ),
+        (
+            A / "p" / "l" / "l.sqlite",
+            A / "p" / "out",
+            A / "p",
+            (A / "p", "the release and its plan"),
+        ),
+        # Plan and run in two folders: the project is what contains both.
+        (A / "l.sqlite", A / "runs" / "out", A / "plans", (A, "the release and its plan")),
+        (
+            A / "plans" / "l.sqlite",
+            A / "runs" / "out",
+            A / "plans",
+            (A, "the release and its plan"),
+        ),
+        # Nothing but the root contains both: each is copied alone.
+        (Path("/l.sqlite"), A / "out", B, None),
+        (A / "l.sqlite", A / "out", B, (A, "the release")),
+        (B / "l.sqlite", A / "out", B, (B, "the plan")),
+        (A / "l.sqlite", A / "runs" / "out", B, None),
+        # The root is not copied, but the folders of the run are.
+        (Path("/l.sqlite"), Path("/out"), Path("/"), None),
+        (Path("/out/l.sqlite"), Path("/out"), Path("/"), (Path("/out"), "the release")),
+    ],
+)
+def test_what_a_copy_of_a_run_includes(ledger, out, plan, together):
+    assert copied_along(ledger, out, plan) == together
 
 
 def test_with_json_the_warning_is_in_the_document(tiny):

@@ -1,5 +1,7 @@
 """What cannot be finished is refused before it is charged, with simulated people alone."""
 
+import itertools
+
 import pytest
 from tests.postprocess.solver.test_precision import with_facts
 
@@ -43,6 +45,34 @@ def test_every_size_and_every_level_is_tried(crossing, monkeypatch):
     below = [people for name, _, people in seen if name.startswith("county")]
     assert min(below) < 1_000
     assert max(below) > 0.9 * rehearsal.MOST_PEOPLE
+
+
+@pytest.mark.parametrize("paths", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [1, 2, 3, 4])
+def test_every_size_meets_mixed_and_segregated_children_on_every_path(sizes, paths):
+    people, routes = list(range(sizes)), [(number,) for number in range(paths)]
+    draws = rehearsal._planned_draws(people, routes, rehearsal.DRAWS)
+    assert [draw.number for draw in draws] == list(range(rehearsal.DRAWS)), "no more than before"
+    seen = {(draw.people, draw.segregated, draw.path) for draw in draws}
+    every = set(itertools.product(people, [False, True], routes))
+    assert len(every - seen) <= max(0, len(every) - rehearsal.DRAWS)
+    assert {draw[:2] for draw in every} == {draw[:2] for draw in seen}
+    assert {draw[1:] for draw in every} == {draw[1:] for draw in seen}
+    assert all(draw.smallest == (draw.people == 0) for draw in draws)
+
+
+def test_the_largest_population_is_tried_mixed_and_segregated(crossing, monkeypatch):
+    plan, tried = Plan.load(crossing), set()
+    real = rehearsal._split
+
+    def split(rng, truth, children, alone, segregated):
+        if children > 1:
+            tried.add((int(truth.sum()) > rehearsal.MOST_PEOPLE // 4, segregated))
+        return real(rng, truth, children, alone, segregated)
+
+    monkeypatch.setattr(rehearsal, "_split", split)
+    rehearse(plan, plan.geography())
+    assert tried == set(itertools.product([False, True], [False, True]))
 
 
 def _families(geography, level, above):

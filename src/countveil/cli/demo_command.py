@@ -23,7 +23,8 @@ def run_demo(
 ) -> None:
     """Price, release and verify the counts of a synthetic population.
 
-    Reads nothing. Writes the population, a plan, a ledger and a release to a new folder.
+    Reads nothing. Writes the population, a plan and a release to a new folder, and a ledger
+    next to it.
 
     Example: `countveil demo --to demo`
     """

@@ -65,7 +65,7 @@ def release(
     from countveil import pipeline
     from countveil.base import storage
     from countveil.base.randomness import Secure
-    from countveil.measure.run import is_copied_along
+    from countveil.measure.run import copied_along
     from countveil.plan.plans import Plan
 
     if charge_again and not restart:
@@ -77,12 +77,15 @@ def release(
     before = storage.read_file(manifest) if manifest.exists() else None
     path = loaded.ledger_path if ledger is None else ledger
     warnings = []
-    if before is None and is_copied_along(path, to):
+    together = copied_along(path, to, loaded.folder) if before is None else None
+    if together is not None:
+        place, what = together
+        near, shared = showing.shorter_path(path), showing.shorter_path(place)
         warnings.append(
-            f"{showing.shorter_path(path)} is in the same folder as the release, so a copy or snapshot "
-            f"of that folder includes the ledger, and each copy could draw for the same charge; move "
-            f"the ledger elsewhere and give its new path in the plan ([ledger] path) or with "
-            f"--ledger"
+            f"{near} is in the same folder as {what} ({shared}), so a copy "
+            f"or snapshot of that folder includes the ledger, and each copy could draw for the same "
+            f"charge; move the ledger elsewhere and give its new path in the plan ([ledger] path) or "
+            f"with --ledger"
         )
     if not as_json:
         for warning in warnings:

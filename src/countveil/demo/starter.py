@@ -29,9 +29,13 @@ one_row_per_person = true
 
 [geography]
 path = "blocks.csv"
+
+[ledger]
+path = "../demo-ledger.sqlite"
 """
 
 
+_DEMO_LEDGER = '"../demo-ledger.sqlite"'
 _LEDGER = '"../small-place-ledger.sqlite"'  # the path in starter.toml
 
 
@@ -46,12 +50,8 @@ def write_start(folder: Path, *, people: int, seed: int) -> list[Path]:
 
     The plan has the full path of its ledger, so that a copy of the folder spends from the same one.
     """
-    ledger = json.dumps(str(ledger_of(folder)), ensure_ascii=False)
     template = resources.files("countveil.demo").joinpath("starter.toml").read_text("utf-8")
-    try:
-        text = template.replace(_LEDGER, ledger).encode()
-    except UnicodeEncodeError as error:
-        raise FolderError(f"{folder}: the name is not valid text; name another folder") from error
+    text = _with_ledger(template, _LEDGER, folder)
     _need_new(folder)
     population = write_population(folder, people=people, seed=seed)
     table = pq.read_table(population.records)
@@ -82,15 +82,39 @@ def write_demo(
     shape: PopulationShape | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write the population and the plan of the demo; return the plan."""
+    """Write the population and the plan of the demo; return the plan.
+
+    Its ledger is outside the folder, as that of `write_start`. It has room for one release, so the name
+    of an earlier demo is refused while its ledger exists.
+    """
+    text = _with_ledger(_DEMO, _DEMO_LEDGER, folder)
+    _refuse_used(folder)
+    if os.path.lexists(ledger_of(folder)):
+        raise FolderError(
+            f"{ledger_of(folder)}: exists already, and is where the ledger of a demo in {folder} would "
+            f"be; name another folder"
+        )
     _need_new(folder)
     write_population(folder, people=people, seed=seed, shape=shape, progress=progress)
     plan = folder / "plan.toml"
-    plan.write_text(_DEMO)
+    plan.write_bytes(text)
     return plan
 
 
-def _need_new(folder: Path) -> None:
+def _with_ledger(template: str, path: str, folder: Path) -> bytes:
+    """Return a plan with the full path of its ledger, which is outside its folder."""
+    ledger = json.dumps(str(ledger_of(folder)), ensure_ascii=False)
+    try:
+        return template.replace(path, ledger).encode()
+    except UnicodeEncodeError as error:
+        raise FolderError(f"{folder}: the name is not valid text; name another folder") from error
+
+
+def _refuse_used(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderError(f"{folder}: is not empty; name a new folder")
+
+
+def _need_new(folder: Path) -> None:
+    _refuse_used(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ from countveil.measure.one_table import (
     seal_of_part,
 )
 from countveil.measure.progress import Progress, silent
-from countveil.measure.run import SIMULATION, Identity, Run
+from countveil.measure.run import SIMULATION, Identity, Run, release_of
 from countveil.plan.geography import Geography, write_crosswalk
 from countveil.plan.one_table_plan import OneTablePlan
 from countveil.plan.plan_basis import GEOGRAPHY
@@ -68,6 +68,7 @@ def take(
     rng: BitSource,
     ledger: str | Path | Ledger | None,
     to: str | Path,
+    check: Check | None = None,
     workers: int | Workers = 1,
     progress: Progress = silent,
     restart: Restart | None = None,
@@ -77,6 +78,9 @@ def take(
 
     The charge is durable before any noise is drawn. Parts that were drawn survive a crash, and the same
     call, made again, finishes the same release.
+
+    It charges for measurements alone. `countveil.release` does everything: it also judges the risk of
+    the plan, tries its tables on simulated people before the charge, and makes them.
 
     Parameters
     ----------
@@ -88,6 +92,10 @@ def take(
         `Secure()` and a ledger for a release; `Seeded` noise needs no ledger and is a simulation.
     to
         The public folder.
+    check
+        Called with the plan and the exact counts of its invariants before a new run is charged; raises
+        if it should not be. A plan with method "top-down" is not charged without one:
+        `pipeline.refuse_unfinishable` checks that its tables can be made.
     workers
         A number of processes, or the workers of an engine.
     progress
@@ -115,6 +123,12 @@ def take(
     folder = Path(to)
     _refuse_other_counts(counts, plan)
     refuse_without_ledger(ledger, rng)
+    if check is None and plan.method != "none" and not rng.reproducible:
+        raise InputError(
+            f'{plan.name}: the plan makes tables (method = "{plan.method}"), and measure.take does not '
+            f"know whether they can be made; use countveil.release, which finds out before it charges, "
+            f"or pass check=pipeline.refuse_unfinishable"
+        )
     book = ledger_for(plan, ledger)
     for level in plan.levels:
         _refuse_large_families(counts, plan, level, sizes)
@@ -126,6 +140,8 @@ def take(
     layout = f"{manifest.FORMAT}, sealed parts of {sizes.values_to_draw} values"
     identity = Identity(plan.measuring_digest, counts.geography.sha256, rng.description, layout)
     manifest.refuse_unwritable(plan, _described(SIMULATION, counts, plan, rng, identity))
+    if check is not None and (restart is not None or release_of(folder) is None):
+        check(plan, declared_counts(counts, plan))
     with hired(workers) as team:
         team.reach(_nearest(folder))  # before anything is charged
         release_once(
@@ -311,6 +327,9 @@ class DeclaredCounts:
     def invariant(self, level: str, query: str) -> IntArray:
         """Return the exact counts of an invariant, for all units of a level."""
         return self.values[level, query]
+
+
+Check = Callable[[Plan, DeclaredCounts], None]
 
 
 def declared_counts(counts: Counts, plan: Plan) -> DeclaredCounts:

@@ -166,17 +166,24 @@ def internal_of(folder: Path) -> Path:
     return named.with_name(f"{named.name}-internal")
 
 
-def is_copied_along(path: Path, folder: Path) -> bool:
-    """Return whether a file is in the folder that contains a run, so that a copy includes it.
+def copied_along(path: Path, folder: Path, plan_folder: Path) -> tuple[Path, str] | None:
+    """Return the folder whose copy would include a run and a file, and what else is in it, or None.
 
-    A run is two folders, OUT and OUT-internal: to copy it, one copies the folder that contains both.
+    To copy a run, people copy its project: the smallest folder that contains OUT, OUT-internal and
+    the plan. If that is the root of a file system, they copy the folder of the plan, or that of OUT.
+    A copied plan finds the copied file by its relative path.
     """
-    internal, where = storage.real(internal_of(folder)), storage.real(path)
-    around = internal.parent
-    if around == around.parent:  # the root of a file system is not copied
-        inside = (internal, storage.real(folder))
-        return any(where.is_relative_to(place) for place in inside)
-    return where.is_relative_to(around)
+    where = storage.real(path)
+    run, plan = storage.real(internal_of(folder)).parent, storage.real(plan_folder)
+    for place, what in (
+        (Path(os.path.commonpath((run, plan))), "the release and its plan"),
+        (run, "the release"),
+        (plan, "the plan"),
+    ):
+        if place != place.parent and where.is_relative_to(place):
+            return place, what
+    inside = (storage.real(internal_of(folder)), storage.real(folder))
+    return next(((place, "the release") for place in inside if where.is_relative_to(place)), None)
 
 
 def release_of(folder: Path) -> str | None:

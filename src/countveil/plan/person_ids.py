@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections.abc import Iterable
 
 # Invisible characters: controls, spaces, separators, format characters, variation selectors, and blank
@@ -84,20 +85,101 @@ _NUMBERS = (
 _WRITTEN = _spelled(
     r"\\n #div/0! #(?:value|ref|num|name|spill|calc|field)[!?]? f{8}-?(?:f{4}-?){3}f{12}"
 )
+# The words of programs, in every alphabet.
 _WORDS = _spelled(
-    """
-    na nat null nullnull nil none nonegiven nobody noid unknown unk unspecified unidentified
-    unassigned undefined undef missing missingvalue blank empty anonymous anonymised anonymized anon tbd
-    tba
-    notavailable notapplicable notknown notstated notspecified notprovided notrecorded notgiven
-    notassigned notreported refused declined withheld redacted suppressed deleted dontknow
-    unbekannt inconnu desconocido desconhecido sconosciuto onbekend xxx+
-    """
+    "na nat null nullnull nil none unknown unk undefined undef missing blank empty xxx+"
 )
+
+# What people write for an unknown person, without blanks: "missing id", "person is unknown", "no name
+# given", "not found". `_THING` is what is missing, `_STATE` how it is, `_DONE` what was not done.
+_THING = """
+    answer body case client code customer data details entry id identifier identification identity
+    individual info information key match member name number one participant patient people person
+    record respondent response ssn subject user value
+"""
+_STATE = """
+    anon anonymi(s|z)ed anonymous blank confidential declined deleted dummy empty hidden invalid
+    lost masked missing nil none null pending placeholder redacted refused removed suppressed
+    unassigned unavailable undefined undef undisclosed unidentified unk unknown unlinked unmatched
+    unnamed unrecorded unregistered unreported unspecified unstated withheld
+"""
+_DONE = """
+    answered applicable ascertained assigned asked available captured collected completed defined
+    determined disclosed documented entered established filledin found given identified issued known
+    linked listed matched named obtained onfile present provided recorded registered reported
+    required set specified stated supplied valid yetassigned yetknown
+"""
+# Not known, stated, recorded …; the codes of HL7 (NullFlavor) and of surveys in several languages.
+_CODES = """
+    nk nd nf ni np nr ns dk asku msk nask nav navu tba tbc tbd tobe(assigned|confirmed|determined)
+    todo ka nsnc nsp nvt sd
+"""
+# In other languages, with or without accents; @ is o or a.
+_ELSEWHERE = """
+    unbekannt(e|er|es)? niemand fehlt fehlend leer anonym ungültig ungueltig entfällt entfaellt
+    weissnicht (ohne|keine?)(angaben?|auskunft|daten|id|information|name|namen|nummer|person)
+    nicht(angegeben|anwendbar|bekannt|beantwortet|erfasst|erhoben|ermittelbar|gefunden|verfügbar|
+    verfuegbar|vorhanden|zugeordnet|zutreffend)
+    inconnue? manquante? aucune? anonyme vide invalide nesaitpas
+    non(applicable|attribué|communiqué|connu|déclaré|déterminé|disponible|fourni|identifié|précisé|
+    renseigné|spécifié|trouvé|valide)e?
+    (sans|pasde?)(données|id|identifiant|information|nom|numéro|objet|réponse)
+    desconocid@ faltante vací@ anónim@ ningún ningun@ sedesconoce inválid@
+    sin(asignar|datos?|especificar|id|identificar|información|nombre|número|registro|respuesta)
+    no(aplica|aplicable|asignad@|conocid@|consta|contesta|disponible|encontrad@|especificad@|
+    identificad@|informad@|registrad@|responde|sabe|válid@)
+    desconhecid@ ignorad@ ausente vazi@ embranco nenhuma?
+    sem(dados|id|identificação|informação|nome|número|registro|resposta)
+    não(consta|declarad@|disponível|encontrad@|especificad@|identificad@|informad@|preenchid@|
+    registrad@|sabe|seaplica)
+    sconosciut@ ignot@ mancante vuot@ nessun@? senza(dati|id|nome|numero)
+    non(applicabile|conosciut@|dichiarat@|disponibile|identificat@|indicat@|not@|pervenut@|rilevat@|
+    specificat@|trovat@|valid@)
+    onbekende? ontbreekt ontbrekend leeg ongeldig anoniem geen(antwoord|gegevens|id|naam|nummer|opgave)?
+    niet(bekend|beschikbaar|gevonden|geregistreerd|ingevuld|opgegeven|vantoepassing|vermeld)
+    okänd saknas uppgiftsaknas ukendt ukjent mangler tuntematon nieznan(y|a|e) brak(danych)? neznámý
+    ismeretlen necunoscut bilinmiyor неизвестн(о|ый|ая) нетданных невідомо άγνωστο(ς)?
+    不明 不详 不詳 未知 无 無 無し なし 空 未記入 미상 없음 مجهول غيرمعروف
+"""
+
+
+def _phrases() -> str:
+    """Return the pattern of what people write, in both cases.
+
+    With letters of more widths and alphabets, RE2 would need memory for it that it does not take, and
+    be forty times slower.
+    """
+    thing, state, done = (f"({'|'.join(words.split())})" for words in (_THING, _STATE, _DONE))
+    phrases = [
+        f"({thing}{{1,3}}(is|was)?)?{state}",
+        f"{state}{thing}{{1,3}}",
+        f"({thing}{{1,3}})?(is|was)?not{done}",
+        f"(no|without){thing}{{1,3}}{done}?",
+        f"none{done}",
+        "(do|does|did)(not|nt)(apply|exist|know|remember|say)",
+    ]
+    joined = re.sub(r"\|\s+", "|", _ELSEWHERE).split()  # a line may end within brackets
+    pattern = (
+        "|".join([*phrases, *_CODES.split(), *joined]).replace("@", "(o|a)").replace("(", "(?:")
+    )
+    return re.sub(r"[^\W\d_]", lambda match: _plain(match[0]), pattern)
+
+
+def _plain(letter: str) -> str:
+    """Return the pattern of a letter in both cases, with or without its accents."""
+    parts = unicodedata.normalize("NFD", letter)
+    base, accents = parts[0], parts[1:]
+    if letter.upper() == letter:
+        return letter
+    both = f"[{letter}{letter.upper()}]"
+    if not accents or base not in string.ascii_lowercase:
+        return both
+    return f"(?:{both}|{_plain(base)}{_COMBINING}?)"
+
 
 BLANK = r"(?:[+-]?[nN][aA][nN])?"  # without invisible characters
 NUMBER = f"{_AROUND}(?:{_NUMBERS}|{_WRITTEN}){_AROUND}"  # without invisible characters
-WORD = f"(?:{_WORDS}|{_COMBINING}*)"  # without invisible characters and marks
+WORD = f"(?:{_WORDS}|{_phrases()}|{_COMBINING}*)"  # without invisible characters and marks
 _INVISIBLE, _MARKS, _BLANK, _NUMBER, _WORD = map(
     re.compile, (INVISIBLE, MARKS, BLANK, NUMBER, WORD)
 )

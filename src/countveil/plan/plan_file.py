@@ -438,7 +438,7 @@ class LedgerSection(_Section):
 
     path: Text = Field(
         "ledger.sqlite",
-        description="Relative to the plan; best kept outside the folder of the releases.",
+        description="Relative to the plan; best kept outside the folder of the plan and its releases.",
     )
     currency: Literal["rho", "epsilon"] | None = Field(
         None, description="The currency of the ledger; default: that of the plan."

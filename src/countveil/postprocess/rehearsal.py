@@ -70,6 +70,7 @@ class _Draw:
     number: int
     people: int
     smallest: bool
+    segregated: bool
     path: tuple[_RehearsedStep, ...]
 
 
@@ -108,11 +109,7 @@ def rehearse(
     paths = _hardest_paths(plan, geography, subtrees)
     lowest = geography.units(plan.levels[-1])
     sizes = sorted({min(MOST_PEOPLE, lowest * each) for each in _PER_UNIT} | {MOST_PEOPLE})
-    tasks = [
-        _Draw(number, people, people == sizes[0], paths[number // len(sizes) % len(paths)])
-        for number in range(draws)
-        for people in [sizes[number % len(sizes)]]
-    ]
+    tasks = _planned_draws(sizes, paths, draws)
     job = Rehearsal(plan, None if subtrees is None else subtrees.terms)
     # Families are small: more threads for one of them cost more than they gain.
     with threadpool_limits(1), hired(workers) as team:
@@ -125,6 +122,30 @@ def rehearse(
                 )
             progress("rehearsing", plan.measured_levels[-1], number + 1, draws)
         team.rest()
+
+
+def _planned_draws(
+    sizes: Sequence[int], paths: Sequence[tuple[_RehearsedStep, ...]], draws: int
+) -> list[_Draw]:
+    """Return draws that combine every size with mixed and segregated children, on path after path.
+
+    Each round has one draw of every size on one path. Mixed and segregated alternate within a round,
+    from round to round, and from each visit of a path to the next, so no two of the three are tied.
+    """
+    result = []
+    for number in range(draws):
+        tour, size = divmod(number, len(sizes))
+        turned = tour // len(paths) if len(paths) % 2 == 0 else 0
+        result.append(
+            _Draw(
+                number,
+                sizes[size],
+                smallest=size == 0,
+                segregated=(size + tour + turned) % 2 == 1,
+                path=paths[tour % len(paths)],
+            )
+        )
+    return result
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -170,8 +191,7 @@ class Rehearsal:
             live = np.count_nonzero(people if estimate is None else estimate)
             if children * live > _ENTRIES and not draw.smallest:
                 return ""
-            segregated = draw.number % 2 == 1
-            truths = _split(rng, truth, children, estimate is None, segregated)
+            truths = _split(rng, truth, children, estimate is None, draw.segregated)
             try:
                 truths = _fitted_to_facts(truths, None if estimate is None else truth, cells, step)
             except InfeasibleError:

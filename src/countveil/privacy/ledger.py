@@ -34,6 +34,9 @@ _CURRENCIES = ("pure", "zcdp")
 _AMOUNT = re.compile(r"[0-9]{1,4300}(/[0-9]{1,4300})?")
 _SEAL = re.compile(r"([0-9a-f]{64}( [0-9a-f]{64})?)?")
 _MOST_ATTEMPTS = 10**9
+# How messages begin that refuse a run because a copy of it was continued.
+ANOTHER_COPY = "another copy of this run"
+SEALED_OTHERWISE = "is sealed with measurements other than those of this run"
 _WAYS_OUT = (
     "finish the release where it was continued, or draw a new one here with --restart "
     "--charge-again (charged in full)"
@@ -237,7 +240,7 @@ class Ledger:
                 raise Overtaken(self._sealed_otherwise(release))
             if line.holder != token:
                 raise Overtaken(
-                    f"{self.path}: another copy of this run began attempt {line.attempt} at release "
+                    f"{self.path}: {ANOTHER_COPY} began attempt {line.attempt} at release "
                     f"{release}, so this one publishes nothing; {_WAYS_OUT}"
                 )
             connection.execute(
@@ -305,7 +308,7 @@ class Ledger:
             )
         if line.holder not in claim.tokens:
             raise Overtaken(
-                f"{self.path}: another copy of this run made attempt {line.attempt} at release "
+                f"{self.path}: {ANOTHER_COPY} made attempt {line.attempt} at release "
                 f"{line.release}; this one, at attempt {claim.attempt}, was copied or restored from a "
                 f"backup, and drawing here would be a second draw for one charge; {_WAYS_OUT}"
             )
@@ -314,8 +317,8 @@ class Ledger:
 
     def _sealed_otherwise(self, release: str) -> str:
         return (
-            f"{self.path}: release {release} is sealed with measurements other than those of this run, "
-            f"and one charge pays for one draw; {_WAYS_OUT}"
+            f"{self.path}: release {release} {SEALED_OTHERWISE}, and one charge pays for one draw; "
+            f"{_WAYS_OUT}"
         )
 
     def _unknown(self, release: str) -> str:

@@ -99,6 +99,30 @@ TOGETHER = {
     "grouped": (f"SELECT area, AGE, SEX FROM {P} GROUP BY ALL", "GROUP BY"),
     "having": (f"SELECT area, AGE, SEX FROM {P} GROUP BY ALL HAVING count(*) > 1", "HAVING"),
     "aggregate": (f"SELECT min(area) AS area, 'old' AS AGE, 'f' AS SEX FROM {P}", "an aggregate"),
+    "an aggregate in ORDER BY": (
+        "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM 'people.parquet' ORDER BY count(*)",
+        "an aggregate can make",
+    ),
+    "an aggregate deep in ORDER BY": (
+        f"SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM {P} ORDER BY 1 + list(AGE)[1]::INT DESC",
+        "an aggregate can make",
+    ),
+    "an outer aggregate in ORDER BY": (
+        f"SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM {P} p ORDER BY (SELECT count(p.AGE))",
+        "an aggregate can make",
+    ),
+    "an aggregate in ORDER BY below": (
+        f"SELECT * FROM (SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM {P} ORDER BY max(AGE))",
+        "an aggregate can make",
+    ),
+    "an aggregate in ORDER BY of a UNION": (
+        f"SELECT * FROM {P} UNION ALL SELECT * FROM {MORE} ORDER BY max(AGE)",
+        "an aggregate in ORDER BY can make",
+    ),
+    "everyone in one group": (
+        f"SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM {P} GROUP BY ()",
+        "GROUP BY can make",
+    ),
     "in": (f"FROM {P} WHERE area IN (SELECT area FROM {P} WHERE AGE = 'old')", "a sub-query over"),
     "exists": (
         f"FROM {P} AS p WHERE EXISTS (FROM {P} AS q WHERE q.area = p.area AND q.AGE = 'old')",
@@ -269,6 +293,11 @@ FINE = {
         ONE,
         8,
     ),
+    "groups in the order of their counts": (
+        f"SELECT area, AGE, SEX, count(*) AS n FROM {P} GROUP BY ALL ORDER BY count(*)",
+        COUNTS,
+        8,
+    ),
     "several files": (f"FROM {P} UNION ALL BY NAME FROM {MORE}", ONE, 9),
     "a list of files": (f"FROM {BOTH}", ONE, 9),
     "rows that are the same for all": (f"FROM {P} UNION ALL SELECT 'A1', 'old', 'f'", ONE, 9),
@@ -420,6 +449,7 @@ AMOUNTS = {
     "in a whole row": f"SELECT * FROM {TABLE} t WHERE t::VARCHAR LIKE '%3%'",
     "twice as many": f"SELECT * REPLACE (2 * n::INT AS n) FROM {TABLE}",
     "seven each": f"SELECT *, 7 AS n FROM {P}",
+    "one for all": f"SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX, 1 AS n FROM {P} ORDER BY count(*)",
     "the largest": f"SELECT area, AGE, SEX, max(n::INT) AS n FROM {TABLE} GROUP BY ALL",
     "two counts": (
         f"SELECT area, count(*)::VARCHAR AS AGE, 'f' AS SEX, count(*) AS n FROM {P} GROUP BY 1"

@@ -87,6 +87,10 @@ TOGETHER = {
     "distinct": ("SELECT DISTINCT * FROM people", "DISTINCT"),
     "grouped": ("SELECT area, AGE, SEX FROM people GROUP BY ALL", "GROUP BY"),
     "having": ("SELECT area, AGE, SEX FROM people GROUP BY ALL HAVING count(*) > 1", "aggregate"),
+    "everyone in one group": (
+        "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM people GROUP BY GROUPING SETS (())",
+        "GROUP",
+    ),
     "in": (
         "SELECT * FROM people WHERE area IN (SELECT area FROM people)",
         "a sub-query over records",
@@ -117,6 +121,11 @@ def test_rows_that_depend_on_other_people_are_refused(views, name):
     said = refusal(plan_of(views, text))
     assert part in said
     assert DEPENDS in said
+
+
+def test_spark_does_not_group_by_an_aggregate_in_order_by(views):
+    text = "SELECT 'A1' AS area, 'old' AS AGE, 'f' AS SEX FROM people ORDER BY count(*)"
+    assert "cannot be run" in refusal(plan_of(views, text))
 
 
 GUESSED = {

@@ -150,6 +150,8 @@ class Judge:
             if modifier["type"] != "ORDER_MODIFIER":
                 raise Dependent(modifier["type"].removesuffix("_MODIFIER").replace("_PERCENT", ""))
         if kind == "SET_OPERATION_NODE":
+            if _has_aggregate(node.get("modifiers")):
+                raise Dependent("an aggregate in ORDER BY")
             return self._union(node, inner, amounts)
         if kind != "SELECT_NODE":
             raise Dependent("a recursive query")
@@ -249,10 +251,10 @@ class Judge:
         for key in ("having", "qualify"):
             if node.get(key) is not None:
                 raise Dependent(key.upper())
-        grouped = (
-            bool(node["group_expressions"]) or node["aggregate_handling"] != "STANDARD_HANDLING"
-        )
-        grouped |= any(_has_aggregate(item) for item in node["select_list"])
+        grouped = bool(node["group_expressions"]) or bool(
+            node["group_sets"]
+        )  # GROUP BY () has no other
+        grouped |= node["aggregate_handling"] != "STANDARD_HANDLING" or _aggregates(node)
         table = node["from_table"]
         columns = self._counted_columns(table, scope) if amounts else NONE
         passing = _grouping if grouped else _projection
@@ -579,8 +581,8 @@ def _outputs(node: Tree, columns: Columns) -> list[tuple[str, Tree]]:
 def _grouping(node: Tree, amounts: Columns, columns: Columns) -> tuple[Columns, list[Any]]:
     """Return the same for a GROUP BY, which must be the plain one that makes the column of counts."""
     if not amounts:
-        plain = any(_has_aggregate(item) for item in node["select_list"])
-        raise Dependent("an aggregate" if plain and not node["group_expressions"] else "GROUP BY")
+        plain = _aggregates(node) and not node["group_expressions"]
+        raise Dependent("an aggregate" if plain else "GROUP BY")
     if len(node["group_sets"]) > 1:
         raise Dependent("GROUPING SETS")
     tables = _table_names(node["from_table"])
@@ -678,6 +680,17 @@ def _has_aggregate(tree: Any) -> bool:
         part.get("class") == "FUNCTION" and fold(part["function_name"]) in AGGREGATES
         for part in nodes(tree)
     )
+
+
+def _aggregates(node: Tree) -> bool:
+    """Whether a SELECT combines rows, whether or not it says GROUP BY: also ORDER BY count(*) does.
+
+    FROM yields rows before that, and what WHERE may contain is judged row by row.
+    """
+    own = [
+        part for key, part in node.items() if key not in ("cte_map", "from_table", "where_clause")
+    ]
+    return _has_aggregate(own)
 
 
 def _table_names(table: Tree) -> frozenset[str]:
