@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,7 +137,8 @@ def running(
         for name, process in cluster.processes.items():
             if name != "master":
                 for child in children_of(process.pid):
-                    os.kill(child, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it may have ended by itself
+                        os.kill(child, signal.SIGKILL)
             process.kill()
         for process in cluster.processes.values():
             process.wait()

@@ -32,9 +32,11 @@ def test_the_script_is_the_same_command_line():
     assert script.load() is cli.main
 
 
-def test_no_color_and_quiet_are_honoured(tiny):
+def test_no_color_and_quiet_are_honoured(tiny, tmp_path_factory):
     env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": ""}
     ran = run_process("price", tiny, env=env)
     assert "\x1b[" not in ran.out
-    ran = run_process("release", tiny, "--to", tiny.parent / "runs" / "out", "--quiet", env=env)
+    apart = tmp_path_factory.mktemp("ledgers") / "ledger.sqlite"  # or it warns, quiet or not
+    out = tiny.parent / "runs" / "out"
+    ran = run_process("release", tiny, "--to", out, "--ledger", apart, "--quiet", env=env)
     assert ran.err == ""

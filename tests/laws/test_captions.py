@@ -12,7 +12,6 @@ from countveil.assess.intruder.whole_release import about
 from countveil.assess.pricing import price
 from countveil.demo.starter import write_start
 from countveil.estimate import expected_error
-from countveil.explorer.answers import answer
 from countveil.explorer.chart_drawing import draw
 from countveil.explorer.explorer_page import numbers
 from countveil.explorer.settings import Settings
@@ -23,6 +22,7 @@ from countveil.report.section_data import Subject
 from countveil.report.sections import error_section, intruder_section
 from countveil.report.terminal.price_tables import price_view
 from tests.conftest import TINY_PLAN
+from tests.explorer.whole_answer import answer
 from tests.report.reading import Page
 
 PUBLIC = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "published already"\n'

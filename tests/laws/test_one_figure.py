@@ -21,7 +21,6 @@ from countveil.assess.intruder.whole_release import name_of
 from countveil.assess.pricing import price
 from countveil.assess.verdict import judge
 from countveil.base import words
-from countveil.explorer.answers import answer
 from countveil.explorer.explorer_page import numbers
 from countveil.explorer.settings import opening
 from countveil.report.charts import risk_by_level as chart_by_level
@@ -33,6 +32,7 @@ from countveil.report.terminal.compare_terminal import comparison_view
 from countveil.report.terminal.price_tables import price_view
 from countveil.report.terminal.risk_terminal import chosen_view
 from tests.conftest import TINY_PLAN
+from tests.explorer.whole_answer import answer
 from tests.laws.test_one_verdict import random_plan, released
 from tests.report.reading import Page
 
