@@ -62,9 +62,11 @@ def _memory() -> str | None:
     return shared if roomy else None
 
 
-# A release waits for the disk a hundred times. What tests write is nothing to keep.
-if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (folder := _memory()):
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+# A release waits for the disk a hundred times, and so do simulated ones, in temporary folders of
+# their own. What tests write is nothing to keep.
+if folder := _memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    os.environ.setdefault("TMPDIR", folder)
 
 
 def parts_of(folder: Path) -> Path:
@@ -246,6 +248,24 @@ def short_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     from countveil import postprocess
 
     monkeypatch.setattr(postprocess, "rehearse", partial(postprocess.rehearse, draws=4))
+
+
+@contextmanager
+def few_simulated_releases() -> Iterator[None]:
+    """Simulate as few releases as a report may, where it is made for something else."""
+    from countveil.report.sections import published_homogeneity_section, published_section
+
+    with pytest.MonkeyPatch.context() as patch:
+        for section in (published_section, published_homogeneity_section):
+            patch.setattr(section, "_MOST", section._LEAST)
+        yield
+
+
+@pytest.fixture
+def few_simulations() -> Iterator[None]:
+    """Simulate as few releases as a report may, where a test is about something else."""
+    with few_simulated_releases():
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -24,6 +24,9 @@ from countveil.publish.additions import attach, verified_but_reports
 PLAN = TINY_PLAN + '[ledger]\ntotal = "5"\n[postprocess]\nmethod = "top-down"\n'
 
 
+pytestmark = pytest.mark.usefixtures("few_simulations")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A release that was charged, made once; tests work on copies of its folder."""

@@ -40,6 +40,7 @@ def test_both_ends_are_in_one_sentence(out):
     assert (document["unit"], document["cell"]) == ("A2", ["old", "x"])
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_report_says_it_from_released_estimates(out, tiny):
     release = Release.read(out)
     report = public_report(release)
