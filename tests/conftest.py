@@ -268,19 +268,39 @@ def few_simulations() -> Iterator[None]:
         yield
 
 
+# Tests that share something slow run in one process, and those that take long run first, so that no
+# process is left with one of them at the end: the cluster, the browser, the releases of reports.
+GROUPS = (
+    "spark",
+    "tests/report/",
+    "tests/browser/",
+    "tests/test_documentation.py",
+    "tests/papers/",
+)
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test, or else its file, whose tests share its fixtures."""
+    return next((group for group in GROUPS if group in nodeid), nodeid.partition("::")[0])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the groups first."""
+    order = {group: number for number, group in enumerate(GROUPS)}
+    items.sort(key=lambda item: order.get(group_of(item.nodeid), len(order)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give tests that share something slow to one process: the cluster, the browser, all papers."""
+    """Give each process a group or a file at a time, in the order of the tests."""
     # The marks of `--dist loadgroup` are not seen: pytest 9.2 keeps a test's name from being changed.
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next(
-                (group for group in ("spark", "browser", "test_papers.py") if group in nodeid),
-                nodeid,
-            )
+            return group_of(nodeid)
 
+    config.option.loadscopereorder = False
     return Together(config, log)
 
 

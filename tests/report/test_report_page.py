@@ -214,7 +214,9 @@ def known(section):
         for row in table.rows:
             texts += [cell for cell in row if isinstance(cell, str)]
             numbers += [float(cell) for cell in row if isinstance(cell, int | float)]
-            numbers += [end for pair in zip(table.columns, row, strict=True) for end in outwards(*pair)]
+            numbers += [
+                end for pair in zip(table.columns, row, strict=True) for end in outwards(*pair)
+            ]
     for chart in section.charts:
         for column in chart.table.columns:
             if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
