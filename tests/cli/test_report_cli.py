@@ -272,7 +272,7 @@ def test_two_reports_at_once_leave_one_that_verifies(place):
     assert Release.read("out").verify()
 
 
-def test_a_run_that_stopped_between_page_and_manifest_is_mended_by_another(place, monkeypatch):
+def test_a_run_that_stopped_between_page_and_manifest_is_repaired_by_another(place, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 

@@ -146,7 +146,7 @@ def test_the_command_adds_it_to_the_release_which_still_verifies(released, monke
     assert elsewhere.read_bytes()[:15] == b"<!doctype html>"
 
 
-def test_what_was_post_processed_anew_loses_the_report_of_what_it_replaced(released):
+def test_what_was_post_processed_again_loses_the_report_of_what_it_replaced(released):
     out = released.folder
     attach(released, {"report.html": b"one", "report.pdf": b"two"})
     pipeline.make_estimates(out)
