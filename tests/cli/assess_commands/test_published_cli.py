@@ -82,6 +82,7 @@ def test_the_report_of_a_larger_release_simulates_the_tree_of_its_target(tiny):
     assert (found.figures["lower"], found.figures["upper"]) == (alone.lower, alone.upper)
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_report_leaves_out_what_takes_too_long(out, monkeypatch):
     release = Release.read(out)
     subject = Subject(release.plan, release)
