@@ -276,6 +276,7 @@ GROUPS = (
     "tests/browser/",
     "tests/test_documentation.py",
     "tests/papers/",
+    "tests/test_faults.py",
 )
 
 
