@@ -62,9 +62,11 @@ def _memory() -> str | None:
     return shared if roomy else None
 
 
-# A release waits for the disk a hundred times. What tests write is nothing to keep.
-if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (folder := _memory()):
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+# A release waits for the disk a hundred times, and so do simulated ones, in temporary folders of
+# their own. What tests write is nothing to keep.
+if folder := _memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    os.environ.setdefault("TMPDIR", folder)
 
 
 def parts_of(folder: Path) -> Path:
@@ -248,19 +250,58 @@ def short_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postprocess, "rehearse", partial(postprocess.rehearse, draws=4))
 
 
+@contextmanager
+def few_simulated_releases() -> Iterator[None]:
+    """Simulate as few releases as a report may, where it is made for something else."""
+    from countveil.report.sections import published_homogeneity_section, published_section
+
+    with pytest.MonkeyPatch.context() as patch:
+        for section in (published_section, published_homogeneity_section):
+            patch.setattr(section, "_MOST", section._LEAST)
+        yield
+
+
+@pytest.fixture
+def few_simulations() -> Iterator[None]:
+    """Simulate as few releases as a report may, where a test is about something else."""
+    with few_simulated_releases():
+        yield
+
+
+# Tests that share something slow run in one process, and those that take long run first, so that no
+# process is left with one of them at the end: the cluster, the browser, the releases of reports.
+GROUPS = (
+    "spark",
+    "tests/report/",
+    "tests/browser/",
+    "tests/test_documentation.py",
+    "tests/papers/",
+    "tests/test_faults.py",
+)
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test, or else its file, whose tests share its fixtures."""
+    return next((group for group in GROUPS if group in nodeid), nodeid.partition("::")[0])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the groups first."""
+    order = {group: number for number, group in enumerate(GROUPS)}
+    items.sort(key=lambda item: order.get(group_of(item.nodeid), len(order)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give tests that share something slow to one process: the cluster, the browser, all papers."""
+    """Give each process a group or a file at a time, in the order of the tests."""
     # The marks of `--dist loadgroup` are not seen: pytest 9.2 keeps a test's name from being changed.
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next(
-                (group for group in ("spark", "browser", "test_papers.py") if group in nodeid),
-                nodeid,
-            )
+            return group_of(nodeid)
 
+    config.option.loadscopereorder = False
     return Together(config, log)
 
 

@@ -72,6 +72,7 @@ def test_the_page_about_charts_names_them_all():
     assert set(names) == functions - {"places_of"}
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_page_for_review_boards_names_every_section(tmp_path):
     from countveil import Plan, Seeded, open_engine, pipeline
     from countveil.assess.realised_disclosure import realised

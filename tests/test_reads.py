@@ -71,6 +71,7 @@ def test_a_release_reads_its_plan_and_its_crosswalk_once(tiny, tmp_path, read_by
     assert read == Reads(crosswalk=1, manifest=3, plan=3, records=1)
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_a_report_reads_its_release_once(released, read_by):
     """The manifest again under the lock, which shows whether the release changed meanwhile."""
     out, ledger = released
@@ -78,6 +79,7 @@ def test_a_report_reads_its_release_once(released, read_by):
     assert read == Reads(crosswalk=1, manifest=2, plan=1, estimates=1)
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_an_internal_report_reads_its_release_its_plan_and_its_records_once(released, read_by):
     """The plan of the release, and the plan file that says where the records are."""
     read = read_by("report", released[0], "--internal", "--quiet")

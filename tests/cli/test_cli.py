@@ -41,8 +41,15 @@ def test_from_init_to_package(tmp_path):
     assert (ran.status, ran.out) == (0, f"{out}.zip\n")
 
 
-def test_demo_makes_a_release_and_says_what_came_out(tmp_path):
-    ran = run("demo", "--to", tmp_path / "demo", "--people", "2000", "--quiet")
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demonstration, run once: what it printed, and its folder."""
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    return run("demo", "--to", folder, "--people", "2000", "--quiet"), folder
+
+
+def test_demo_makes_a_release_and_says_what_came_out(demo):
+    ran, folder = demo
     assert ran.status == 0, ran.err
     assert ran.err == ""
     for words in (
@@ -55,19 +62,20 @@ def test_demo_makes_a_release_and_says_what_came_out(tmp_path):
         assert words in " ".join(ran.out.split())
     for line in ran.out.split("Written:")[1].split("Next:")[0].split():
         assert Path(line).exists()
-    again = run("demo", "--to", tmp_path / "demo")
+    again = run("demo", "--to", folder)
     assert again.status == 2
     assert "is not empty; name a new folder" in again.err
 
 
-def test_what_demo_writes_keeps_the_ledger_outside_the_folder(tmp_path):
-    folder, ledger = tmp_path / "demo", tmp_path / "demo-ledger.sqlite"
-    assert run("demo", "--to", folder, "--people", "2000", "--quiet").status == 0
+def test_what_demo_writes_keeps_the_ledger_outside_the_folder(demo, tmp_path):
+    folder = demo[1]
+    ledger = folder.with_name("demo-ledger.sqlite")
     assert len(Plan.load(folder / "plan.toml").ledger(ledger).charges()) == 1
     assert not list(folder.rglob("*.sqlite"))
     assert Plan.load(folder / "plan.toml").ledger_path == ledger
     assert copied_along(ledger, folder / "out", folder) is None, "release does not warn"
-    shutil.rmtree(folder)
+    folder = tmp_path / "demo"  # a folder that is gone, whose ledger is still there
+    ledger = shutil.copy(ledger, tmp_path)
     again = run("demo", "--to", folder, "--quiet")
     assert again.status == 2
     assert f"{ledger}: exists already" in again.err

@@ -24,6 +24,9 @@ from countveil.publish.additions import attach, verified_but_reports
 PLAN = TINY_PLAN + '[ledger]\ntotal = "5"\n[postprocess]\nmethod = "top-down"\n'
 
 
+pytestmark = pytest.mark.usefixtures("few_simulations")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A release that was charged, made once; tests work on copies of its folder."""
@@ -269,7 +272,7 @@ def test_two_reports_at_once_leave_one_that_verifies(place):
     assert Release.read("out").verify()
 
 
-def test_a_run_that_stopped_between_page_and_manifest_is_mended_by_another(place, monkeypatch):
+def test_a_run_that_stopped_between_page_and_manifest_is_repaired_by_another(place, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 

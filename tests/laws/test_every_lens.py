@@ -229,6 +229,7 @@ def test_a_true_count_would_be_found_where_it_is_shown(crowd):
     assert shown & true_counts(crowd.people), "its chart has the exact totals"
 
 
+@pytest.mark.usefixtures("few_simulations")
 @pytest.mark.parametrize(
     "lens", [lens for lens in LENSES if lens.needs != "records"], ids=lambda lens: lens.name
 )

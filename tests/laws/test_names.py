@@ -24,7 +24,7 @@ VAGUE = words("found told asked given taken wanted held")
 RETIRED = words(
     """
     asked spread quotients standing listing workplace taken_names filed_rows working_ahead
-    chance chances picture pictures normaliser normalised
+    chance chances picture pictures normaliser normalised somebody nobodys beside beside_plan
     """
 )
 

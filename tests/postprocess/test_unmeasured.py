@@ -79,6 +79,7 @@ reason = "a club of men"
     refuse_unmeasured(Plan.parse(AGE_ONLY + zeros + post('"SEX"'), folder=tiny.parent))
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_labelled_tables_say_so_in_columns_codebook_manifest_and_report(tiny):
     tiny.write_text(AT_REGIONS + post('"AGE", "SEX"', 'unmeasured = "label"\n'))
     out = tiny.parent / "out"

@@ -284,7 +284,7 @@ def test_facts_of_a_plan_that_was_given_up_leave_nothing(plan, monkeypatch):
     assert [path.name for path in (out / "constraints").iterdir()] == ["00-path.csv"]
 
 
-def test_changed_facts_make_the_estimates_anew(plan):
+def test_changed_facts_make_the_estimates_again(plan):
     (plan.parent / "facts.csv").write_text("area,AGE,exactly\nA3,young,2\n")
     plan.write_text(plan.read_text() + CONSTRAINT)
     out = plan.parent / "out"

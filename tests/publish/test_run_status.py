@@ -123,7 +123,7 @@ def test_a_published_folder_without_its_internal_one_is_released(tiny):
     assert (found.state, found.attempts, found.charged) == ("released", 0, False)
 
 
-def test_tables_made_anew_are_seen(tiny):
+def test_tables_made_again_are_seen(tiny):
     tiny.write_text(TOP_DOWN)
     released(tiny)
     seen = []

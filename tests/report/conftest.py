@@ -1,6 +1,7 @@
 """Releases that several tests read and none changes."""
 
 import pytest
+from tests.conftest import few_simulated_releases
 from tests.report import hand_plan
 
 from countveil import Release, Seeded, open_engine, pipeline
@@ -34,13 +35,15 @@ def hand_others(hand):
 @pytest.fixture(scope="session")
 def hand_page(hand):
     """Its public report."""
-    return public_report(hand)
+    with few_simulated_releases():
+        return public_report(hand)
 
 
 @pytest.fixture(scope="session")
 def hand_internal_page(hand, hand_found):
     """Its internal report."""
-    return internal_report(hand, hand_found)
+    with few_simulated_releases():
+        return internal_report(hand, hand_found)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ LARGEST_JSON = 32_000_000  # bytes
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; if the block succeeds, sync the file and rename it to `path`."""
-    temporary = _beside(path)
+    temporary = _next_to(path)
     try:
         yield temporary
         sync(temporary)
@@ -35,14 +35,14 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
+def _next_to(path: Path) -> Path:
     """Return a temporary name in the same folder, unique even if several machines write to it."""
     return path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}")
 
 
 def write_new(path: Path, data: bytes) -> bool:
     """Write a complete private file unless one exists; return whether this call wrote it."""
-    temporary = _beside(path)
+    temporary = _next_to(path)
     try:
         temporary.touch(0o600, exist_ok=False)
         temporary.write_bytes(data)
@@ -62,7 +62,7 @@ def write_new(path: Path, data: bytes) -> bool:
 
 def try_writing(folder: Path) -> None:
     """Raise OSError if files cannot be written to a folder."""
-    probe = _beside(folder / "probe")
+    probe = _next_to(folder / "probe")
     try:
         probe.touch(0o600, exist_ok=False)
     finally:
@@ -71,7 +71,7 @@ def try_writing(folder: Path) -> None:
 
 def try_linking(folder: Path) -> None:
     """Raise OSError if files cannot be linked into a folder, as `write_new` does."""
-    probe = _beside(folder / "probe")
+    probe = _next_to(folder / "probe")
     try:
         write_new(probe, b"")
     finally:

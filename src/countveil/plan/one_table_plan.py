@@ -21,7 +21,7 @@ from countveil.plan.attributes import choices
 from countveil.plan.budget import LARGEST_DEVIATION
 from countveil.plan.plan_basis import PlanBasis
 from countveil.plan.plan_file import CongenialSection, PlanFile
-from countveil.plan.public_facts import Invariant, beside_plan
+from countveil.plan.public_facts import Invariant, next_to_plan
 from countveil.plan.workload import Neighbors, Schema
 from countveil.privacy.costs import show
 from countveil.privacy.ledger import Ledger
@@ -179,7 +179,7 @@ def read_one_table_plan(basis: PlanBasis, checked: PlanFile) -> OneTablePlan:
         base=section.base,
         previous=None
         if previous is None
-        else beside_plan(basis.folder, previous, "congenial.previous"),
+        else next_to_plan(basis.folder, previous, "congenial.previous"),
         alpha=section.alpha,
         pseudo_count=section.pseudo_count,
         records_moved=section.people * rows,

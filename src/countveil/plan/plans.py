@@ -26,7 +26,7 @@ from countveil.plan.plan_file import IntruderSection, PlanFile, RecordsSection
 from countveil.plan.public_facts import (
     Constraint,
     StructuralZeros,
-    beside_plan,
+    next_to_plan,
     read_constraints,
     read_invariants,
     read_structural_zeros,
@@ -365,7 +365,7 @@ def _read_basis(name: str, folder: Path, document: dict[str, Any], checked: Plan
         rows_per_person=_rows_per_person(checked, schema),
         invariants=read_invariants(checked, schema, levels, neighbors),
         records=checked.records,
-        crosswalk=None if path is None else beside_plan(folder, path, "geography.path"),
+        crosswalk=None if path is None else next_to_plan(folder, path, "geography.path"),
         ledger_path=folder / checked.ledger.path,
     )
 

@@ -131,17 +131,17 @@ def read_constraints(
             Constraint(
                 item.level,
                 query,
-                beside_plan(folder, item.path, f"{where}.path"),
+                next_to_plan(folder, item.path, f"{where}.path"),
                 None
                 if item.members is None
-                else beside_plan(folder, item.members, f"{where}.members"),
+                else next_to_plan(folder, item.members, f"{where}.members"),
                 item.reason,
             )
         )
     return tuple(constraints)
 
 
-def beside_plan(folder: Path, name: str, where: str) -> Path:
+def next_to_plan(folder: Path, name: str, where: str) -> Path:
     """Return a file in the plan's folder; refuse one outside, because a copy is published."""
     path = folder / name
     inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -60,7 +60,7 @@ _LATER = {
 
 def is_there(path: Path) -> bool:
     """Return whether a ledger exists; refuse a symbolic link, a pipe or a folder."""
-    for name in (path, *(_beside(path, end) for end in _SIDE_FILES)):
+    for name in (path, *(_next_to(path, end) for end in _SIDE_FILES)):
         try:
             mode = name.lstat().st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -120,7 +120,7 @@ def connect_to_write(path: Path) -> Iterator[sqlite3.Connection]:
 
 def recover(path: Path) -> None:
     """Roll back a transaction that a crash interrupted, if there is one."""
-    if not is_there(path) or not _beside(path, _JOURNAL).exists():
+    if not is_there(path) or not _next_to(path, _JOURNAL).exists():
         return
     with _TURN, _translated(path):
         _refuse_foreign_at_sight(path)
@@ -262,7 +262,7 @@ def _translated(path: Path) -> Iterator[None]:
             ) from error
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise LedgerError(
-                f"{path}: a crash interrupted a change, which {_beside(path, _JOURNAL).name} undoes, "
+                f"{path}: a crash interrupted a change, which {_next_to(path, _JOURNAL).name} undoes, "
                 f"and reading changes nothing; rerun the `countveil release` that stopped, or restore "
                 f"the ledger from a backup"
             ) from error
@@ -286,9 +286,9 @@ def _refuse_foreign_at_sight(path: Path) -> None:
     # A ledger keeps a journal, version 1, and never a write-ahead log, version 2.
     if application not in (0, _APPLICATION) or header[_VERSIONS] != b"\1\1":
         raise _foreign(path)
-    if _beside(path, _WAL).exists():
+    if _next_to(path, _WAL).exists():
         raise _foreign(path)
-    torn = application == _APPLICATION and _beside(path, _JOURNAL).exists()
+    torn = application == _APPLICATION and _next_to(path, _JOURNAL).exists()
     with (
         suppress(sqlite3.DatabaseError) if torn else nullcontext(),
         closing(sqlite3.connect(_uri(path, "ro&immutable=1"), uri=True)) as probe,
@@ -314,7 +314,7 @@ def _refuse_other_journal(path: Path) -> None:
     A journal may end with the name of a super-journal, for a transaction over several databases, and
     SQLite deletes that file. A transaction of a ledger never involves another database.
     """
-    journal = _beside(path, _JOURNAL)
+    journal = _next_to(path, _JOURNAL)
     try:
         descriptor = os.open(journal, _PLAIN)
     except FileNotFoundError:
@@ -400,7 +400,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
     return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
 
 
-def _beside(path: Path, end: str) -> Path:
+def _next_to(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 

@@ -19,7 +19,7 @@ reason = "a public register"
 
 @pytest.fixture
 def bounded(tiny):
-    """Of one area somebody is known, of another a largest count, of a third everything."""
+    """Of one area someone is known, of another a largest count, of a third everything."""
     plan = Plan.load(tiny)
     areas = plan.geography().geocodes("area").to_pylist()
     sexes = next(item.categories for item in plan.schema.attributes if item.name == "SEX")
@@ -34,7 +34,7 @@ def test_beliefs_are_bayes_rule_over_two_people(bounded):
     plan = Plan.load(bounded)
     (found,) = known_facts(plan, plan.geography(), None, level="area", priors=[0.1])
     assert (found.query, found.counts) == ("SEX", 3)
-    assert (found.settled, found.somebody, found.bounded) == (1, 1, 1)
+    assert (found.settled, found.not_empty, found.bounded) == (1, 1, 1)
     p = 0.1
     assert found.with_fact == pytest.approx(p / (1 - (1 - p) ** 2))
     noise = max(plan.at("area"), key=lambda item: item.query.cells).mechanism

@@ -40,6 +40,7 @@ def test_both_ends_are_in_one_sentence(out):
     assert (document["unit"], document["cell"]) == ("A2", ["old", "x"])
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_report_says_it_from_released_estimates(out, tiny):
     release = Release.read(out)
     report = public_report(release)
@@ -81,6 +82,7 @@ def test_the_report_of_a_larger_release_simulates_the_tree_of_its_target(tiny):
     assert (found.figures["lower"], found.figures["upper"]) == (alone.lower, alone.upper)
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_report_leaves_out_what_takes_too_long(out, monkeypatch):
     release = Release.read(out)
     subject = Subject(release.plan, release)

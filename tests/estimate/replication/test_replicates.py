@@ -5,9 +5,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.conftest import TINY_PLAN
+from tests.conftest import TINY_PLACES, TINY_PLAN, write_people
 
-from countveil import DiscreteGaussian, DiscreteLaplace, Plan, Release, Seeded, estimate, pipeline
+from countveil import DiscreteGaussian, DiscreteLaplace, Plan, Seeded, estimate, pipeline
 from countveil.base.intervals import count_interval
 from countveil.errors import InputError
 from countveil.estimate.one_cell import cell_posterior
@@ -28,6 +28,21 @@ UNMEASURED = TINY_PLAN.replace(
 def released(tiny, text=TINY_PLAN, seed=3):
     tiny.write_text(text + ESTIMATED)
     return pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(seed))
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """A release that no test changes."""
+    folder = tmp_path_factory.mktemp("release")
+    (folder / "places.csv").write_text(TINY_PLACES)
+    write_people(folder / "people.csv")
+    return released(folder / "plan.toml")
+
+
+@pytest.fixture(scope="module")
+def made(release):
+    """Its replicates."""
+    return replicates(release, count=25, workers=1)
 
 
 def people_of(release):
@@ -96,13 +111,10 @@ def test_intervals_are_quantiles_of_the_replicates(tiny):
             assert row["standard_error"] == pytest.approx(np.std(values, ddof=1))
 
 
-def test_the_bias_taken_off_is_that_against_unbiased_estimates(tiny):
-    made = replicates(released(tiny), count=25, workers=1)
+def test_the_bias_taken_off_is_that_against_unbiased_estimates(release, made):
     query = made.plan.schema.query("SEX")
     drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
-    (part,) = estimate.least_squares(
-        Release.read(tiny.parent / "out").measurements, made.plan
-    ).batches("area", "SEX")
+    (part,) = estimate.least_squares(release.measurements, made.plan).batches("area", "SEX")
     drift, spread = drawn.mean(axis=0) - own, drawn.std(axis=0, ddof=1)
     found = bias_correction(own, drift, spread, part.value, part.standard_error, 25)
     lower, upper = count_interval(own - found.bias, found.standard_error, 0.8)
@@ -133,8 +145,7 @@ def test_what_measurements_do_not_determine_has_no_interval(tiny):
     assert columns["standard_error"].to_pylist() == [2.0, None, 2.0, None]
 
 
-def test_areas_that_overlap_stand_for_themselves(tiny):
-    made = replicates(released(tiny), count=25, workers=1)
+def test_areas_that_overlap_stand_for_themselves(made):
     units = ["A1", "A4"]
     copies = made.areas({f"copy {n}": units for n in range(12)}, "TOTAL")
     least = made.unbiased.area(units, "TOTAL")
@@ -156,11 +167,10 @@ def test_the_confidence_is_the_plan_s_unless_another_is_asked_for(tiny):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
-    made = replicates(released(tiny), count=30, workers=1)
+def test_areas_are_sums_of_units_and_their_replicates(made, method):
     query = made.plan.schema.query("SEX")
     drawn, own = made.values("area", query, 0, 5), made.estimates.counts("area", query)
-    summary = ReplicateSummary(0.9, method, 30)
+    summary = ReplicateSummary(0.9, method, 25)
     for units in ([0, 3], [1, 2, 3]):
         summary.add(own[units].sum(axis=0)[None], drawn[:, units].sum(axis=1)[:, None])
     areas = {"one": ["A4", "A1"], "other": ["A2", "A3", "A4"]}
@@ -182,8 +192,7 @@ def test_areas_are_sums_of_units_and_their_replicates(tiny, method):
         made.areas({}, "SEX")
 
 
-def test_errors_by_size_class_are_means_over_units_of_what_their_intervals_say(tiny):
-    made = replicates(released(tiny), count=25, workers=1)
+def test_errors_by_size_class_are_means_over_units_of_what_their_intervals_say(made, tiny):
     query = made.plan.schema.query("TOTAL")
     rows = [row for row in made.errors("AGE").to_pylist() if row["level"] == "area"]
     own = np.repeat(made.estimates.counts("area", query)[:, 0], 2)
@@ -221,8 +230,7 @@ def test_quantiles_are_rounded_outwards():
         assert columns["upper"].to_pylist() == np.maximum(high, 0).ravel().tolist()
 
 
-def test_areas_of_a_level_above_lean_on_that_level(tiny):
-    made = replicates(released(tiny), count=25, workers=1)
+def test_areas_of_a_level_above_lean_on_that_level(made):
     found = made.area(["R1", "R2"], "TOTAL", level="region")
     least = made.unbiased.area(["R1", "R2"], "TOTAL", level="region")
     assert found["standard_error"][0].as_py() == pytest.approx(least.standard_error[0])

@@ -73,7 +73,7 @@ def test_parts_make_up_the_matrix(always_parted, leave_out):
         cells = np.flatnonzero(rng.random(np.prod(SHAPE)) < rng.choice([0.1, 0.5, 1.0]))
         if len(cells) == 0:
             continue
-        children = int(rng.integers(1, 30))
+        children = int(rng.integers(1, 10))
         squares = queries(rng, cells, leave_out=leave_out)
         if seed % 2:
             squares = of_shapes(rng, squares, cells, children)

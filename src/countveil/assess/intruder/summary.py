@@ -31,7 +31,7 @@ class FactRisk:
     """What is public about a query's counts at one level, and how that changes a belief.
 
     Of the level's units × cells, `counts` are bounded in some way: `settled` of them are known exactly,
-    `somebody` must include at least one person, and `bounded` have an upper bound. The belief is that
+    `not_empty` must include at least one person, and `bounded` have an upper bound. The belief is that
     of an intruder who knows everyone except their target and one other person, each there with
     probability `prior`, in a count that must include someone. Their probability that the target is
     there is `prior` before, `with_fact` given the fact, `with_release` on average given the fact and
@@ -42,7 +42,7 @@ class FactRisk:
     query: str
     counts: int
     settled: int
-    somebody: int
+    not_empty: int
     bounded: int
     prior: float
     with_fact: float | None
@@ -69,11 +69,11 @@ def known_facts(
 
 def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk:
     certain = bounds.lower == bounds.upper
-    somebody = (bounds.lower > 0) & ~certain
+    not_empty = (bounds.lower > 0) & ~certain
     bounded = (bounds.upper < UNBOUNDED) & ~certain
     finest = max(plan.at(level), key=lambda item: item.query.cells).mechanism
     with_fact = with_release = release_alone = None
-    if somebody.any():
+    if not_empty.any():
         informed = Intruder.knowing_all_but(1, prior=prior, probability=prior, at_least=1)
         uninformed = Intruder.knowing_all_but(1, prior=prior, probability=prior)
         with_fact = informed.informed_prior
@@ -81,9 +81,9 @@ def _fact_risk(plan: Plan, level: str, bounds: Bounds, prior: float) -> FactRisk
         release_alone = _posterior(finest, uninformed)
     return FactRisk(
         query=bounds.query.name,
-        counts=int(np.count_nonzero(certain | somebody | bounded)),
+        counts=int(np.count_nonzero(certain | not_empty | bounded)),
         settled=int(np.count_nonzero(certain)),
-        somebody=int(np.count_nonzero(somebody)),
+        not_empty=int(np.count_nonzero(not_empty)),
         bounded=int(np.count_nonzero(bounded)),
         prior=prior,
         with_fact=with_fact,

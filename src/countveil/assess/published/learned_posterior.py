@@ -3,7 +3,7 @@
 For each simulated release the posterior given its measurements is known. The posterior given the
 published counts is the average of those over all releases that look the same: learned by groups, each
 pulled towards a wider group where there are few draws of it, and in the end towards a regression.
-Whatever is learned is used as a function of the published counts alone, so a poor one costs precision,
+What is learned is used as a function of the published counts alone, so a poor one costs precision,
 never validity.
 """
 

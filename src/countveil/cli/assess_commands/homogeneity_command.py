@@ -179,7 +179,7 @@ def _show_homogeneity_of_file(
     risks = homogeneity.curve(table, mechanisms=noises, prior=prior, sizes=sizes).to_pylist()
     for row, noise, name in zip(risks, noises, names, strict=True):
         row["noise"] = name
-        row["nobodys"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
+        row["wrong"] = float(homogeneity.scenarios(table, mechanism=noise).wrong.mean())
     about = {
         "people": int(table.sizes.sum()),
         "cells": len(table.sizes),

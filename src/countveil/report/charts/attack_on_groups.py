@@ -175,8 +175,8 @@ def _path(
     last = [next(row for row in reversed(rows) if row["series"] == name) for name in names]
     near, far = (pick(labelled, key=lambda row: row["x"])["y"] for pick in (min, max))
     top = up.ends(ys)[1]
-    beside = -0.05 if far > near else 0.035  # on the side away from the line
-    labelled = [{**row, "at": max(row["y"] + beside * top, 0.035 * top)} for row in labelled]
+    offset = -0.05 if far > near else 0.035  # on the side away from the line
+    labelled = [{**row, "at": max(row["y"] + offset * top, 0.035 * top)} for row in labelled]
     layers: list[Any] = [
         base.mark_line().encode(strokeDash=theme.dash(names), order="epsilon:Q"),
         base.mark_point(opacity=1).encode(shape=theme.shape(names)),

@@ -59,7 +59,7 @@ def _facts(summary: Summary) -> list[str]:
             continue
         kinds = [
             (item.settled, "is known exactly", "are known exactly"),
-            (item.somebody, "cannot be zero", "cannot be zero"),
+            (item.not_empty, "cannot be zero", "cannot be zero"),
             (item.bounded, "has an upper bound", "have an upper bound"),
         ]
         listed = ", ".join(
@@ -129,7 +129,7 @@ def _facts_tables(summary: Summary) -> list[SectionTable]:
     beliefs = ("with_fact", "with_release", "release_alone")
     rows = [
         (
-            *(item.query, item.counts, item.settled, item.somebody, item.bounded),
+            *(item.query, item.counts, item.settled, item.not_empty, item.bounded),
             words.prior(item.prior),
             *(_belief(getattr(item, name)) for name in beliefs),
         )

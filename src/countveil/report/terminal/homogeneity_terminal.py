@@ -27,7 +27,7 @@ def homogeneity_view(about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
             table.add_row(
                 f"{label}, weighted", *(brief_percent(row[f"{name}_weighted"]) for row in rows)
             )
-    table.add_row("wrong value", *(brief_percent(row["nobodys"]) for row in rows))
+    table.add_row("wrong value", *(brief_percent(row["wrong"]) for row in rows))
     summary = (
         f"{about['people']:,} people in {about['cells']:,} of {about['possible']:,} cells of "
         f"{', '.join(about['identifiers'])}. In {about['homogeneous']:,} cells everyone has the "
