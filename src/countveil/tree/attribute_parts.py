@@ -15,8 +15,11 @@ from functools import cached_property
 import numpy as np
 
 from countveil.base.numerics import FloatArray, IntArray
+from countveil.errors import InputError
 
 _ALIKE = 1e-8  # eigenvalues this close, in matrices of scale 1, are equal
+_MOST_ENTRIES = 2**26  # of matrices of sets of categories
+_MOST_WORK = 2**37  # multiplications: about a minute
 _NOTHING = 1e-9  # entries this small, in matrices of scale 1, are zero
 
 
@@ -105,6 +108,7 @@ def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
     categories = len(views[0].group)
     separating = [view.separates for view in views]
     atom_of = atoms_of(views)
+    _refuse_many(int(atom_of.max()) + 1, views)
     atoms = [np.flatnonzero(atom_of == number) for number in range(int(atom_of.max()) + 1)]
     means = np.zeros((categories, len(atoms)))
     for number, atom in enumerate(atoms):
@@ -128,6 +132,18 @@ def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
         blocks = tuple(np.full((1, 1), kept) for kept in kept_by)
         parts.append(AttributePart(blocks, None, tuple(together), categories))
     return parts
+
+
+def _refuse_many(atoms: int, views: Sequence[AttributeView]) -> None:
+    """Refuse views whose matrices would take gigabytes, or minutes to split."""
+    rows = sum(view.groups for view in views) + len(views[0].group) + len(views) * atoms
+    work = len(views) * atoms**3 * (atoms + len(views))
+    if rows * atoms > _MOST_ENTRIES or work > _MOST_WORK:
+        raise InputError(
+            f"an attribute with {len(views[0].group):,} categories: {len(views):,} views of it, as "
+            f"itself or through recodes, tell {atoms:,} sets of categories apart, which is too many "
+            f"for the algebra (about 400 can be split); use fewer recodes, or merge their groups"
+        )
 
 
 def block_diagonalise(matrices: Sequence[FloatArray]) -> list[FloatArray]:
