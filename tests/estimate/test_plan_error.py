@@ -14,7 +14,7 @@ from countveil.assess.pricing import price
 from countveil.estimate.plan_error import expected_error, mean_absolute_noise
 from countveil.plan.plans import Plan
 from countveil.report.terminal import price_tables
-from countveil.tree import query_errors, subspaces
+from countveil.tree import attribute_parts, query_errors, subspaces
 
 PL94 = '[release]\ntitle = "t"\npreset = "pl94-2020"\n'
 
@@ -276,6 +276,26 @@ def test_too_many_queries_are_left_out_together(monkeypatch):
     monkeypatch.setattr(query_errors, "_MOST_SUBSPACES", 3)
     found = expected_error(Plan.parse(TINY_PLAN))
     assert climbed == []
+    assert all(item.standard_error is None for item in found)
+    assert any(item.standard_deviation is not None for item in found)
+
+
+def test_queries_beyond_the_numbers_that_are_kept_have_no_standard_error(monkeypatch):
+    plan = Plan.parse(TINY_PLAN)
+    every = expected_error(plan)
+    monkeypatch.setattr(query_errors, "_MOST_NUMBERS", 8)
+    found = expected_error(plan)
+    left_out = [item.standard_error is None for item in found]
+    assert any(left_out)
+    assert not all(left_out)
+    for one, other in zip(found, every, strict=True):
+        assert one.standard_error in (None, other.standard_error)
+
+
+@pytest.mark.parametrize("limit", ["_MOST_ENTRIES", "_MOST_WORK"])
+def test_recodes_that_are_too_many_for_the_algebra_leave_the_noise(monkeypatch, limit):
+    monkeypatch.setattr(attribute_parts, limit, 0)
+    found = expected_error(Plan.parse(TINY_PLAN))
     assert all(item.standard_error is None for item in found)
     assert any(item.standard_deviation is not None for item in found)
 

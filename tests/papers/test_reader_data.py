@@ -1,8 +1,12 @@
 """Items with the reader's own files: made-up ones in the right layout."""
 
+import os
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from countveil.cli.command_line import app
 from countveil.errors import InputError
 from countveil.papers import catalogue
 from countveil.papers.liu_zhao import example_tables
@@ -138,3 +142,84 @@ def test_the_synthetic_state_is_like_washington():
     assert state.strata.shape[1] == 108
     assert len(set(state.county)) == 39
     assert len(state.totals) == len(state.county)
+
+
+GOOD = {
+    "adult.data": adult_rows(*[(40, "United-States", "<=50K"), (31, "United-States", ">50K")] * 9),
+    "Qualitative_Bankruptcy.data.txt": "P,A,N,P,A,N,NB\nA,A,P,P,P,N,B\nN,N,A,N,P,N,B\n" * 9,
+    "pa_county_population_jhu.csv": "fips,county,population\n2,B,5000\n1,A,90000\n",
+    "pa_county_monthly_jhu.csv": "fips,month,new_cases,new_deaths,county\n"
+    "1,2021-01,30,2,A\n2,2021-01,5,0,B\n1,2021-02,40,3,A\n2,2021-02,9,1,B\n",
+}
+ITEM_OF = {
+    "adult.data": ("004", "figure-2"),
+    "Qualitative_Bankruptcy.data.txt": ("004", "figure-4"),
+    "pa_county_population_jhu.csv": ("003", "figure-3"),
+    "pa_county_monthly_jhu.csv": ("003", "figure-3"),
+}
+ZEROS = ("a NUL", "words for numbers", "huge numbers", "fractions", "negative numbers")
+DAMAGE = {
+    "empty": lambda text: b"",
+    "blank lines": lambda text: b"\n\n",
+    "the first line": lambda text: text.split("\n")[0].encode(),
+    "cut": lambda text: text.encode()[: len(text) // 3 + 2],
+    "other text": lambda text: b"\xff\xfe\x00\x81 not this file",
+    "a NUL": lambda text: text.replace("0", "\0").encode(),
+    "a Parquet file": lambda text: b"PAR1\x15\x04\x15\xf0\x00PAR1",
+    "words for numbers": lambda text: text.replace("0", "x").encode(),
+    "huge numbers": lambda text: text.replace("0", "0" * 400 + "9" * 400).encode(),
+    "fractions": lambda text: text.replace("0", "0.5").encode(),
+    "negative numbers": lambda text: text.replace("9", "-9").encode(),
+    "an open quote": lambda text: ('"' + text).encode(),
+    "a huge field": lambda text: (text + "x" * 200_000).encode(),
+    "other columns": lambda text: text.replace("fips", "code").replace(",", ";").encode(),
+}
+
+
+STILL_READ = {
+    *(("Qualitative_Bankruptcy.data.txt", damage) for damage in ZEROS),  # it has no numbers
+    ("pa_county_monthly_jhu.csv", "negative numbers"),  # corrections
+}
+
+
+def reproduce_with(folder, name) -> Exception | None:
+    """Run `countveil reproduce --data` in this process; return its error."""
+    ran = CliRunner().invoke(
+        app, ["reproduce", *ITEM_OF[name], "--data", str(folder), "--quick", "--quiet"]
+    )
+    return ran.exception
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", GOOD)
+def test_a_damaged_or_foreign_file_gets_a_message(tmp_path, name, damage):
+    for other, text in GOOD.items():
+        (tmp_path / other).write_text(text)
+    (tmp_path / name).write_bytes(DAMAGE[damage](GOOD[name]))
+    error = reproduce_with(tmp_path, name)
+    if (name, damage) in STILL_READ:
+        assert error is None
+        return
+    assert isinstance(error, InputError), error
+    assert name in str(error)
+    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_something_else_than_a_file_gets_a_message(tmp_path, name):
+    for other, text in GOOD.items():
+        (tmp_path / other).write_text(text)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)  # reading it would wait forever
+    error = reproduce_with(tmp_path, name)
+    assert isinstance(error, InputError)
+    assert "not a plain file" in str(error)
+
+
+def test_months_that_lack_a_county_are_refused(tmp_path):
+    for other, text in GOOD.items():
+        (tmp_path / other).write_text(text)
+    monthly = tmp_path / "pa_county_monthly_jhu.csv"
+    monthly.write_text(GOOD[monthly.name].replace("2,2021-01,5,0,B\n", ""))
+    with pytest.raises(InputError, match="no row of 2021-01 for county 2"):
+        read_counties(tmp_path)

@@ -91,6 +91,50 @@ def test_a_plan_at_the_limit_loads_in_megabytes(zeros, megabytes):
     assert plan.structural_zeros.cells_left == (368 - zeros) * 368**2
 
 
+def of_pairs(size: int, count: int) -> str:
+    """Return a plan of attributes of one size, with a query of each two neighbours and of all."""
+    names = [f"A{number}" for number in range(count)]
+    queries = [*(f"{one}*{other}" for one, other in itertools.pairwise(names)), "*".join(names)]
+    lines = [
+        '[release]\ntitle = "Pairs"\nunit = "person"\nneighbors = "change-one"',
+        '[geography]\nlevels = ["area"]\n[attributes]',
+        *(f"{name} = {quoted(f'c{number}' for number in range(size))}" for name in names),
+        '[budget]\nrho = "1"\n[budget.levels]\narea = "1"\n[budget.queries.area]',
+        *(f'"{name}" = "1/{len(queries)}"' for name in queries),
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [large_plan(40), of_pairs(2, 25), of_pairs(368, 3)],
+    ids=["recodes", "25 attributes", "large attributes"],
+)
+def test_a_plan_at_the_limit_is_priced_and_compared_in_little_memory(tmp_path, text):
+    (tmp_path / "plan.toml").write_text(text)
+    (tmp_path / "other.toml").write_text(text.replace('rho = "1"', 'rho = "1/2"'))
+    for words in (["price", "plan.toml"], ["compare", "plan.toml", "other.toml"]):
+        ran = run_with_little_memory(tmp_path, *words)
+        assert ran.returncode == 0, ran.stderr
+        assert not ran.stderr
+
+
+def test_recodes_that_tell_everyone_apart_are_refused_with_the_limit(tmp_path):
+    """Each recode isolates one category: every pair of cells is a kind of its own."""
+    recodes = "".join(
+        f'[recodes.{name}{number}]\nof = "{name}"\n'
+        f'groups = {{ one = ["c{number}"] }}\n'
+        f"omit = {quoted(f'c{other}' for other in range(200) if other != number)}\n"
+        for name in "ABC"
+        for number in range(200)
+    )
+    text = large_plan(1, size=200).replace("[budget]\n", recodes + "[budget]\n", 1)
+    (tmp_path / "plan.toml").write_text(text)
+    ran = run_with_little_memory(tmp_path, "price", "plan.toml")
+    assert ran.returncode == 2, ran.stderr
+    assert "kinds of people that an intruder could look for; the limit is 1,000,000" in ran.stderr
+
+
 SECTION = {
     "values": (
         f"[attributes]\nLONG = {quoted(map(str, range(500_001)))}\n",

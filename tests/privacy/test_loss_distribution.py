@@ -68,3 +68,9 @@ def test_huge_budgets_fall_back_to_the_bound(rho):
 
 def test_nothing_asked_costs_nothing():
     assert tight_epsilon([], 1e-10) == 0
+
+
+def test_a_tiny_budget_overflows_nowhere():
+    """Warnings are errors: far below 0 the tilt exceeds what a float can hold."""
+    tight = tight_epsilon([lossy("5e-10"), lossy("5e-10")], 1e-10)
+    assert 0 < tight <= ZCDP("1e-9").epsilon("1e-10") * (1 + 1e-12)

@@ -107,6 +107,8 @@ def test_a_release_as_it_was_made_verifies(out):
     assert status == 0
     assert "13 invariant counts cover the units of the crosswalk and add up" in said
     assert "7 files of tables and microdata match the estimates" in said
+    assert "their certificate states that they were solved to within 1e-09" in said
+    assert "limit:" not in said
 
 
 PARQUET = {
@@ -547,12 +549,17 @@ def test_a_relabelled_simulation_fails(tiny, charged):
     pipeline.release(Plan.load(tiny), to=out, rng=Seeded(7), ledger=ledger if charged else None)
     document = json.loads((out / "manifest.json").read_text())
     assert document["release"].startswith(SIMULATION)
-    assert verify(out, "--simulation")[0] == 0
+    status, said = verify(out, "--simulation")
+    assert status == 0
+    assert "limit: this is a simulation: its noise was drawn from a seed" in said
     relabelled(out)
     status, said = verify(out)
     assert status == 2
     assert "its identifier is that of a simulation" in said
     relabelled(out, release=document["release"].removeprefix(SIMULATION))
+    status, said = verify(out)  # nothing in the folder shows it, and verify does not claim to know
+    assert status == 0
+    assert "limit: no ledger was named, so nothing shows that these numbers were drawn once" in said
     status, said = verify(out, "--ledger", str(ledger))
     assert status == 2
     assert "does not have exactly one charge of rho = 2" in said

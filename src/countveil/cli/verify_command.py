@@ -25,7 +25,8 @@ def verify(
 ) -> None:
     """Check the files, costs, sums and tables of a release.
 
-    Reads the release folder and, with --ledger, its charge. Writes nothing.
+    Reads the release folder and, with --ledger, its charge. Writes nothing. Without --ledger, it shows
+    that the folder is consistent, not that its numbers were drawn once and charged.
 
     Example: `countveil verify out --ledger ledger.sqlite`
     """
@@ -33,7 +34,10 @@ def verify(
 
     verification = open_release(out).verify(ledger, simulation=simulation)
     if as_json:
-        showing.print_json({"folder": str(out), "verified": verification.checks})
+        document = {"verified": verification.checks, "limits": verification.limits}
+        showing.print_json({"folder": str(out), **document})
     else:
         for line in verification.checks:
             print(f"{out}: {line}")
+        for line in verification.limits:
+            print(f"{out}: limit: {line}")

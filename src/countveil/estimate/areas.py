@@ -180,8 +180,8 @@ def estimate_areas(
     levels = memberships(tree, covers)
     values = decomposition.cells(_sums(fit, levels, len(areas)), len(areas))
     blocks = tuple(area_covariance(tree, rungs, levels, len(areas)) for rungs in fit.passes.rungs)
-    kind, grams = decomposition.kinds
-    variance = np.zeros((len(areas), int(kind.max(initial=0)) + 1))
+    cells, grams = decomposition.kinds
+    variance = np.zeros((len(areas), len(cells)))
     for block, gram in zip(blocks, grams, strict=True):
         own = np.einsum("aiaj->aij", block)
         variance += np.einsum("aij,kij->ak", own, gram)
@@ -191,7 +191,7 @@ def estimate_areas(
     for number, cover in enumerate(covers):
         error[number, np.all([exact[at] for at, _ in cover], axis=0)] = 0.0
         error[number, ~np.all([determined[at] for at, _ in cover], axis=0)] = np.inf
-    error = error[:, kind]
+    error = error[:, decomposition.kind_of_cell]
     return AreaEstimates(
         tuple(areas), decomposition, final_values(values, error), error, blocks, confidence, source
     )

@@ -69,8 +69,7 @@ def level_errors(estimates: LeastSquares, query: str = TOTAL) -> tuple[LevelErro
     parsed, tree = estimates.plan.schema.query(query), Tree.of(geography)
     observed = Observed.of(measurements, estimates.plan)
     shape = QueryErrors.of(observed, tree, parsed)
-    kind, _ = shape.decomposition.kinds
-    cells = np.bincount(kind)
+    cells = shape.decomposition.kinds.cells
     result = []
     for depth, level in enumerate(geography.levels):
         units = np.bincount(tree.positions[depth].of_unit)

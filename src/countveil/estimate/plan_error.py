@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from countveil.base.numerics import FloatArray, IntArray
+from countveil.errors import InputError
 from countveil.noise.law import Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL, Query
 from countveil.tree.observed_levels import Observed
-from countveil.tree.query_errors import errors_of_queries
+from countveil.tree.query_errors import KindErrors, errors_of_queries
 from countveil.tree.tree_shape import Tree, tree_of
 
 _REACH = 40  # beyond this many standard deviations no mass is left in double precision
@@ -124,7 +125,10 @@ def expected_error(
         return _alone(plan, targets)
     tree = tree_of(places)
     every = list(dict.fromkeys(query for level in targets.values() for query in level))
-    errors = errors_of_queries(Observed.planned(plan), tree, every)
+    observed = _observed(plan)
+    errors: Mapping[Query, KindErrors | None] = dict.fromkeys(every)
+    if observed is not None:
+        errors = errors_of_queries(observed, tree, every)
     result = []
     for level, requests in targets.items():
         depth = places.index(level)
@@ -162,18 +166,29 @@ def mean_absolute_noise(noise: Mechanism) -> float:
     return 2 * half
 
 
+def _observed(plan: Plan) -> Observed | None:
+    """Return what a release by a plan will observe; None if that is too large for the algebra."""
+    try:
+        return Observed.planned(plan)
+    except InputError:
+        return None
+
+
 def _alone(plan: Plan, targets: Mapping[str, Sequence[Query]]) -> tuple[ExpectedError, ...]:
     """Return the errors of each level as if it were the only one.
 
     Levels with the same queries and the same noise are solved once.
     """
-    observed, known = Observed.planned(plan), {}
+    observed = _observed(plan)
+    known: dict[tuple[tuple[str, float], ...], dict[Query, tuple[FloatArray, IntArray]]] = {}
     result = []
     for level, queries in targets.items():
         key = tuple((item.query.name, item.mechanism.variance) for item in plan.at(level))
         if key not in known:
             unit = Geography((level,), (pa.array(["unit"]),), (np.zeros(1, np.int64),))
-            errors = errors_of_queries(observed.of_level(level), Tree.of(unit), queries)
+            errors: Mapping[Query, KindErrors | None] = {}
+            if observed is not None:
+                errors = errors_of_queries(observed.of_level(level), Tree.of(unit), queries)
             known[key] = {
                 query: (at.levels[0], at.cells) for query, at in errors.items() if at is not None
             }

@@ -130,7 +130,7 @@ class LeastSquares:
         fit = self._fit(parsed)
         positions = self._tree.positions[depth]
         errors = fit.errors.standard_errors(depth)
-        kind, _ = fit.decomposition.kinds
+        kind = fit.decomposition.kind_of_cell
         if np.isinf(errors).all():
             self.refuse_undetermined(query, level)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from countveil.base.numerics import IntArray
 from countveil.errors import PlanError
 from countveil.plan.attributes import choices
 from countveil.plan.budget import query_named
@@ -66,6 +68,19 @@ class StructuralZeros:
         flat = possible.reshape(-1)
         flat.setflags(write=False)
         return flat
+
+    def refined(self, kinds: Sequence[IntArray]) -> list[IntArray]:
+        """Split the kinds of categories of each axis until every block treats those of one alike."""
+        refined = []
+        for axis, along in enumerate(kinds):
+            kind, last = along.copy(), int(along.max())
+            for block in {item[axis] for item in self.blocks}:
+                inside = np.array(block or (), np.int64)
+                _, part = np.unique(kind[inside], return_inverse=True)
+                kind[inside] = last + 1 + part
+                last += len(inside)
+            refined.append(np.unique(kind, return_inverse=True)[1])
+        return refined
 
     @property
     def cells_left(self) -> int:

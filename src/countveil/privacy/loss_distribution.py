@@ -64,7 +64,8 @@ def tight_epsilon(queries: Sequence[LossyQuery], delta: float) -> float:
     loss_index = np.arange(start, start + size)
     tilted = np.clip(np.fft.irfft(spectrum, size)[loss_index % size], 0, None)
     losses = _STEP * loss_index
-    log_mass = np.log(tilted, out=np.full(size, -np.inf), where=tilted > 0)
+    # Only losses above an epsilon are read; far below 0 the tilt would overflow.
+    log_mass = np.log(tilted, out=np.full(size, -np.inf), where=(tilted > 0) & (losses > 0))
     mass = np.exp(log_mass + log_scale - tilt * losses)
     infinite = -math.expm1(log_finite)
 

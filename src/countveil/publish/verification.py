@@ -52,9 +52,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The checks that a release passed, one sentence each; a failed check raises instead."""
+    """The checks that a release passed, one sentence each; a failed check raises instead.
+
+    `limits` says what these checks leave open, such as the charge if no ledger was named.
+    """
 
     checks: tuple[str, ...]
+    limits: tuple[str, ...] = ()
 
 
 def refuse_damaged(release: Release, *, facts: bool, estimates: bool = False) -> None:
@@ -95,7 +99,7 @@ def verify_counts(
     """Check a release of counts and, with a ledger, its charge; raise if a check fails."""
     with _translated(release):
         _refuse_simulation(release, simulation)
-        return Verification(tuple(_counts_checks(release, ledger)))
+        return Verification(tuple(_counts_checks(release, ledger)), _limits(release, ledger))
 
 
 def verify_table(
@@ -104,7 +108,7 @@ def verify_table(
     """Check a release of one table and, with a ledger, its charge; raise if a check fails."""
     with _translated(release):
         _refuse_simulation(release, simulation)
-        return Verification(tuple(_table_checks(release, ledger)))
+        return Verification(tuple(_table_checks(release, ledger)), _limits(release, ledger))
 
 
 @contextmanager
@@ -129,6 +133,21 @@ def _refuse_simulation(release: AnyRelease, accepted: bool) -> None:
             f"drawn from a seed ({release.manifest['randomness']}), so anyone can remove the "
             f"noise; for publication, release without a seed",
         )
+
+
+def _limits(release: AnyRelease, ledger: str | Path | Ledger | None) -> tuple[str, ...]:
+    """Return what checks of a folder cannot show."""
+    limits = []
+    if not release.publishable:
+        limits.append(
+            "this is a simulation: its noise was drawn from a seed, and anyone can remove it"
+        )
+    if ledger is None:
+        limits.append(
+            "no ledger was named, so nothing shows that these numbers were drawn once, from secure "
+            "randomness, and charged; add --ledger to compare them with their charge"
+        )
+    return tuple(limits)
 
 
 def _counts_checks(release: Release, ledger: str | Path | Ledger | None) -> Iterator[str]:
@@ -422,7 +441,7 @@ def _check_estimates(release: Release, geography: Geography) -> Iterator[str]:
         _fail(release, f"the estimates contradict a public fact: {broken}")
     yield (
         f"the estimates of {len(estimates.levels)} levels are whole numbers, add up and agree with the "
-        f"public facts; they were solved to within {limit:.0e}"
+        f"public facts; their certificate states that they were solved to within {limit:.0e}"
     )
     if plan.tables or plan.microdata:
         for name in names_of_estimates(plan):

@@ -15,8 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from countveil.base.numerics import FloatArray, IntArray
+from countveil.errors import InputError
 
 _ALIKE = 1e-8  # eigenvalues this close, in matrices of scale 1, are equal
+_MOST_ENTRIES = 2**26  # of matrices of sets of categories
+_MOST_WORK = 2**40  # multiplications: some minutes
+_DECOMPOSED = 20  # matrix products that take as long as decomposing a matrix
 _NOTHING = 1e-9  # entries this small, in matrices of scale 1, are zero
 
 
@@ -105,6 +109,7 @@ def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
     categories = len(views[0].group)
     separating = [view.separates for view in views]
     atom_of = atoms_of(views)
+    _refuse_many(int(atom_of.max()) + 1, views)
     atoms = [np.flatnonzero(atom_of == number) for number in range(int(atom_of.max()) + 1)]
     means = np.zeros((categories, len(atoms)))
     for number, atom in enumerate(atoms):
@@ -130,6 +135,18 @@ def split_attribute(views: Sequence[AttributeView]) -> list[AttributePart]:
     return parts
 
 
+def _refuse_many(atoms: int, views: Sequence[AttributeView]) -> None:
+    """Refuse views whose matrices would take gigabytes, or minutes to split."""
+    rows = sum(view.groups for view in views) + len(views[0].group) + len(views) * atoms
+    work = len(views) * atoms**3 * (len(views) + _DECOMPOSED)
+    if rows * atoms > _MOST_ENTRIES or work > _MOST_WORK:
+        raise InputError(
+            f"an attribute with {len(views[0].group):,} categories: {len(views):,} views of it, as "
+            f"itself or through recodes, tell {atoms:,} sets of categories apart, which is too many "
+            f"for the algebra (about 1,000 can be split); use fewer recodes, or merge their groups"
+        )
+
+
 def block_diagonalise(matrices: Sequence[FloatArray]) -> list[FloatArray]:
     """Return orthonormal bases (rows × size × copies) in which all matrices are block ⊗ identity.
 
@@ -143,7 +160,8 @@ def block_diagonalise(matrices: Sequence[FloatArray]) -> list[FloatArray]:
     values, vectors = np.linalg.eigh(_generic(scaled))
     cuts = np.flatnonzero(np.diff(values) > _ALIKE * max(1.0, float(np.abs(values).max()))) + 1
     spaces = [vectors[:, run] for run in np.split(np.arange(size), cuts)]
-    bases = [_joined(spaces, group, scaled) for group in _connected(spaces, scaled)]
+    images = [[space.T @ matrix for matrix in scaled] for space in spaces]
+    bases = [_joined(spaces, group, images) for group in _connected(spaces, images)]
     if all(_proven(basis, scaled) for basis in bases):
         return bases
     return [np.eye(size)[:, :, None]]
@@ -161,7 +179,9 @@ def _generic(matrices: Sequence[FloatArray]) -> FloatArray:
     return mixed
 
 
-def _connected(spaces: Sequence[FloatArray], matrices: Sequence[FloatArray]) -> list[list[int]]:
+def _connected(
+    spaces: Sequence[FloatArray], images: Sequence[Sequence[FloatArray]]
+) -> list[list[int]]:
     """Group eigenspaces that some matrix maps into each other, each group in order of reach."""
     groups: list[list[int]] = []
     left = list(range(len(spaces)))
@@ -169,30 +189,30 @@ def _connected(spaces: Sequence[FloatArray], matrices: Sequence[FloatArray]) -> 
         group = [left.pop(0)]
         for reached in group:
             for other in list(left):
-                if _strongest(spaces[other], spaces[reached], matrices)[1] > _NOTHING:
+                if _strongest(images[other], spaces[reached])[1] > _NOTHING:
                     group.append(other)
                     left.remove(other)
         groups.append(group)
     return groups
 
 
-def _strongest(
-    to: FloatArray, of: FloatArray, matrices: Sequence[FloatArray]
-) -> tuple[FloatArray, float]:
-    """Return the largest map that the matrices make from one space to another, and its size."""
-    maps = [to.T @ matrix @ of for matrix in matrices]
+def _strongest(images: Sequence[FloatArray], of: FloatArray) -> tuple[FloatArray, float]:
+    """Return the largest map that the matrices make to a space, by its images, and its size."""
+    maps = [image @ of for image in images]
     sizes = [float(np.abs(item).max(initial=0.0)) for item in maps]
     best = int(np.argmax(sizes))
     return maps[best], sizes[best]
 
 
 def _joined(
-    spaces: Sequence[FloatArray], group: Sequence[int], matrices: Sequence[FloatArray]
+    spaces: Sequence[FloatArray],
+    group: Sequence[int],
+    images: Sequence[Sequence[FloatArray]],
 ) -> FloatArray:
     """Carry the basis of the first space of a group to the others."""
     carried = {group[0]: spaces[group[0]]}
     for number in group[1:]:
-        candidates = [_strongest(spaces[number], basis, matrices) for basis in carried.values()]
+        candidates = [_strongest(images[number], basis) for basis in carried.values()]
         step, _ = max(candidates, key=lambda item: item[1])
         carried[number] = spaces[number] @ (step / float(np.linalg.norm(step, 2)))
     return np.stack(list(carried.values()), axis=1)

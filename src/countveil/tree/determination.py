@@ -50,8 +50,7 @@ class Determination:
 
     def cells(self, level: int) -> NDArray[np.bool_]:
         """Return which cells of the query are determined at a level."""
-        kind, _ = self.decomposition.kinds
-        return np.asarray(self.kinds(level)[kind])
+        return np.asarray(self.kinds(level)[self.decomposition.kind_of_cell])
 
     def sums(self, level: int, members: Sequence[IntArray]) -> NDArray[np.bool_]:
         """Return which sums of cells are determined at a level; each lists its cells."""
@@ -80,8 +79,8 @@ def kinds_inside(
     decomposition: QueryDecomposition, projectors: Sequence[FloatArray]
 ) -> NDArray[np.bool_]:
     """Return which kinds of cells lie inside the images of projectors, one per subspace."""
-    kind, grams = decomposition.kinds
-    missing, whole = (np.zeros(int(kind.max(initial=0)) + 1) for _ in range(2))
+    cells, grams = decomposition.kinds
+    missing, whole = (np.zeros(len(cells)) for _ in range(2))
     for gram, projector in zip(grams, projectors, strict=True):
         missing += _outside(gram, projector)
         whole += np.einsum("kii->k", gram)

@@ -124,9 +124,11 @@ def _alike_in_zeros(grid: NDArray[np.bool_], number: int) -> tuple[IntArray, Int
     categories = grid.shape[number]
     if grid.all():
         return np.zeros(categories, np.int64), np.zeros(1, np.int64)
-    rows = np.moveaxis(grid, number, 0).reshape(categories, -1)
-    _, first, alike = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return alike.reshape(-1), first
+    # Packed rows as texts: columns, of which there may be millions, would each take memory.
+    rows = [np.packbits(row).tobytes() for row in np.moveaxis(grid, number, 0)]
+    numbers = {row: place for place, row in enumerate(sorted(set(rows)))}
+    alike = np.array([numbers[row] for row in rows], np.int64)
+    return alike, np.unique(alike, return_index=True)[1]
 
 
 def _axis(schema: Schema, number: int, used: set[str], alike: IntArray) -> AttributeAxis:

@@ -24,6 +24,7 @@ from countveil.tree.subspaces import QueryDecomposition, Subspace, subspaces_of
 from countveil.tree.tree_shape import Tree
 
 _MOST_COVARIANCES = 2**27
+_MOST_NUMBERS = 2**27  # of several queries together
 _MOST_SUBSPACES = 2**16  # of several queries together: about half a minute
 
 
@@ -64,9 +65,9 @@ class QueryErrors:
 
         It is 0 for what is known exactly, and infinite for what nothing determines.
         """
-        kind, grams = self.decomposition.kinds
+        cells, grams = self.decomposition.kinds
         positions = self.tree.positions[level]
-        variance = np.zeros((len(positions), int(kind.max(initial=0)) + 1))
+        variance = np.zeros((len(positions), len(cells)))
         for covariance, gram in zip(self.covariances(level), grams, strict=True):
             variance += covariance.reshape(len(covariance), -1) @ gram.reshape(len(gram), -1).T
         return self._marked(level, variance)
@@ -94,8 +95,8 @@ def errors_of_queries(
 ) -> dict[Query, KindErrors | None]:
     """Return the standard errors of several queries.
 
-    Subspaces that queries have in common are climbed once. None for a query that is too large, and for
-    all of them if they are too large together.
+    Subspaces that queries have in common are climbed once. None for a query that is too large, also
+    together with those before it, and for all of them if they have too many subspaces.
     """
     if sum(subspaces_of(observed, query) for query in queries) > _MOST_SUBSPACES:
         return dict.fromkeys(queries)
@@ -105,6 +106,7 @@ def errors_of_queries(
     users: dict[tuple[int, ...], list[tuple[Query, int]]] = {}
     result: dict[Query, KindErrors | None] = {}
     sums: dict[Query, list[FloatArray]] = {}
+    numbers = 0
     for query in queries:
         try:
             decomposition = QueryDecomposition.of(observed, query)
@@ -112,6 +114,11 @@ def errors_of_queries(
         except InputError:
             result[query] = None
             continue
+        more = _numbers_kept(decomposition, tree)
+        if numbers + more > _MOST_NUMBERS:
+            result[query] = None
+            continue
+        numbers += more
         for number, space in enumerate(decomposition.subspaces):
             key = _identity(space)
             if key not in climbed:
@@ -119,7 +126,7 @@ def errors_of_queries(
             users.setdefault(key, []).append((query, number))
         rungs = tuple(climbed[_identity(space)] for space in decomposition.subspaces)
         shapes[query] = QueryErrors(tree, decomposition, rungs)
-        kinds = int(decomposition.kinds.kind.max(initial=0)) + 1
+        kinds = decomposition.number_of_kinds
         sums[query] = [np.zeros((len(at), kinds)) for at in tree.positions]
     for key, ladder in climbed.items():
         for level, covariance in enumerate(position_covariances(tree, ladder)):
@@ -129,7 +136,7 @@ def errors_of_queries(
                 sums[query][level] += flat @ gram.reshape(len(gram), -1).T
     for query, shape in shapes.items():
         errors = [shape._marked(level, item) for level, item in enumerate(sums[query])]
-        result[query] = KindErrors(errors, np.bincount(shape.decomposition.kinds.kind))
+        result[query] = KindErrors(errors, shape.decomposition.kinds.cells)
     return result
 
 
@@ -142,6 +149,13 @@ def refuse_many_covariances(decomposition: QueryDecomposition, tree: Tree) -> No
             f"query {decomposition.query.name!r}: {positions * squares:,} covariances would be kept, "
             f"and {_MOST_COVARIANCES:,} is the limit; ask for a query of fewer attributes"
         )
+
+
+def _numbers_kept(decomposition: QueryDecomposition, tree: Tree) -> int:
+    """Return how many numbers are kept for the errors of a query at all levels."""
+    squares = sum(space.size**2 for space in decomposition.subspaces)
+    positions = sum(map(len, tree.positions))
+    return sum(tree.kinds) * squares + decomposition.number_of_kinds * (squares + positions)
 
 
 def _identity(space: Subspace) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ _NOTHING = 1e-9
 _DIGITS = 10  # to which cells of one kind agree
 _LARGEST_BLOCK = 1_000
 _MOST_SUBSPACES = 2**14
+_MOST_SQUARES = 2**25  # subspaces times observed queries: some minutes
 _LARGEST_AXIS = 5_000
 _TOGETHER = 64  # matrices of neighbouring axes are multiplied out up to this many rows and columns
 
@@ -123,13 +124,13 @@ class Subspace:
 
 
 class CellKinds(NamedTuple):
-    """The kind of each cell of a query, and for each subspace F Fᵀ of every kind.
+    """How many cells of a query each kind has, and for each subspace F Fᵀ of every kind.
 
     F holds a cell's coefficients. Cells of one kind have the same variance: exchanging categories
     turns one into the other.
     """
 
-    kind: IntArray
+    cells: IntArray
     grams: list[FloatArray]
 
 
@@ -156,6 +157,13 @@ class QueryDecomposition:
             raise InputError(
                 f"query {query.name!r}: has {count:,} subspaces, and {_MOST_SUBSPACES:,} is the limit; "
                 f"ask for fewer attributes"
+            )
+        observations = sum(map(len, observed.observations.values()))
+        if count * observations > _MOST_SQUARES:
+            raise InputError(
+                f"query {query.name!r}: has {count:,} subspaces, and levels have {observations:,} "
+                f"queries in total; {_MOST_SQUARES:,} is the limit for one times the other; ask for "
+                f"fewer attributes"
             )
         parts = [_seen_parts(axis, view) for axis, view in zip(observed.axes, views, strict=True)]
         subspaces = []
@@ -190,11 +198,10 @@ class QueryDecomposition:
         return self._in_order(contract(table, self._readers))
 
     @cached_property
-    def kinds(self) -> CellKinds:
-        """The cells sorted into kinds that have the same variance."""
-        kind = np.zeros((1, *(1 for _ in self.groups)), np.int64)
-        grams = []
-        for number, (along, groups) in enumerate(zip(self.parts, self.groups, strict=True)):
+    def _alike(self) -> list[tuple[IntArray, list[FloatArray]]]:
+        """By attribute: the kind of each group, and F Fᵀ of every kind in each part."""
+        result = []
+        for along, groups in zip(self.parts, self.groups, strict=True):
             each = [np.einsum("gic,gjc->gij", part.image, part.image) for part in along]
             flat = [np.zeros((groups, 1)), *(item.reshape(groups, -1) for item in each)]
             _, first, alike = np.unique(
@@ -203,15 +210,36 @@ class QueryDecomposition:
                 return_index=True,
                 return_inverse=True,
             )
-            shape = [1] * kind.ndim
-            shape[number + 1] = groups
-            kind = kind * len(first) + alike.reshape(shape)
-            grams.append([item[first] for item in each])
+            result.append((alike.reshape(-1), [item[first] for item in each]))
+        return result
+
+    @property
+    def number_of_kinds(self) -> int:
+        """How many kinds of cells there are."""
+        return math.prod(int(alike.max(initial=-1)) + 1 for alike, _ in self._alike)
+
+    @cached_property
+    def kinds(self) -> CellKinds:
+        """The kinds of cells that have the same variance."""
+        cells = np.ones(1, np.int64)
+        for alike, _ in self._alike:
+            cells = np.multiply.outer(cells, np.bincount(alike)).reshape(-1)
         squares = []
         for subspace in self.subspaces:
-            chosen = [along[number] for along, number in zip(grams, subspace.numbers, strict=True)]
+            pairs = zip(self._alike, subspace.numbers, strict=True)
+            chosen = [grams[number] for (_, grams), number in pairs]
             squares.append(np.asarray(subspace.possible.T @ kronecker(chosen) @ subspace.possible))
-        return CellKinds(self._in_order(kind.reshape(1, -1))[0], squares)
+        return CellKinds(cells, squares)
+
+    @cached_property
+    def kind_of_cell(self) -> IntArray:
+        """The kind of each cell, in the query's order."""
+        kind = np.zeros((1, *(1 for _ in self.groups)), np.int64)
+        for number, (alike, _) in enumerate(self._alike):
+            shape = [1] * kind.ndim
+            shape[number + 1] = len(alike)
+            kind = kind * (int(alike.max(initial=-1)) + 1) + alike.reshape(shape)
+        return np.asarray(self._in_order(kind.reshape(1, -1))[0])
 
     def rows(self, subspace: Subspace) -> FloatArray:
         """Return the coefficients of every cell in a subspace: cells × size × copies."""

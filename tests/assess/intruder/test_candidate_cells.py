@@ -7,9 +7,9 @@ import pytest
 from tests.assess.intruder.test_attacks import SMALL
 
 from countveil import Seeded
-from countveil.assess.intruder import attacks, targets
+from countveil.assess.intruder import attacks, targets, whole_release
 from countveil.assess.intruder.targets import targets_of
-from countveil.errors import InputError
+from countveil.errors import InputError, PlanError
 from countveil.plan.attributes import Attribute, Recode
 from countveil.plan.plans import Plan
 from countveil.plan.public_facts import StructuralZeros
@@ -105,13 +105,89 @@ def test_structural_zeros_leave_only_possible_targets():
         )
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_kinds_of_cells_are_found_some_cells_at_a_time(monkeypatch, chunk):
-    recode = Recode("R", "A", (("p", ("a", "b")), ("q", ("c",))))
-    attributes = Attribute("A", ("a", "b", "c")), Attribute("B", ("x", "y"))
-    zeros = StructuralZeros((3, 2), (((0,), (0,)), ((2,), (1,))))
-    monkeypatch.setattr(targets, "_CHUNK", chunk)
+def by_definition(schema, zeros, changed=None, fixed=None):
+    """Return the first cell, or pair of cells, of each kind, by going through all of them."""
+    cells = np.flatnonzero(zeros.possible).tolist()
+    at = {cell: tuple(map(int, np.unravel_index(cell, schema.shape))) for cell in cells}
+    kind = {
+        cell: tuple(
+            targets.signatures(schema, attribute.name)[number]
+            for attribute, number in zip(schema.attributes, at[cell], strict=True)
+        )
+        for cell in cells
+    }
+    first = {}
+    if changed is None:
+        for cell in cells:
+            first.setdefault(kind[cell], targets.Target(cell))
+        return set(first.values())
+    differ = {axis for axis in changed if schema.shape[axis] > 1}
+    for one, other in product(cells, repeat=2):
+        apart = {axis for axis, (x, y) in enumerate(zip(at[one], at[other], strict=True)) if x != y}
+        if apart != differ:
+            continue
+        if fixed is None or (at[one][changed[0]], at[other][changed[0]]) == fixed:
+            first.setdefault((kind[one], kind[other]), targets.Target(one, other))
+    return set(first.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_kinds_of_cells_and_pairs_are_those_of_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    attributes, recodes = [], []
+    for number in range(rng.integers(1, 4)):
+        name, labels = f"A{number}", tuple(f"c{label}" for label in range(rng.integers(1, 5)))
+        attributes.append(Attribute(name, labels))
+        for again in range(rng.integers(0, 3)):
+            group = rng.integers(0, 3, len(labels))
+            groups = [tuple(np.array(labels)[group == g].tolist()) for g in range(3)]
+            pairs = (("p", groups[0]), ("q", groups[1]))
+            recodes.append(Recode(f"R{number}_{again}", name, pairs, groups[2]))
+    schema = Schema(tuple(attributes), tuple(recodes))
+    blocks = tuple(
+        tuple(
+            None
+            if rng.random() < 0.4
+            else tuple(sorted(rng.choice(size, rng.integers(0, size + 1), replace=False).tolist()))
+            for size in schema.shape
+        )
+        for _ in range(rng.integers(0, 4))
+    )
+    zeros = StructuralZeros(schema.shape, blocks)
+    assert set(targets._one_of_each(schema, zeros)) == by_definition(schema, zeros)
+    axes = range(len(schema.shape))
+    for changed in [tuple(axes), *((axis,) for axis in axes)]:
+        found = targets._pairs(schema, zeros, changed, None)
+        assert len(set(found)) == len(found)
+        assert set(found) == by_definition(schema, zeros, changed)
+        differ = [axis for axis in changed if schema.shape[axis] > 1]
+        kinds = targets._kinds(schema)
+        refined = zeros.refined(kinds)
+        assert targets._searched_pairs(schema, zeros, kinds, refined, differ) == found
+    if schema.shape[0] > 1:
+        found = targets._pairs(schema, zeros, (0,), (1, 0))
+        assert set(found) == by_definition(schema, zeros, (0,), (1, 0))
+
+
+def test_zeros_that_tell_all_cells_apart_do_not_make_more_kinds_of_people():
+    attributes = [Attribute(name, tuple(f"c{n}" for n in range(40))) for name in "AB"]
+    zeros = StructuralZeros((40, 40), tuple(((n,), (n, (n + 1) % 40)) for n in range(40)))
+    schema = Schema(tuple(attributes))
+    assert (
+        targets._pairs_along(zeros.refined(targets._kinds(schema)), (0, 1)) > targets.MOST_TARGETS
+    )
+    # Cells 0 and 1 are excluded; the first two that differ on both axes are (0, 2) and (1, 0).
+    assert targets._pairs(schema, zeros, (0, 1), None) == (targets.Target(2, 40),)
+
+
+def test_more_kinds_than_can_be_tried_are_refused_before_they_are_listed(monkeypatch):
+    small = plan()
     targets._one_of_each.cache_clear()
-    assert targets._one_of_each(Schema(attributes, (recode,)), zeros) == (1, 4)
-    assert targets._one_of_each(Schema(attributes), zeros) == (1,)
-    targets._one_of_each.cache_clear()
+    targets._pairs.cache_clear()
+    monkeypatch.setattr(targets, "MOST_TARGETS", 3)
+    with pytest.raises(PlanError, match="pairs of kinds of people .*; the limit is 3: remove"):
+        whole_release.attacks_on(small)  # not taken for an attack that is impossible
+    monkeypatch.setattr(targets, "MOST_TARGETS", 1_000)
+    monkeypatch.setattr(targets, "_MOST_PATTERNS", 1)
+    with pytest.raises(PlanError, match="2 queries separate .* the limit is 1 for queries times"):
+        whole_release.evidence(small, small.judged_level, attack="whole record")

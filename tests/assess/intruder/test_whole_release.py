@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from benchmarks.whole_release import random_case
 
 from countveil import Plan
 from countveil.assess import attacks
+from countveil.assess.intruder import whole_release
 from countveil.assess.intruder.ladder import plan_risk, risk_by_level
 from countveil.assess.intruder.whole_release import evidence, whole_release_risk
 
@@ -19,6 +21,11 @@ TRUTHS = {
         (Path(__file__).parents[2] / "golden" / "published_risk.json").read_text()
     )
 }
+RECODES = """B = ["p", "q", "r", "s"]
+[recodes]
+ONE = { of = "B", groups = { p = ["p"], rest = ["q", "r", "s"] } }
+TWO = { of = "B", groups = { pq = ["p", "q"], r = ["r"] }, omit = ["s"] }
+"""
 TWO = "state,county,block\ns,c1,b1\ns,c2,b2\n"
 
 
@@ -31,7 +38,8 @@ def plan_of(folder, places, shares, *, rho="1", queries='A = "1"', neighbors="ad
         f"""
 release = {{ title = "Tree", unit = "person", neighbors = "{neighbors}" }}
 geography = {{ path = "places.csv", levels = [{named}] }}
-attributes = {{ A = ["x", "y"] }}
+[attributes]
+A = ["x", "y"]
 {more}
 [budget]
 rho = "{rho}"
@@ -173,3 +181,31 @@ def test_a_plan_answers_by_itself_for_the_worst_attack(equal):
     assert risk.attack == "unknown attribute: A"
     assert (risk.level, risk.unit_kind) == ("block", "a block that is all of its county")
     assert risk.ladder.num_rows == 3
+
+
+@pytest.mark.parametrize("attack", ["presence", "whole record", "unknown attribute"])
+def test_targets_are_looked_at_some_at_a_time(tmp_path, monkeypatch, attack):
+    places = "state,county,block\ns,c1,b1\ns,c1,b2\ns,c1,b3\ns,c2,b4\ns,c3,b5\ns,c3,b6\n"
+    shares = dict.fromkeys(("state", "county", "block"), "1/3")
+    queries = 'A = "1/4"\n"A*B" = "1/4"\nONE = "1/4"\n"A*TWO" = "1/4"'
+    plan = plan_of(tmp_path, places, shares, queries=queries, neighbors="change-one", more=RECODES)
+    attribute = "B" if attack == "unknown attribute" else None
+    for level in plan.levels:
+        every = evidence(plan, level, attack=attack, attribute=attribute)
+        with monkeypatch.context() as few:
+            few.setattr(whole_release, "_TOGETHER", 1)
+            whole_release._evidence_about.cache_clear()
+            some = evidence(plan, level, attack=attack, attribute=attribute)
+        assert len(some) == len(every) > 0
+        for one, other in zip(some, every, strict=True):
+            assert one.outside == pytest.approx(other.outside, rel=1e-12)
+            assert replace(one, outside=0.0) == replace(other, outside=0.0)
+    whole_release._evidence_about.cache_clear()
+    bound = whole_release_risk(plan, level="block", prior=0.1, attack=attack, attribute=attribute)
+    monkeypatch.setattr(whole_release, "_MOST_WORK", 0)
+    whole_release._evidence_about.cache_clear()
+    risk = whole_release_risk(plan, level="block", prior=0.1, attack=attack, attribute=attribute)
+    whole_release._evidence_about.cache_clear()
+    assert risk.upper_bound
+    assert not bound.upper_bound
+    assert risk.value >= bound.value

@@ -19,10 +19,15 @@ from tests.congenial.laws import (
 )
 
 from countveil.congenial import (
+    AtMost,
     FixedTotal,
+    FixedTotals,
+    JointLaw,
     PartialPrivacy,
     PartialZCDP,
+    PreviousCounts,
     Theta,
+    compose,
     largest_shift,
     odds_bounds,
     posterior_to_posterior,
@@ -306,6 +311,37 @@ def test_text_in_place_of_a_record_is_refused_with_the_way_to_write_it(
     with pytest.raises(InputError, match=message) as refused:
         Theta.of(*facts, secrets=secrets, dependence=dependence)
     assert 'Theta(public=("…",), dependence="…", secrets="…")' in str(refused.value)
+
+
+OTHER_KINDS = {
+    "public as text": (lambda: Theta("the total", "any", "all"), "public: 'the total' is not"),
+    "public as numbers": (lambda: Theta((1, 2), "any", "all"), "give a tuple of sentences"),
+    "dependence": (lambda: Theta((), 3, "all"), "dependence: 3 is not allowed; give a sentence"),
+    "secrets": (lambda: Theta((), "any", None), "secrets: None is not allowed; give a sentence"),
+    "theta": (lambda: PartialPrivacy(1, "all pairs"), "theta: 'all pairs' is not allowed"),
+    "theta of zCDP": (lambda: PartialZCDP(1, None), "theta: None is not allowed"),
+    "coupling": (lambda: PartialPrivacy(1, THETA, 3), "coupling: 3 is not allowed"),
+    "sensitivity": (
+        lambda: PartialPrivacy.of_exponential(1, 0.5, THETA, "plan"),
+        "sensitivity: 0.5 is a float",
+    ),
+    "guarantees": (lambda: compose("1/2"), "guarantees: '1/2' is not allowed; give PartialPriv"),
+    "cells": (lambda: FixedTotal(1, 3), "cells: 3 is not allowed; give a list of positions"),
+    "a cell": (lambda: FixedTotal(1, [0.5]), "cells: 0.5 is not allowed; give a whole number"),
+    "totals": (lambda: FixedTotals(3), r"totals: 3 is not allowed; give FixedTotal\(…\)"),
+    "counts": (lambda: PreviousCounts("12"), "counts: '12' is not allowed; give a list of counts"),
+    "a count": (lambda: PreviousCounts([2.7]), "counts: 2.7 is not allowed; give a whole number"),
+    "lower": (lambda: AtMost(None, [0]), "lower: None is not allowed; give a list of positions"),
+    "law": (lambda: JointLaw([(0, 1)]), "joint law: .* give a dictionary of databases"),
+    "database": (lambda: JointLaw({"01": 1}), "joint law: .* give a dictionary of databases"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_KINDS)
+def test_another_kind_of_input_is_refused_with_what_is_allowed(what):
+    make, message = OTHER_KINDS[what]
+    with pytest.raises(InputError, match=message):
+        make()
 
 
 def test_statements_say_what_they_are():

@@ -21,13 +21,13 @@ from countveil.assess.intruder.decision import (
     sign_of_sum,
 )
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.targets import Attack, Target, targets_of
+from countveil.assess.intruder.targets import Attack, Target, separation_of, targets_of
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import expectation
+from countveil.base.numerics import IntArray
 from countveil.errors import InputError
 from countveil.noise.law import LossLaw, Mechanism
 from countveil.plan.plans import Plan
-from countveil.plan.workload import Query
 
 __all__ = [
     "Identification",
@@ -76,7 +76,7 @@ def effective_rho(
     """
     level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
-    worst = max(_rho(plan, level, target) for target in targets)
+    worst = max(_rho(plan, laws) for laws in _distinct_laws(plan, level, targets))
     return Risk("effective rho", worst, level=level, attack=attack)
 
 
@@ -116,7 +116,7 @@ def marginal_risk(
     level = _level(plan, level)
     targets = targets_of(plan, attack, attribute, categories)
     after = 1.0
-    if not (invariants and any(determined(plan, level, target) for target in targets)):
+    if not (invariants and determined(plan, level, targets)):
         after = max(
             expected_posterior(joint_loss(each_noise(laws), who.rows), who.log_odds)
             for laws in _distinct_laws(plan, level, targets)
@@ -169,7 +169,7 @@ def correct_decision(
     tied = share_of_ties(ties)
     targets = targets_of(plan, attack, attribute, categories)
     value = 1.0
-    if not (invariants and any(determined(plan, level, target) for target in targets)):
+    if not (invariants and determined(plan, level, targets)):
         value = max(
             guesses_right(lattice_loss(laws, who.rows), who.log_odds - losses.bias, tied)
             for laws in _distinct_laws(plan, level, targets)
@@ -198,7 +198,7 @@ def published_exactly(
         however large the noise.
     """
     targets = targets_of(plan, attack, attribute, None)
-    return any(determined(plan, level, target) for target in targets)
+    return determined(plan, level, targets)
 
 
 def _level(plan: Plan, level: str | None) -> str:
@@ -229,26 +229,24 @@ def _distinct_laws(
     plan: Plan, level: str, targets: Sequence[Target]
 ) -> list[tuple[NoisyCells, ...]]:
     """Return the noises that inform about each target, once for all targets with the same ones."""
-    noises = _noises(plan, level)
-    return list(dict.fromkeys(tuple(_informing(noises, target)) for target in targets))
+    cells, pattern = separation_of(targets, (item.query for item in plan.at(level)))
+    shown = [(cells[item.query], item.mechanism) for item in plan.at(level)]
+    laws = (noisy_cells(shown, number) for number in range(int(pattern.max()) + 1))
+    return list(dict.fromkeys(laws))
 
 
-def _noises(plan: Plan, level: str) -> list[tuple[Query, Mechanism]]:
-    return [(item.query, item.mechanism) for item in plan.at(level)]
-
-
-def _informing(noises: Sequence[tuple[Query, Mechanism]], target: Target) -> list[NoisyCells]:
-    """Return each noise of the queries that separate the hypotheses, and in how many cells."""
+def noisy_cells(
+    shown: Sequence[tuple[IntArray, Mechanism]], pattern: int
+) -> tuple[NoisyCells, ...]:
+    """Return the noise of the cells that separate the hypotheses, from cells by pattern and query."""
     total: dict[Mechanism, int] = {}
-    for query, noise in noises:
-        cells = target.separating_cells(query)
-        if cells:
-            total[noise] = total.get(noise, 0) + cells
-    return [NoisyCells(noise, cells) for noise, cells in total.items()]
+    for cells, noise in shown:
+        if number := int(cells[pattern]):
+            total[noise] = total.get(noise, 0) + number
+    return tuple(NoisyCells(noise, number) for noise, number in total.items())
 
 
-def _rho(plan: Plan, level: str, target: Target) -> float:
-    laws = _informing(_noises(plan, level), target)
+def _rho(plan: Plan, laws: Sequence[NoisyCells]) -> float:
     return plan.rows_per_person**2 * sum(cells * _rate(noise) for noise, cells in laws)
 
 
@@ -263,8 +261,8 @@ def _rate(noise: Mechanism) -> float:
     return 1 / (2 * variance)
 
 
-def determined(plan: Plan, level: str, target: Target) -> bool:
-    """Return whether what is published exactly, at this level or below, separates the hypotheses."""
+def determined(plan: Plan, level: str, targets: Sequence[Target]) -> bool:
+    """Return whether what is published exactly, at this level or below, settles some target."""
     below = plan.levels[plan.levels.index(level) :]
     known = [item.query for item in plan.invariants if item.level in below]
-    return any(target.separating_cells(query) for query in known)
+    return any(bool(cells.any()) for cells in separation_of(targets, known).cells.values())

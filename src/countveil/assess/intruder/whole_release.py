@@ -23,15 +23,22 @@ from countveil.assess.intruder.attacks import (
     each_noise,
     expected_posterior,
     guesses_right,
+    noisy_cells,
 )
 from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.targets import Attack, Target, targets_of
+from countveil.assess.intruder.targets import (
+    Attack,
+    SeparatingCells,
+    Target,
+    separation_of,
+    targets_of,
+)
 from countveil.assess.risk import Risk
 from countveil.base import words
 from countveil.base.bounded_averages import expectation
-from countveil.base.numerics import FloatArray
-from countveil.errors import InputError
+from countveil.base.numerics import FloatArray, IntArray
+from countveil.errors import InputError, PlanError
 from countveil.noise.continuous import Gaussian
 from countveil.noise.law import Law, LossLaw, Mechanism
 from countveil.plan.geography import Geography
@@ -42,6 +49,10 @@ from countveil.tree.tree_shape import tree_of
 
 LEAST_VARIANCE = 0.5
 """From this variance on, a normal law describes what counts around a unit reveal, to within 1 %."""
+
+
+_TOGETHER = 1 << 22  # coordinates of targets, and what units reveal about them, at a time
+_MOST_WORK = 1 << 37  # multiplications for one attack at one level: about a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +235,8 @@ def possible_attack(plan: Plan, attack: Attack, attribute: str | None) -> bool:
     """Whether structural zeros leave two cells that the attack could confuse."""
     try:
         return bool(targets_of(plan, attack, attribute, None))
+    except PlanError:
+        raise  # too many to try is not none
     except InputError:
         return False
 
@@ -276,7 +289,7 @@ def _evidence_about(
     places: Geography | None,
     invariants: bool,
 ) -> Sequence[Evidence]:
-    if invariants and any(determined(plan, level, target) for target in targets):
+    if invariants and determined(plan, level, targets):
         return [Evidence((), 0.0, level, level, 0, settled=True, siblings_known=False)]
     shown = plan if invariants or not plan.invariants else _without_invariants(plan)
     outside = None if places is None else _outside(shown, places)
@@ -284,31 +297,42 @@ def _evidence_about(
         views = _knowing_everyone(shown, level, targets, -1)
         above = _exact_above(plan, level, targets) if invariants else None
         return [replace(item, exact_above=above) for item in views]
-    assert places is not None
-    if any(_too_small(item.mechanism) for item in shown.allocations):
+    small = any(_too_small(item.mechanism) for item in shown.allocations)
+    if small or _too_much(outside, plan.levels.index(level), targets):
         return _knowing_everyone(shown, level, targets, 0)
-    return list(_in_worst_units(shown, level, targets, places, invariants))
+    return list(_in_worst_units(shown, level, targets, outside, invariants))
 
 
 def _in_worst_units(
-    plan: Plan, level: str, targets: tuple[Target, ...], places: Geography, exact: bool
+    plan: Plan,
+    level: str,
+    targets: tuple[Target, ...],
+    outside: OutsideInformation,
+    exact: bool,
 ) -> Iterator[Evidence]:
-    outside, moves = _moves(plan, places, targets)
     for depth, chosen in outside.places_of(plan.levels.index(level)):
         highest = plan.levels[depth]
-        laws = path_laws(plan, highest, targets)
-        if exact and any(determined(plan, highest, target) for target in targets):
+        if exact and determined(plan, highest, targets):
             yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
             continue
+        kinds, kind_of = _laws_of(plan, highest, targets)
         at = np.flatnonzero(chosen)
-        around = outside.about(depth, moves)[at]
         siblings = outside.siblings(depth)[at]
-        for kind in dict.fromkeys(laws):
-            alike = [number for number, item in enumerate(laws) if item == kind]
-            unit, which = np.unravel_index(int(around[:, alike].argmax()), (len(at), len(alike)))
+        most = [(-1.0, 0)] * len(kinds)  # what is revealed around the unit where that is most
+        step = max(1, _TOGETHER // (outside.decomposition.width + len(chosen)))
+        for start in range(0, len(targets), step):
+            around = outside.about(depth, _moves(outside, targets[start : start + step]))[at]
+            here = kind_of[start : start + step]
+            for kind in np.unique(here).tolist():
+                alike = around[:, here == kind]
+                unit = int(alike.argmax()) // alike.shape[1]
+                value = float(alike[unit].max())
+                if (value, -unit) > (most[kind][0], -most[kind][1]):
+                    most[kind] = value, unit
+        for laws, (value, unit) in zip(kinds, most, strict=True):
             yield Evidence(
-                kind,
-                float(around[unit, alike[int(which)]]),
+                laws,
+                value,
                 level,
                 highest,
                 int(siblings[unit]),
@@ -321,7 +345,7 @@ def _knowing_everyone(
     plan: Plan, level: str, targets: tuple[Target, ...], siblings: int
 ) -> list[Evidence]:
     """Return what reaches someone who knows everyone everywhere: all levels of the target's path."""
-    laws = dict.fromkeys(path_laws(plan, plan.levels[0], targets))
+    laws, _ = _laws_of(plan, plan.levels[0], targets)
     known = plan.levels.index(level) > 0
     return [
         Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
@@ -332,58 +356,52 @@ def _knowing_everyone(
 def _exact_above(plan: Plan, level: str, targets: Sequence[Target]) -> str | None:
     """Return the lowest level above at which counts published exactly give the answer, if any."""
     above = reversed(plan.levels[: plan.levels.index(level)])
-    return next(
-        (name for name in above if any(determined(plan, name, target) for target in targets)), None
-    )
+    return next((name for name in above if determined(plan, name, targets)), None)
+
+
+def path_laws(plan: Plan, level: str, target: Target) -> tuple[NoisyCells, ...]:
+    """Return the noise of the counts of a level and below that separate the hypotheses."""
+    return _laws_of(plan, level, (target,))[0][0]
 
 
 @lru_cache(maxsize=512)
-def path_laws(
+def _laws_of(
     plan: Plan, level: str, targets: tuple[Target, ...]
-) -> tuple[tuple[NoisyCells, ...], ...]:
-    """Return, for each target, the noise of the counts of a level and below that separate."""
+) -> tuple[list[tuple[NoisyCells, ...]], IntArray]:
+    """Return the different `path_laws` of targets, and which each target has."""
     below = set(plan.levels[plan.levels.index(level) :])
-    known: dict[tuple[int, ...], tuple[NoisyCells, ...]] = {}
-    laws = []
-    for cells in _separating_cells(plan, targets):
-        if cells not in known:
-            total: dict[Mechanism, int] = {}
-            for item, number in zip(plan.allocations, cells, strict=True):
-                if number and item.level in below:
-                    total[item.mechanism] = total.get(item.mechanism, 0) + number
-            known[cells] = tuple(NoisyCells(noise, number) for noise, number in total.items())
-        laws.append(known[cells])
-    return tuple(laws)
+    cells, pattern = _separation(plan, targets)
+    shown = [(cells[one.query], one.mechanism) for one in plan.allocations if one.level in below]
+    laws = [noisy_cells(shown, number) for number in range(int(pattern.max()) + 1)]
+    different = {item: number for number, item in enumerate(dict.fromkeys(laws))}
+    return list(different), np.array([different[item] for item in laws])[pattern]
 
 
 @lru_cache(maxsize=64)
-def _separating_cells(plan: Plan, targets: tuple[Target, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each target, in how many cells of each measured query the hypotheses differ."""
-    queries = dict.fromkeys(item.query for item in plan.allocations)
-    rows = []
-    for target in targets:
-        cells = {query: target.separating_cells(query) for query in queries}
-        rows.append(tuple(cells[item.query] for item in plan.allocations))
-    return tuple(rows)
+def _separation(plan: Plan, targets: tuple[Target, ...]) -> SeparatingCells:
+    return separation_of(targets, (item.query for item in plan.allocations))
 
 
 def _too_small(noise: Mechanism) -> bool:
     return noise.gaussian_variance is None or noise.gaussian_variance < LEAST_VARIANCE
 
 
-@lru_cache(maxsize=64)
-def _moves(
-    plan: Plan, places: Geography, targets: tuple[Target, ...]
-) -> tuple[OutsideInformation, list[FloatArray]]:
-    """Return what surrounds each unit, and the coordinates of what each target would change."""
-    outside = _outside(plan, places)
-    assert outside is not None
+def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[FloatArray]:
+    """Return the coordinates of what each target would change."""
     own = outside.decomposition.coordinates(np.array([item.cell for item in targets]))
     if targets[0].other is None:
-        return outside, own
-    others = np.array([item.other for item in targets])
-    rest = outside.decomposition.coordinates(others)
-    return outside, [one - other for one, other in zip(own, rest, strict=True)]
+        return own
+    rest = outside.decomposition.coordinates(np.array([item.other for item in targets]))
+    return [one - other for one, other in zip(own, rest, strict=True)]
+
+
+def _too_much(outside: OutsideInformation, level: int, targets: Sequence[Target]) -> bool:
+    """Whether it would take minutes to look at every target in every unit."""
+    spaces = outside.decomposition.subspaces
+    squares = sum(space.size**2 for space in spaces)
+    units = max(len(positions) for positions in outside.tree.positions[: level + 1])
+    work = len(targets) * (outside.decomposition.width + units * squares)
+    return work > _MOST_WORK
 
 
 @lru_cache(maxsize=8)

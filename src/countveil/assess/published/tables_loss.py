@@ -108,7 +108,7 @@ def published_loss(
     two = TwoDatabases.of(
         plan, counts=counts, unit=unit, cell=cell, other=other, geography=geography
     )
-    laws = path_laws(plan, plan.levels[0], (two.target,))[0]
+    laws = path_laws(plan, plan.levels[0], two.target)
     upper = np.inf if two.settled else _epsilon(lattice_loss(laws, plan.rows_per_person), delta)
     drawn = two.simulate(draws, rng=rng, progress=progress)
     half = drawn.loss.shape[1] // 2

@@ -139,12 +139,12 @@ class TwoDatabases:
     @property
     def settled(self) -> bool:
         """Whether counts published exactly reveal the target to someone who knows everyone else."""
-        return determined(self.plan, self.plan.levels[0], self.target)
+        return determined(self.plan, self.plan.levels[0], (self.target,))
 
     @cached_property
     def measured_loss(self) -> LossLaw:
         """The law of what the measurements on the target's path say, on the integer lattice."""
-        noises = each_noise(path_laws(self.plan, self.plan.levels[0], (self.target,))[0])
+        noises = each_noise(path_laws(self.plan, self.plan.levels[0], self.target))
         if not noises:
             return LossLaw(np.zeros(1), np.ones(1))
         return joint_loss(noises, self.plan.rows_per_person)

@@ -67,6 +67,21 @@ class Theta:
     secrets: str
     identity: tuple[str, str] | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.public, tuple) or not all(
+            isinstance(fact, str) for fact in self.public
+        ):
+            raise InputError(
+                f"public: {self.public!r} is not allowed; give a tuple of sentences, or use Theta.of "
+                f"for facts such as FixedTotal(…)"
+            )
+        for name in ("dependence", "secrets"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(
+                    f"{name}: {getattr(self, name)!r} is not allowed; give a sentence, or use Theta.of "
+                    f"for {_RECORDS[name]}"
+                )
+
     @classmethod
     def of(
         cls, *facts: PublicFact, secrets: Described, dependence: Dependence | JointLaw | str
@@ -129,6 +144,7 @@ class PartialPrivacy:
 
     def __init__(self, epsilon: Exact, theta: Theta, coupling: str | None = None) -> None:
         object.__setattr__(self, "epsilon", _not_negative(epsilon, "epsilon"))
+        _check(theta, coupling)
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "coupling", coupling)
 
@@ -136,7 +152,7 @@ class PartialPrivacy:
     def of_exponential(
         cls,
         rate: Exact,
-        sensitivity: Fraction,
+        sensitivity: Exact,
         theta: Theta,
         coupling: str,
         *,
@@ -164,7 +180,8 @@ class PartialPrivacy:
             The promise, with epsilon = 2·rate·sensitivity, or half of it for a constant normalizer.
         """
         times = 1 if constant_normalizer else 2
-        return cls(times * positive(rate, "rate") * sensitivity, theta, coupling)
+        distance = _not_negative(sensitivity, "sensitivity")
+        return cls(times * positive(rate, "rate") * distance, theta, coupling)
 
     @classmethod
     def of_conditioning(
@@ -262,6 +279,7 @@ class PartialZCDP:
 
     def __init__(self, rho: Exact, theta: Theta, coupling: str | None = None) -> None:
         object.__setattr__(self, "rho", _not_negative(rho, "rho"))
+        _check(theta, coupling)
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "coupling", coupling)
 
@@ -368,6 +386,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     if not guarantees:
         raise InputError("guarantees: none given; give one or more")
     first = guarantees[0]
+    for one in guarantees:
+        if not isinstance(one, PartialPrivacy | PartialZCDP):
+            raise InputError(
+                f"guarantees: {one!r} is not allowed; give PartialPrivacy or PartialZCDP"
+            )
     if any(type(other) is not type(first) for other in guarantees):
         raise InputError(
             "guarantees: epsilon and rho cannot be mixed; state all of them as PartialZCDP, with "
@@ -399,6 +422,16 @@ def _digest(theta: Theta, coupling: str | None) -> str | None:
         return None
     parts = (*theta.public, "", *(theta.identity or (theta.dependence, theta.secrets)), coupling)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _check(theta: Theta, coupling: str | None) -> None:
+    if not isinstance(theta, Theta):
+        raise InputError(
+            f"theta: {theta!r} is not allowed; give Theta(…), which says what is public, what is "
+            f"assumed and which secrets remain"
+        )
+    if coupling is not None and not isinstance(coupling, str):
+        raise InputError(f"coupling: {coupling!r} is not allowed; give its name, or None")
 
 
 def _not_negative(value: Exact, name: str) -> Fraction:

@@ -12,6 +12,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+
 from countveil.base.numerics import Exact, exact
 from countveil.errors import InfeasibleError, InputError
 
@@ -73,8 +75,8 @@ class FixedTotal:
 
     def __init__(self, total: int, cells: Iterable[int] | None = None) -> None:
         _check_whole(total, "total")
-        members = None if cells is None else frozenset(cells)
-        if members is not None and (not members or any(cell < 0 for cell in members)):
+        members = None if cells is None else frozenset(_whole_numbers(cells, "cells", "positions"))
+        if members is not None and not members:
             raise InputError("cells: give one position or more, each 0 or more")
         object.__setattr__(self, "total", total)
         object.__setattr__(self, "cells", members)
@@ -126,6 +128,9 @@ class FixedTotals:
     def __init__(self, *totals: FixedTotal) -> None:
         if not totals:
             raise InputError("totals: give one total or more")
+        for total in totals:
+            if not isinstance(total, FixedTotal):
+                raise InputError(f"totals: {total!r} is not allowed; give FixedTotal(…) for each")
         for a, b in combinations(totals, 2):
             if a.cells is None or b.cells is None or a.cells <= b.cells or b.cells <= a.cells:
                 continue
@@ -160,7 +165,7 @@ class PreviousCounts:
     counts: tuple[int, ...]
 
     def __init__(self, counts: Iterable[int]) -> None:
-        object.__setattr__(self, "counts", tuple(int(count) for count in counts))
+        object.__setattr__(self, "counts", _whole_numbers(counts, "counts", "counts"))
 
     @property
     def sentence(self) -> str:
@@ -191,8 +196,8 @@ class AtMost:
     upper: tuple[int, ...]
 
     def __init__(self, lower: Iterable[int], upper: Iterable[int]) -> None:
-        object.__setattr__(self, "lower", tuple(lower))
-        object.__setattr__(self, "upper", tuple(upper))
+        object.__setattr__(self, "lower", _whole_numbers(lower, "lower", "positions"))
+        object.__setattr__(self, "upper", _whole_numbers(upper, "upper", "positions"))
         if not self.lower or len(self.lower) != len(self.upper):
             raise InputError(
                 f"lower and upper: got {len(self.lower)} and {len(self.upper)} positions; give the "
@@ -340,6 +345,13 @@ class JointLaw:
     probabilities: tuple[tuple[tuple[int, ...], Fraction], ...]
 
     def __init__(self, probabilities: Mapping[tuple[int, ...], Exact]) -> None:
+        if not isinstance(probabilities, Mapping) or not all(
+            isinstance(database, tuple) for database in probabilities
+        ):
+            raise InputError(
+                f"joint law: {probabilities!r} is not allowed; give a dictionary of databases and "
+                f'their probabilities, such as {{(0, 0): "1/2", (1, 1): "1/2"}}'
+            )
         law = {tuple(x): probability(p, "probability") for x, p in probabilities.items()}
         if len({len(x) for x in law}) != 1 or any(v not in (0, 1) for x in law for v in x):
             raise InputError("joint law: give databases of 0s and 1s, all of one length")
@@ -396,6 +408,19 @@ def _count_agrees(fact: KAnonymity | TCloseness, database: Database) -> bool:
 def _check_whole(value: int, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(f"{name}: {value!r} is not allowed; give a whole number, 0 or more")
+
+
+def _whole_numbers(values: Iterable[int], name: str, what: str) -> tuple[int, ...]:
+    """Return whole numbers, 0 or more, as a tuple; refuse anything else."""
+    listed = None if isinstance(values, str | bytes) else values
+    if not isinstance(listed, Iterable):
+        raise InputError(f"{name}: {values!r} is not allowed; give a list of {what}")
+    numbers = []
+    for value in listed:
+        whole = value.item() if isinstance(value, np.integer) else value
+        _check_whole(whole, name)
+        numbers.append(whole)
+    return tuple(numbers)
 
 
 def _list_entries(cells: Iterable[int]) -> str:

@@ -6,7 +6,6 @@ readers bring the records. Source: UCI Machine Learning Repository, Qualitative 
 
 from __future__ import annotations
 
-import csv
 import math
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,12 @@ import pyarrow as pa
 
 from countveil.assess.homogeneity.sensitive_table import Table
 from countveil.errors import InputError
+from countveil.papers.reader_files import (
+    read_rows,
+    reader_file,
+    refuse_other_widths,
+    whole_number,
+)
 
 ADULT_FILE, BANKRUPTCY_FILE = "adult.data", "Qualitative_Bankruptcy.data.txt"
 NEEDS_ADULT = (
@@ -75,11 +80,15 @@ def _repeated(cells: tuple[tuple[int, ...], ...]) -> Table:
 
 def subset_records(folder: Path | None) -> Table | None:
     """Return the subset from the reader's records, with its identifiers; None without the file."""
-    path = _file(folder, BANKRUPTCY_FILE)
+    path = reader_file(folder, BANKRUPTCY_FILE)
     if path is None:
         return None
-    rows = _rows(path, len(_BANKRUPTCY))
+    rows = read_rows(path)
+    refuse_other_widths(path, rows, len(_BANKRUPTCY))
+    if not rows:
+        raise InputError(f"{path}: has no rows; check that it is UCI's file")
     table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(_BANKRUPTCY)})
+    _refuse_one_value(path, table, "FF")
     return Table.from_records(table, identifiers=_QUALITATIVE, sensitive="FF")
 
 
@@ -89,12 +98,12 @@ def adult(folder: Path | None) -> Table | None:
     It has the complete rows of people born in the United States, with ages in groups of 5 years and
     hours in groups of 10, including the upper end.
     """
-    path = _file(folder, ADULT_FILE)
+    path = reader_file(folder, ADULT_FILE)
     if path is None:
         return None
-    complete = [
-        dict(zip(_ADULT, row, strict=True)) for row in _rows(path, len(_ADULT)) if "?" not in row
-    ]
+    rows = read_rows(path)
+    refuse_other_widths(path, rows, len(_ADULT))
+    complete = [dict(zip(_ADULT, row, strict=True)) for row in rows if "?" not in row]
     people = [row for row in complete if row["country"] == "United-States"]
     if not people:
         raise InputError(
@@ -104,22 +113,18 @@ def adult(folder: Path | None) -> Table | None:
         name: [row[name] for row in people] for name in ("relationship", "education", "race")
     }
     columns["sex"] = [row["sex"] for row in people]
-    columns["age"] = [str(math.ceil(int(row["age"]) / 5)) for row in people]
-    columns["hours"] = [str(math.ceil(int(row["hours"]) / 10)) for row in people]
+    for name, width in (("age", 5), ("hours", 10)):
+        numbers = [whole_number(path, name, row[name], least=0) for row in people]
+        columns[name] = [str(math.ceil(number / width)) for number in numbers]
     identifiers = list(columns)
     columns["income"] = [row["income"] for row in people]
+    _refuse_one_value(path, pa.table(columns), "income")
     return Table.from_records(pa.table(columns), identifiers=identifiers, sensitive="income")
 
 
-def _file(folder: Path | None, name: str) -> Path | None:
-    return None if folder is None or not (folder / name).exists() else folder / name
-
-
-def _rows(path: Path, fields: int) -> list[list[str]]:
-    """Return the rows of a file without a header, skipping blank lines."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != fields:
-            raise InputError(f"{path}: row {number} has {len(row)} fields instead of {fields}")
-    return rows
+def _refuse_one_value(path: Path, table: pa.Table, name: str) -> None:
+    if len(table[name].unique()) < 2:
+        raise InputError(
+            f"{path}: all {table.num_rows:,} rows in use have the same {name}, so there is nothing to "
+            f"learn; check that it is UCI's file"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,11 @@ from countveil import congenial
 from countveil.base.numerics import IntArray
 from countveil.base.randomness import Seeded
 from countveil.congenial.guarantee.public_information import PublicFact
+from countveil.errors import InputError
 from countveil.papers import seeman
 from countveil.papers.curves import long_table
 from countveil.papers.item import Content, ItemChart, Setting, Value
+from countveil.papers.reader_files import read_records, reader_file, whole_number
 from countveil.papers.seeman import contraction, projection
 
 _COUNTS, _PEOPLE = "pa_county_monthly_jhu.csv", "pa_county_population_jhu.csv"
@@ -366,9 +367,10 @@ class Counties:
 
 def read_counties(folder: Path | None) -> Counties:
     """Read the counties of a folder, or generate synthetic ones if it has none."""
-    if folder is not None and (folder / _COUNTS).exists() and (folder / _PEOPLE).exists():
-        return _read(folder)
-    return _synthetic_counties()
+    counts, people = reader_file(folder, _COUNTS), reader_file(folder, _PEOPLE)
+    if counts is None or people is None:
+        return _synthetic_counties()
+    return _read(counts, people)
 
 
 def _synthetic_counties() -> Counties:
@@ -384,19 +386,33 @@ def _synthetic_counties() -> Counties:
     return Counties(names, people, before.astype(np.int64), counts, source, synthetic=True)
 
 
-def _read(folder: Path) -> Counties:
+def _read(counts_file: Path, people_file: Path) -> Counties:
     """Read the last two months, with negative corrections set to 0 and deaths limited to cases."""
-    with (folder / _PEOPLE).open(encoding="utf-8") as file:
-        people = {row["fips"]: int(float(row["population"])) for row in csv.DictReader(file)}
-    with (folder / _COUNTS).open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    kinds = ("new_cases", "new_deaths")
+    people = {
+        row["fips"]: whole_number(people_file, "population", row["population"], least=1)
+        for row in read_records(people_file, ("fips", "population"))
+    }
+    rows = read_records(counts_file, ("month", "fips", "county", *kinds))
     codes = sorted(people)
     names = {row["fips"]: row["county"] for row in rows}
     last_two = sorted({row["month"] for row in rows})[-2:]
     at = {(row["month"], row["fips"]): row for row in rows}
-    kinds = ("new_cases", "new_deaths")
+    missing = [(month, code) for month in last_two for code in codes if (month, code) not in at]
+    if len(last_two) < 2 or missing:
+        month, code = missing[0] if missing else ("a second month", codes[0])
+        raise InputError(
+            f"{counts_file}: no row of {month} for county {code}; it needs the last two months of "
+            f"every county in {people_file.name}"
+        )
     both = np.array(
-        [[[int(at[month, code][kind]) for kind in kinds] for code in codes] for month in last_two]
+        [
+            [
+                [whole_number(counts_file, kind, at[month, code][kind]) for kind in kinds]
+                for code in codes
+            ]
+            for month in last_two
+        ]
     )
     both = np.maximum(both, 0)
     both[..., 1] = np.minimum(both[..., 1], both[..., 0])
