@@ -2,9 +2,10 @@
 
 They see the counts of the unit and, as everyone else below is known, those of each level down to the
 target. From outside they see the levels above, siblings, nieces and nephews, and what is published
-exactly. They know nothing beforehand about the people there (a flat prior), so that the outside speaks
-about the unit with normal noise, whose precision the tree gives (`tree.outside`). Where noise is too
-small for that, or not Gaussian, they count as knowing everyone, and the risk is an upper bound.
+exactly. They know nothing beforehand about the people there (a flat prior). What the outside says about
+the unit is normal noise if counts are taken for real numbers (`tree.outside`), and at most what
+`whole_counts` gives for whole ones. The figure is the latter, and it is called an upper bound where the
+two differ. Where noise is not Gaussian they count as knowing everyone, which is an upper bound, too.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
 
 from countveil.assess.intruder.attacks import (
-    NEVER,
     determined,
     each_noise,
     expected_posterior,
@@ -27,21 +26,32 @@ from countveil.assess.intruder.attacks import (
 from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, lattice_loss
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import Attack, Target, targets_of
+from countveil.assess.intruder.whole_counts import (
+    SHIFTS,
+    SMOOTH_BELOW,
+    guesses_right_at_most,
+    largest_over_shifts,
+    rho_around,
+    shifted_loss,
+)
 from countveil.assess.risk import Risk
 from countveil.base import words
-from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import FloatArray
 from countveil.errors import InputError
 from countveil.noise.continuous import Gaussian
 from countveil.noise.law import Law, LossLaw, Mechanism
+from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.tree.observed_levels import Observed
 from countveil.tree.outside import OutsideInformation
 from countveil.tree.tree_shape import tree_of
 
-LEAST_VARIANCE = 0.5
-"""From this variance on, a normal law describes what counts around a unit reveal, to within 1 %."""
+ALIKE = 1e-3
+"""An upper bound this close to the figure of real counts, relatively, is stated as the risk."""
+
+LEAST_VARIANCE = 1.0
+"""From this variance of every noise on, real counts reveal no more than whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,9 @@ class Evidence:
         The noise of the counts that separate the hypotheses: of the unit, and below it on the target's
         path. With `siblings_known`, of the levels above, too.
     outside : float
-        The precision of what everything around the unit says about one row.
+        The precision of what everything around the unit says about one row, if counts were real.
+    around : float
+        The rho of it at most, as counts are whole numbers.
     level, highest : str
         The level of the unit, and the highest level at which the same people form a unit.
     siblings : int
@@ -62,22 +74,30 @@ class Evidence:
     settled : bool
         Whether counts published exactly give the answer.
     siblings_known : bool
-        Whether they count as knowing everyone around, because the noise there is small, not Gaussian,
-        or the places are not given: an upper bound.
+        Whether they count as knowing everyone around, because the noise there is not Gaussian, or the
+        places are not given: an upper bound.
     exact_above : str, optional
         If the places are not given, the lowest level above whose published counts give the answer. A
         unit that is all of a unit of that level is not covered by the bound.
+    narrow : bool
+        Whether some noise has a variance below `LEAST_VARIANCE`: what is not exact is an upper bound.
+    everyone : tuple of NoisyCells
+        The noise of all counts that would separate the hypotheses if they knew everyone everywhere;
+        empty if counts published exactly then gave the answer.
 
     """
 
     laws: tuple[NoisyCells, ...]
     outside: float
+    around: float
     level: str
     highest: str
     siblings: int
     settled: bool
     siblings_known: bool
     exact_above: str | None = None
+    narrow: bool = False
+    everyone: tuple[NoisyCells, ...] = ()
 
     @property
     def unit_kind(self) -> str:
@@ -94,34 +114,61 @@ class Evidence:
 
     def effective_rho(self, rows: int) -> float | None:
         """Return the rho of one count that reveals as much; None if noise is not Gaussian."""
-        rho = self.outside / 2
+        rho = self.around
         for noise, cells in self.laws:
             if noise.gaussian_variance is None:
                 return None
             rho += cells / (2 * noise.gaussian_variance)
         return rows**2 * rho
 
-    def loss(self, rows: int) -> LossLaw:
-        """Return the law of the summed privacy loss."""
-        return _loss(self.laws, self.outside, rows)
+    def posterior(self, log_odds: float, rows: int) -> tuple[float, bool]:
+        """Return the expected posterior of the truth, and whether it is only an upper bound."""
+        if self.settled:
+            return 1.0, False
+        real = self.posterior_if_real(log_odds, rows)
+        if not self.around:
+            return real, self.siblings_known
+        narrow = self.narrow or self.siblings_known
+        rho = rows**2 * self.around
+        if rho < SMOOTH_BELOW:
+            most = expected_posterior(_loss(self.laws, self.around, rows, None), log_odds)
+        else:
+            most = largest_over_shifts(
+                [
+                    expected_posterior(_loss(self.laws, self.around, rows, number), log_odds)
+                    for number in range(SHIFTS)
+                ]
+            )
+        if narrow and self.everyone:
+            known = _loss(self.everyone, 0.0, rows, None)
+            most = min(most, expected_posterior(known, log_odds))
+        return most, narrow or most > (1 + ALIKE) * real
+
+    def posterior_if_real(self, log_odds: float, rows: int) -> float:
+        """Return the expected posterior if counts around the unit were real numbers: a little less."""
+        if self.settled:
+            return 1.0
+        return expected_posterior(_loss(self.laws, self.outside / 2, rows, None), log_odds)
 
     def right(self, log_odds: float, rows: int) -> float:
-        """Return how often they guess the truth: every jump of the counts is kept, ties are split."""
+        """Return how often they guess the truth, at most: every jump of the counts is kept.
+
+        Ties are split if there is no outside.
+        """
         own = lattice_loss(self.laws, rows)
-        if not self.outside:
+        if not self.around:
             return guesses_right(own, log_odds, 0.5)
-        rho = (
-            rows**2 * self.outside / 2
-        )  # the normal loss of the outside has mean rho, variance 2 rho
-        share = expectation(own.weights, ndtr((log_odds + own.points + rho) / math.sqrt(2 * rho)))
-        return share if share > NEVER else 0.0
+        return guesses_right_at_most(own, rows**2 * self.around, log_odds)
 
 
-@lru_cache(maxsize=64)
-def _loss(laws: tuple[NoisyCells, ...], outside: float, rows: int) -> LossLaw:
+@lru_cache(maxsize=512)
+def _loss(laws: tuple[NoisyCells, ...], rho: float, rows: int, shift: int | None) -> LossLaw:
+    """Return the law of the summed loss; what surrounds a unit is normal, or on a shifted lattice."""
     noises: list[Law] = [*each_noise(laws)]
-    if outside > 0:
-        noises.append(Gaussian(math.sqrt(1 / outside)))
+    if shift is not None:
+        return joint_loss(noises, rows, [shifted_loss(rows**2 * rho, shift / SHIFTS)])
+    if rho > 0:
+        noises.append(Gaussian(math.sqrt(1 / (2 * rho))))
     return joint_loss(noises, rows) if noises else LossLaw(np.zeros(1), np.ones(1))
 
 
@@ -174,25 +221,20 @@ def whole_release_risk(
     views = evidence(
         plan, name, attack=attack, attribute=attribute, geography=geography, invariants=invariants
     )
-    after = [posterior_after(item, who) for item in views]
-    worst = int(np.argmax(after))
-    chosen = views[worst]
+    after = [item.posterior(who.log_odds, who.rows) for item in views]
+    worst = int(np.argmax([most for most, _ in after]))
+    chosen, (most, bound) = views[worst], after[worst]
     return Risk(
         "marginal risk",
-        after[worst] / prior,
-        posterior=after[worst],
+        most / prior,
+        posterior=most,
         intruder=who,
         level=name,
         attack=name_of(attack, attribute),
         effective_rho=None if chosen.settled else chosen.effective_rho(who.rows),
         unit_kind=chosen.unit_kind,
-        upper_bound=chosen.siblings_known,
+        upper_bound=bound,
     )
-
-
-def posterior_after(item: Evidence, who: Intruder) -> float:
-    """Return the expected posterior of the truth; 1 if it is published exactly."""
-    return 1.0 if item.settled else expected_posterior(item.loss(who.rows), who.log_odds)
 
 
 def decisions_by_prior(
@@ -277,7 +319,7 @@ def _evidence_about(
     invariants: bool,
 ) -> Sequence[Evidence]:
     if invariants and any(determined(plan, level, target) for target in targets):
-        return [Evidence((), 0.0, level, level, 0, settled=True, siblings_known=False)]
+        return [Evidence((), 0.0, 0.0, level, level, 0, settled=True, siblings_known=False)]
     shown = plan if invariants or not plan.invariants else _without_invariants(plan)
     outside = None if places is None else _outside(shown, places)
     if outside is None:
@@ -285,7 +327,7 @@ def _evidence_about(
         above = _exact_above(plan, level, targets) if invariants else None
         return [replace(item, exact_above=above) for item in views]
     assert places is not None
-    if any(_too_small(item.mechanism) for item in shown.allocations):
+    if not noise_is_gaussian(shown.allocations):
         return _knowing_everyone(shown, level, targets, 0)
     return list(_in_worst_units(shown, level, targets, places, invariants))
 
@@ -294,27 +336,42 @@ def _in_worst_units(
     plan: Plan, level: str, targets: tuple[Target, ...], places: Geography, exact: bool
 ) -> Iterator[Evidence]:
     outside, moves = _moves(plan, places, targets)
+    top = plan.levels[0]
+    everyone = path_laws(plan, top, targets)
+    if exact and any(determined(plan, top, target) for target in targets):
+        everyone = ((),) * len(targets)
+    narrow = min(item.mechanism.variance for item in plan.allocations) < LEAST_VARIANCE
     for depth, chosen in outside.places_of(plan.levels.index(level)):
         highest = plan.levels[depth]
         laws = path_laws(plan, highest, targets)
         if exact and any(determined(plan, highest, target) for target in targets):
-            yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
+            yield Evidence((), 0.0, 0.0, level, highest, 0, settled=True, siblings_known=False)
             continue
         at = np.flatnonzero(chosen)
-        around = outside.about(depth, moves)[at]
+        real = outside.about(depth, moves)[at]
+        around = _around(plan, places, targets, depth)[at]
         siblings = outside.siblings(depth)[at]
         for kind in dict.fromkeys(laws):
             alike = [number for number, item in enumerate(laws) if item == kind]
             unit, which = np.unravel_index(int(around[:, alike].argmax()), (len(at), len(alike)))
+            worst = int(unit), alike[int(which)]
             yield Evidence(
                 kind,
-                float(around[unit, alike[int(which)]]),
+                float(real[worst]),
+                float(around[worst]),
                 level,
                 highest,
                 int(siblings[unit]),
                 settled=False,
                 siblings_known=False,
+                narrow=narrow,
+                everyone=_largest([everyone[number] for number in alike]),
             )
+
+
+def _largest(laws: Sequence[tuple[NoisyCells, ...]]) -> tuple[NoisyCells, ...]:
+    """Return the noises of the counts that reveal most together."""
+    return max(laws, key=lambda law: sum(cells / noise.variance for noise, cells in law))
 
 
 def _knowing_everyone(
@@ -324,7 +381,7 @@ def _knowing_everyone(
     laws = dict.fromkeys(path_laws(plan, plan.levels[0], targets))
     known = plan.levels.index(level) > 0
     return [
-        Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
+        Evidence(item, 0.0, 0.0, level, level, siblings, settled=False, siblings_known=known)
         for item in laws
     ]
 
@@ -367,8 +424,40 @@ def _separating_cells(plan: Plan, targets: tuple[Target, ...]) -> tuple[tuple[in
     return tuple(rows)
 
 
-def _too_small(noise: Mechanism) -> bool:
-    return noise.gaussian_variance is None or noise.gaussian_variance < LEAST_VARIANCE
+@lru_cache(maxsize=64)
+def _around(plan: Plan, places: Geography, targets: tuple[Target, ...], depth: int) -> FloatArray:
+    """Return the rho of what surrounds each position of a level at most, by target."""
+    kinds = dict.fromkeys(_information(plan, targets))
+    by_kind = _rho_by_kind(places, tuple(kinds))[depth]
+    number = {kind: at for at, kind in enumerate(kinds)}
+    return by_kind[:, [number[kind] for kind in _information(plan, targets)]]
+
+
+@lru_cache(maxsize=64)
+def _information(plan: Plan, targets: tuple[Target, ...]) -> tuple[tuple[float, ...], ...]:
+    """Return, for each target, twice the rho of each level's counts that separate its hypotheses."""
+    rows = []
+    exact = {
+        (item.level, target)
+        for item in plan.invariants
+        for target in targets
+        if target.separating_cells(item.query)
+    }
+    for target, cells in zip(targets, _separating_cells(plan, targets), strict=True):
+        total = dict.fromkeys(plan.levels, 0.0)
+        for item, cell_number in zip(plan.allocations, cells, strict=True):
+            variance = item.mechanism.gaussian_variance
+            assert variance is not None
+            total[item.level] += cell_number / variance
+        rows.append(
+            tuple(math.inf if (level, target) in exact else value for level, value in total.items())
+        )
+    return tuple(rows)
+
+
+@lru_cache(maxsize=64)
+def _rho_by_kind(places: Geography, kinds: tuple[tuple[float, ...], ...]) -> list[FloatArray]:
+    return rho_around(tree_of(places), np.array(kinds).T)
 
 
 @lru_cache(maxsize=64)
