@@ -185,3 +185,17 @@ def test_one_count_in_a_tree_of_wide_noise_is_what_weighting_gives(tmp_path):
     at = tree.positions[1].of_unit
     assert around[1][at[0], 0] == pytest.approx(0.5 / (1 / 0.05 + other))
     assert around[1][at[1], 0] == pytest.approx(0.5 / (1 / 0.05 + county))
+
+
+@pytest.mark.parametrize("measured", [0, 1, 2])
+def test_levels_that_measure_nothing_say_nothing(measured, tmp_path):
+    (tmp_path / "places.csv").write_text(THREE)
+    tree = tree_of(read_crosswalk(tmp_path / "places.csv", ("state", "county", "block")))
+    own = np.zeros((3, 1))
+    own[measured] = 0.04
+    around = [item[:, 0] for item in rho_around(tree, own)]
+    assert all(np.isfinite(item).all() for item in around)
+    if measured < 2:  # no count of a block is known, so none of a block's siblings
+        assert not around[2].max() or measured == 1
+    if measured == 2:
+        assert all((item == 0).all() for item in around)

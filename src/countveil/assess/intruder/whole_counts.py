@@ -85,7 +85,9 @@ def _rho_around(tree: Tree, own: FloatArray) -> list[FloatArray]:
         several = sums[level - 1][family] - (unit - loss_of_variance(unit))
         one = whole[level - 1][family] - unit
         pair = _children_by_kind(tree, level - 1)[family] == 2
-        siblings = np.maximum(np.where(pair[:, None], one, several), 0.0)
+        # Nothing measures a unit only if nothing measures its siblings.
+        known = np.where(pair[:, None], one, several)
+        siblings = np.where(np.isinf(unit), np.inf, np.maximum(known, 0.0))
         outer = 1 / above
         spread = outer + siblings - _loss_of_pairs(outer, siblings)
         alone = positions.only_child[:, None]
