@@ -89,9 +89,9 @@ def _rho_around(tree: Tree, own: FloatArray) -> list[FloatArray]:
         known = np.where(pair[:, None], one, several)
         siblings = np.where(np.isinf(unit), np.inf, np.maximum(known, 0.0))
         outer = 1 / above
-        spread = outer + siblings - _loss_of_pairs(outer, siblings)
+        total = outer + siblings - _loss_of_pairs(outer, siblings)
         alone = positions.only_child[:, None]
-        around.append(np.where(alone, above / 2, 1 / (2 * spread)))
+        around.append(np.where(alone, above / 2, 1 / (2 * total)))
     return around
 
 
