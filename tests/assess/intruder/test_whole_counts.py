@@ -199,3 +199,11 @@ def test_levels_that_measure_nothing_say_nothing(measured, tmp_path):
         assert not around[2].max() or measured == 1
     if measured == 2:
         assert all((item == 0).all() for item in around)
+
+
+@pytest.mark.parametrize("rho", [800.0, 8_000.0, math.inf])
+def test_next_to_no_noise_leaves_a_law(rho):
+    for shift in np.arange(SHIFTS) / SHIFTS:
+        law = shifted_loss(rho, float(shift))
+        assert law.weights.sum() == pytest.approx(1)
+        assert np.isfinite(law.points).all()

@@ -39,6 +39,7 @@ _NARROW = 1e-3
 _RATIOS = np.geomspace(1.0, 64.0, 161)
 _REACH = 9.5  # standard deviations
 _TIE = 1e-12
+_CERTAIN = 1e9  # a rho that leaves no doubt
 
 
 def rho_around(tree: Tree, own: FloatArray) -> list[FloatArray]:
@@ -156,9 +157,10 @@ def shifted_loss(rho: float, shift: float) -> LossLaw:
     True
 
     """
+    rho = min(rho, _CERTAIN)
     reach = math.ceil(_REACH / math.sqrt(2 * rho)) + 1
     error = np.arange(-reach, reach + 1) + shift
-    weights = np.exp(-rho * error**2)
+    weights = np.exp(-rho * (error**2 - (error**2).min()))
     return LossLaw(np.asarray(rho * (2 * error + 1)), np.asarray(weights / weights.sum()))
 
 
