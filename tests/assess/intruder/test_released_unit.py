@@ -11,7 +11,12 @@ from tests.conftest import run
 
 from countveil import Plan, Seeded, pipeline
 from countveil.assess import Exactly, Intruder, Level, SiblingsPoisson, hierarchy
-from countveil.assess.intruder.released_unit import find_unit, unit_posterior
+from countveil.assess.intruder.released_unit import (
+    expected_of,
+    find_unit,
+    unit_posterior,
+    unit_posteriors,
+)
 from countveil.errors import InputError
 from countveil.report.sections.unit_section import section_of
 
@@ -175,6 +180,69 @@ def test_another_exact_table_settles_it(released):
     )
     assert "a probability of at most 100 % after this release" in section.sentences[0]
     assert section.tables[0].rows[0][1:3] == ("at most 100 %", "at most 10")
+
+
+def test_two_levels_are_summed_before_the_noise(released):
+    """With the released counts for those of other units; nothing is simulated."""
+    release = released(('nation = "1/3"', 'nation = "0"'), ('block = "1/3"', 'block = "2/3"'))
+    blocks = released_counts(release, "block")
+    noise = [release.measurements.mechanisms[x, "SEX"] for x in ("block", "area")]
+    levels = [Level(noise[0], siblings=2), Level(noise[1])]
+    rest = max(int(blocks[0] + blocks[2]), 0)
+    people = [Intruder(prior=prior, known=1) for prior in (0.1, 0.5)]
+    answers = unit_posteriors(release, unit="A1", table="SEX", cell=0, intruders=people)
+    for who, found in zip(people, expected_of(release, answers, rng=Seeded(1)), strict=True):
+        risk = hierarchy.marginal_risk(levels, truth=[2, 2 + rest], intruder=who)
+        right = hierarchy.correct_decision(levels, truth=[2, 2 + rest], intruder=who)
+        assert found.risk.value == risk.value
+        assert found.decision.value == right.value
+        assert found.risk.standard_error is None
+
+
+def test_more_levels_are_simulated_with_an_interval_and_say_so(released):
+    release = released(('rho = "3"', 'rho = "1/4"'))
+    answers = unit_posteriors(
+        release, unit="A1", table="SEX", cell=0, intruders=[Intruder(prior=0.5, known=1)]
+    )
+    (few,) = expected_of(release, answers, rng=Seeded(1))
+    (many,) = expected_of(release, answers, rng=Seeded(2), draws=3_000)
+    for one, other in zip(few, many, strict=True):
+        apart = math.hypot(one.standard_error, other.standard_error)
+        assert 0 < abs(one.value - other.value) < 4 * apart
+    section = section_of(
+        release, unit="A1", level=None, table="SEX", cell=("f",), known=1, priors=(0.5,)
+    )
+    assert any("simulated; the ranges are 95 % confidence" in line for line in section.sentences)
+    (row,) = section.tables[1].rows
+    assert " to " in row[2]
+    (figures,) = section.figures["expected"]
+    low, high = figures["correct_decision_interval"]
+    assert low < figures["correct_decision"] < high <= 1
+    assert low <= many.decision.value <= high
+
+
+def test_the_noise_of_three_levels_is_summed_where_it_takes_few_values(released):
+    release = released(('rho = "3"', 'rho = "60"'))
+    answers = unit_posteriors(
+        release, unit="B0", table="SEX", cell=0, intruders=[Intruder(prior=0.5, known=3)]
+    )
+    (found,) = expected_of(release, answers, rng=Seeded(1))
+    assert found.decision.standard_error is None
+    assert found.decision.error_bound < 1e-6
+    assert found.decision.value > 0.99
+
+
+def test_nothing_is_expected_where_exact_counts_answer(released):
+    more = '[[invariants]]\nlevel = "block"\nquery = "TOTAL"\nreason = "known"\n'
+    release = released(PUBLIC, more=more)
+    answers = unit_posteriors(
+        release, unit="A1", table="SEX", cell=0, intruders=[Intruder(prior=0.1, known=1)]
+    )
+    assert expected_of(release, answers, rng=Seeded(1)) is None
+    section = section_of(
+        release, unit="A1", level=None, table="SEX", cell=("f",), known=1, priors=(0.1,)
+    )
+    assert section.figures["expected"] == []
 
 
 def test_a_gap_in_the_levels_ends_what_is_seen(released):

@@ -82,7 +82,8 @@ def test_it_is_what_simulated_releases_give(seed, tmp_path):
     `python -m benchmarks whole_release` does the same with 200,000 releases of each tree.
     """
     case = random_case(seed, tmp_path)
-    assert case.simulated(20_000, seed).agrees_with(case.stated())
+    assert case.simulated(20_000, seed).agrees_with(case.if_real())
+    assert case.if_real().bounded_by(case.stated())
 
 
 def test_the_simulated_trees_are_of_every_kind(tmp_path):
@@ -138,8 +139,10 @@ def test_a_public_table_of_the_parent_lets_siblings_speak(tmp_path, siblings):
     known = '[[invariants]]\nlevel = "county"\nquery = "A"\nreason = "known"\n'
     public = Plan.parse("\n".join([*_lines(plan), known]), folder=tmp_path)
     alone = attacks.effective_rho(plan, attack="presence", level="block").value
+    (seen,) = evidence(public, "block")
+    assert seen.outside / 2 == pytest.approx(alone / siblings, rel=1e-6)
     informed = whole_release_risk(public, level="block", prior=0.02).effective_rho
-    assert informed == pytest.approx(alone * (1 + 1 / siblings), rel=1e-6)
+    assert 1 <= informed / (alone * (1 + 1 / siblings)) < 1.0005  # the counts are whole
 
 
 def _lines(plan):
@@ -155,13 +158,13 @@ def _lines(plan):
     yield '[budget.queries."*"]\nA = "1"'
 
 
-def test_small_noise_and_missing_places_count_as_knowing_everyone(tmp_path):
+def test_small_noise_and_missing_places_give_upper_bounds(tmp_path):
     shares = dict.fromkeys(("state", "county", "block"), "1/3")
     loud = plan_of(tmp_path, TWO, shares, rho="9")
     found = whole_release_risk(loud, level="block", prior=0.02)
     top = whole_release_risk(loud, level="state", prior=0.02)
     assert found.upper_bound
-    assert found.value == pytest.approx(top.value)
+    assert 0.95 * top.value < found.value <= top.value
     nowhere = plan_of(tmp_path, TWO, shares, rho="0.3")
     (tmp_path / "places.csv").unlink()
     assert whole_release_risk(nowhere, level="block", prior=0.02).upper_bound
@@ -188,7 +191,13 @@ def test_targets_are_looked_at_some_at_a_time(tmp_path, monkeypatch, attack):
     places = "state,county,block\ns,c1,b1\ns,c1,b2\ns,c1,b3\ns,c2,b4\ns,c3,b5\ns,c3,b6\n"
     shares = dict.fromkeys(("state", "county", "block"), "1/3")
     queries = 'A = "1/4"\n"A*B" = "1/4"\nONE = "1/4"\n"A*TWO" = "1/4"'
-    plan = plan_of(tmp_path, places, shares, queries=queries, neighbors="change-one", more=RECODES)
+    plan = plan_of(
+        *(tmp_path, places, shares),
+        rho="1/2",
+        queries=queries,
+        neighbors="change-one",
+        more=RECODES,
+    )
     attribute = "B" if attack == "unknown attribute" else None
     for level in plan.levels:
         every = evidence(plan, level, attack=attack, attribute=attribute)

@@ -59,6 +59,25 @@ def test_the_truth_is_inside(name, draws, tmp_path):
     assert found.retained == (found.lower - 1) / (found.upper - 1) < 1
 
 
+@pytest.mark.parametrize("name", ["published.tree.rho2.c1.p.3", "published.tree.rho2.c1.p.02"])
+def test_the_truth_through_the_whole_tree_is_inside(name, tmp_path):
+    """Enumerated through the default post-processing, which uses the whole tree."""
+    truth = TRUTHS[name]
+    plan = replace(TWO_UNITS, rho=truth["rho"], postprocess="").plan(tmp_path)
+    assert plan.information == "tree"
+    found = assess.published_risk(
+        plan,
+        counts=np.array(truth["counts"]),
+        unit=0,
+        cell=truth["cell"],
+        prior=truth["prior"],
+        siblings="known",
+        draws=8_000,
+        rng=Seeded(1),
+    )
+    assert 0.85 * truth["exact_R"] < found.lower < truth["exact_R"] + truth["tol"] < found.upper
+
+
 @pytest.mark.parametrize(
     "name", ["one unit, cut off at 0", "one unit, a pair", "one unit, total and cells"]
 )

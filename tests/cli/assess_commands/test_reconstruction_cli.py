@@ -134,6 +134,6 @@ def test_the_sentence_says_what_would_be_given_away(out, tiny):
     )
     assert "could be reconstructed person by person: only one database agrees" in made.sentences[0]
     assert (
-        "Take someone who knows everyone else in an area and gives the true one of two records 50 %. "
-        "This release would raise their 50 % to at most "
+        "Take someone who knows everyone else in an area and hesitates between two records of the "
+        "remaining person. Before this release, they give the true one 50 %; after it, "
     ) in made.sentences[0]

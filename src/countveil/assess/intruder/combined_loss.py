@@ -31,16 +31,16 @@ class NoisyCells(NamedTuple):
     cells: int
 
 
-def joint_loss(laws: Sequence[Law], rows: int = 1) -> LossLaw:
-    """Return the law of the summed loss of counts to which the target adds `rows`.
+def joint_loss(laws: Sequence[Law], rows: int = 1, others: Sequence[LossLaw] = ()) -> LossLaw:
+    """Return the law of the summed loss of counts to which the target adds `rows`, and of other losses.
 
     Losses of wide Gaussians, discrete or not, add up to one normal loss with mean rho and variance
     2 rho, rho = rows² sum 1/(2 sigma²). All others are convolved point by point or, if there are many,
     on a grid.
     """
-    if len(laws) == 1:
+    if len(laws) == 1 and not others:
         return laws[0].privacy_loss(rows)
-    rate, parts = 0.0, []
+    rate, parts = 0.0, [_pruned(law) for law in others]
     for law in laws:
         variance = law.gaussian_variance
         if variance is not None and (not law.lattice or variance >= _SMOOTH_FROM):

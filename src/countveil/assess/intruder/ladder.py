@@ -10,7 +10,6 @@ from typing import Literal
 import pyarrow as pa
 
 from countveil.assess.intruder import whole_release
-from countveil.assess.intruder.attacks import expected_posterior
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.whole_release import Evidence
 from countveil.assess.risk import Risk
@@ -200,13 +199,12 @@ def risks_of(
     rows = plan.rows_per_person
     # Where exactly published counts give one answer, no other attack reveals more.
     views = [view for view in views if view[1].settled][:1] or views
-    losses = [None if item.settled else item.loss(rows) for _, item in views]
     risks = []
     for prior in priors:
         odds = Intruder(prior=prior, rows=rows).log_odds
-        after = [1.0 if loss is None else expected_posterior(loss, odds) for loss in losses]
-        posterior = max(after)
-        attack, item = views[after.index(posterior)]
+        after = [item.posterior(odds, rows) for _, item in views]
+        worst = max(range(len(after)), key=lambda number: after[number][0])
+        (attack, item), (posterior, bound) = views[worst], after[worst]
         right = 1.0 if decisions else math.nan
         if decisions and not item.settled:
             right = item.right(odds, rows)
@@ -221,7 +219,7 @@ def risks_of(
                 attack,
                 item.unit_kind,
                 None if item.settled else item.effective_rho(rows),
-                item.siblings_known,
+                bound,
             )
         )
     return risks

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from countveil.assess.intruder.several_levels.hierarchy_level import (
 )
 from countveil.assess.risk import Risk
 from countveil.base.numerics import IntArray
+from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.plan.attributes import choices
 from countveil.plan.geography import Geography
@@ -94,6 +95,76 @@ class UnitPosterior:
     strange: bool = False
 
 
+DRAWS = 150
+"""How many releases are simulated to say what was to be expected of one."""
+
+
+class Expected(NamedTuple):
+    """What an intruder was to expect of a release before its noise was drawn, if the target is there.
+
+    `risk` is their average posterior over the prior, `decision` how often they guess correctly: exact,
+    or simulated with a standard error.
+    """
+
+    risk: Risk
+    decision: Risk
+
+
+def expected_of(
+    release: Release,
+    answers: Sequence[UnitPosterior],
+    *,
+    rng: BitSource,
+    draws: int = DRAWS,
+) -> list[Expected] | None:
+    """Return the risk and the share of correct guesses behind `unit_posterior`, for several priors.
+
+    Other units are taken to have the counts that were released, at least 0. One and two levels are
+    summed; so are more, if the noise above takes few values. Otherwise the noise above is drawn.
+
+    Parameters
+    ----------
+    release : Release
+        The release; only its public measurements are read.
+    answers : sequence of UnitPosterior
+        Of one unit and cell, for intruders who differ in their priors.
+    rng : BitSource
+        The randomness of the simulation.
+    draws : int
+        How many releases to simulate where they cannot be summed.
+
+    Returns
+    -------
+    list of Expected, optional
+        One per answer; None if counts published exactly give the answer, or contradict what they know.
+
+    Examples
+    --------
+    >>> expected_of(release, [answer], rng=Seeded(1))[0].risk.value  # doctest: +SKIP
+
+    """
+    first = answers[0]
+    sights, who = first.seen, first.intruder
+    if sights[0].exact or first.settled_by is not None:
+        return None
+    truth = [who.known + who.rows]
+    for item, above in pairwise(sights):
+        assert item.sibling_sum is not None
+        rest = above.released - truth[-1] if above.exact else max(item.sibling_sum, 0)
+        if rest < 0 or (rest and not item.siblings and above.exact):
+            return None
+        truth.append(truth[-1] + (rest if item.siblings else 0))
+    levels = _levels(release, sights, release.plan.schema.query(first.table))
+    pairs = hierarchy.before_release(
+        levels,
+        truth=truth,
+        intruders=[item.intruder for item in answers],
+        simulated=draws,
+        rng=rng,
+    )
+    return [Expected(*pair) for pair in pairs]
+
+
 def unit_posterior(
     release: Release,
     *,
@@ -133,6 +204,22 @@ def unit_posterior(
     >>> unit_posterior(release, unit="0101", table="SEX", cell=0, intruder=who)  # doctest: +SKIP
 
     """
+    who = (intruder,)
+    return unit_posteriors(release, unit=unit, table=table, cell=cell, intruders=who, level=level)[
+        0
+    ]
+
+
+def unit_posteriors(
+    release: Release,
+    *,
+    unit: str,
+    table: str,
+    cell: int,
+    intruders: Sequence[Intruder],
+    level: str | None = None,
+) -> list[UnitPosterior]:
+    """Return `unit_posterior` for several intruders; the release is read once."""
     plan, geography = release.plan, release.geography
     place = find_unit(plan, geography, unit, level)
     query = _measured(plan, place.level, table)
@@ -143,29 +230,35 @@ def unit_posterior(
     chain = _chain(plan, place.level, query)
     sights = _seen(release, chain, place, query, cell)
     settled_by = _settled_by(plan, place.level, query, cell)
-    if sights[0].exact:
-        posterior, settled_by = _settled(sights[0].released, intruder), None
-    elif settled_by is not None:
-        posterior = Risk("posterior", 1.0, posterior=1.0, intruder=intruder, upper_bound=True)
-    else:
-        posterior = hierarchy.posterior(
-            _levels(release, sights, query),
-            observed=[item.released for item in sights],
-            sibling_sums=[item.sibling_sum or 0 for item in sights[:-1]],
-            intruder=intruder,
+    exact = sights[0].exact
+    answers = []
+    for who in intruders:
+        if exact:
+            posterior = _settled(sights[0].released, who)
+        elif settled_by is not None:
+            posterior = Risk("posterior", 1.0, posterior=1.0, intruder=who, upper_bound=True)
+        else:
+            posterior = hierarchy.posterior(
+                _levels(release, sights, query),
+                observed=[item.released for item in sights],
+                sibling_sums=[item.sibling_sum or 0 for item in sights[:-1]],
+                intruder=who,
+            )
+        answers.append(
+            UnitPosterior(
+                unit,
+                place.level,
+                query.name,
+                query.labels_of(cell),
+                who,
+                posterior,
+                sights,
+                chain.left_out,
+                None if exact else settled_by,
+                not exact and _strange(release, sights[0], query, who),
+            )
         )
-    return UnitPosterior(
-        unit,
-        place.level,
-        query.name,
-        query.labels_of(cell),
-        intruder,
-        posterior,
-        sights,
-        chain.left_out,
-        settled_by,
-        not sights[0].exact and _strange(release, sights[0], query, intruder),
-    )
+    return answers
 
 
 def find_unit(

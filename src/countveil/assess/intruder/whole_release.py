@@ -2,9 +2,10 @@
 
 They see the counts of the unit and, as everyone else below is known, those of each level down to the
 target. From outside they see the levels above, siblings, nieces and nephews, and what is published
-exactly. They know nothing beforehand about the people there (a flat prior), so that the outside speaks
-about the unit with normal noise, whose precision the tree gives (`tree.outside`). Where noise is too
-small for that, or not Gaussian, they count as knowing everyone, and the risk is an upper bound.
+exactly. They know nothing beforehand about the people there (a flat prior). What the outside says about
+the unit is normal noise (`tree.outside`), as if counts were real numbers. Where noise is so small that
+it matters that they are whole, `whole_counts` gives an upper bound instead. Where noise is not Gaussian
+they count as knowing everyone, which is an upper bound, too.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from countveil.assess.intruder.attacks import (
-    NEVER,
     determined,
     each_noise,
     expected_posterior,
@@ -34,22 +34,28 @@ from countveil.assess.intruder.targets import (
     separation_of,
     targets_of,
 )
+from countveil.assess.intruder.whole_counts import (
+    NARROW,
+    SHIFTS,
+    SMOOTH_BELOW,
+    Surroundings,
+    guesses_right_at_most,
+    largest_over_shifts,
+    shifted_loss,
+    surroundings,
+)
 from countveil.assess.risk import Risk
 from countveil.base import words
-from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.errors import InputError, PlanError
 from countveil.noise.continuous import Gaussian
-from countveil.noise.law import Law, LossLaw, Mechanism
+from countveil.noise.law import Law, LossLaw
+from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.tree.observed_levels import Observed
 from countveil.tree.outside import OutsideInformation
 from countveil.tree.tree_shape import tree_of
-
-LEAST_VARIANCE = 0.5
-"""From this variance on, a normal law describes what counts around a unit reveal, to within 1 %."""
-
 
 _TOGETHER = 1 << 22  # coordinates of targets, and what units reveal about them, at a time
 _MOST_WORK = 1 << 37  # multiplications for one attack at one level: about a minute
@@ -65,7 +71,9 @@ class Evidence:
         The noise of the counts that separate the hypotheses: of the unit, and below it on the target's
         path. With `siblings_known`, of the levels above, too.
     outside : float
-        The precision of what everything around the unit says about one row.
+        The precision of what everything around the unit says about one row, if counts were real.
+    around : float
+        The rho of it at most, as counts are whole numbers.
     level, highest : str
         The level of the unit, and the highest level at which the same people form a unit.
     siblings : int
@@ -73,22 +81,36 @@ class Evidence:
     settled : bool
         Whether counts published exactly give the answer.
     siblings_known : bool
-        Whether they count as knowing everyone around, because the noise there is small, not Gaussian,
-        or the places are not given: an upper bound.
+        Whether they count as knowing everyone around, because the noise there is not Gaussian, or the
+        places are not given: an upper bound.
     exact_above : str, optional
         If the places are not given, the lowest level above whose published counts give the answer. A
         unit that is all of a unit of that level is not covered by the bound.
+    narrow : bool
+        Whether some noise around is so small that it matters that counts are whole; then the risk is an
+        upper bound.
+    everyone : tuple of NoisyCells
+        The noise of all counts that would separate the hypotheses if they knew everyone everywhere;
+        empty if counts published exactly then gave the answer.
 
     """
 
     laws: tuple[NoisyCells, ...]
     outside: float
+    around: float
     level: str
     highest: str
     siblings: int
     settled: bool
     siblings_known: bool
     exact_above: str | None = None
+    narrow: bool = False
+    everyone: tuple[NoisyCells, ...] = ()
+
+    @classmethod
+    def of_exact_counts(cls, level: str, highest: str) -> Evidence:
+        """Return the evidence where counts published exactly give the answer."""
+        return cls((), 0.0, 0.0, level, highest, 0, settled=True, siblings_known=False)
 
     @property
     def unit_kind(self) -> str:
@@ -103,36 +125,66 @@ class Evidence:
         more = "1 sibling" if self.siblings == 1 else f"{self.siblings:,} siblings"
         return f"{words.article(self.level)} with {more}"
 
+    @property
+    def rho_around(self) -> float:
+        """The rho of what everything around the unit says about one row; at most, if `narrow`."""
+        return self.around if self.narrow else self.outside / 2
+
     def effective_rho(self, rows: int) -> float | None:
         """Return the rho of one count that reveals as much; None if noise is not Gaussian."""
-        rho = self.outside / 2
+        rho = self.rho_around
         for noise, cells in self.laws:
             if noise.gaussian_variance is None:
                 return None
             rho += cells / (2 * noise.gaussian_variance)
         return rows**2 * rho
 
-    def loss(self, rows: int) -> LossLaw:
-        """Return the law of the summed privacy loss."""
-        return _loss(self.laws, self.outside, rows)
+    def posterior(self, log_odds: float, rows: int) -> tuple[float, bool]:
+        """Return the expected posterior of the truth, and whether it is only an upper bound."""
+        if self.settled:
+            return 1.0, False
+        if not self.narrow:
+            return self.posterior_if_real(log_odds, rows), self.siblings_known
+        if rows**2 * self.around < SMOOTH_BELOW:
+            most = expected_posterior(_loss(self.laws, self.around, rows, None), log_odds)
+        else:
+            most = largest_over_shifts(
+                [
+                    expected_posterior(_loss(self.laws, self.around, rows, number), log_odds)
+                    for number in range(SHIFTS)
+                ]
+            )
+        if self.everyone:
+            known = _loss(self.everyone, 0.0, rows, None)
+            most = min(most, expected_posterior(known, log_odds))
+        return most, True
+
+    def posterior_if_real(self, log_odds: float, rows: int) -> float:
+        """Return the expected posterior if counts around the unit were real numbers."""
+        if self.settled:
+            return 1.0
+        return expected_posterior(_loss(self.laws, self.outside / 2, rows, None), log_odds)
 
     def right(self, log_odds: float, rows: int) -> float:
-        """Return how often they guess the truth: every jump of the counts is kept, ties are split."""
+        """Return how often they guess the truth: at most, if something around the unit tells them more.
+
+        Every jump of the unit's own counts is kept, and ties are split. What is around is on some
+        lattice, too, and guesses depend on where it lies: the figure is the largest over all shifts.
+        """
         own = lattice_loss(self.laws, rows)
-        if not self.outside:
+        if not self.rho_around:
             return guesses_right(own, log_odds, 0.5)
-        rho = (
-            rows**2 * self.outside / 2
-        )  # the normal loss of the outside has mean rho, variance 2 rho
-        share = expectation(own.weights, ndtr((log_odds + own.points + rho) / math.sqrt(2 * rho)))
-        return share if share > NEVER else 0.0
+        return guesses_right_at_most(own, rows**2 * self.rho_around, log_odds)
 
 
-@lru_cache(maxsize=64)
-def _loss(laws: tuple[NoisyCells, ...], outside: float, rows: int) -> LossLaw:
+@lru_cache(maxsize=512)
+def _loss(laws: tuple[NoisyCells, ...], rho: float, rows: int, shift: int | None) -> LossLaw:
+    """Return the law of the summed loss; what surrounds a unit is normal, or on a shifted lattice."""
     noises: list[Law] = [*each_noise(laws)]
-    if outside > 0:
-        noises.append(Gaussian(math.sqrt(1 / outside)))
+    if shift is not None:
+        return joint_loss(noises, rows, [shifted_loss(rows**2 * rho, shift / SHIFTS)])
+    if rho > 0:
+        noises.append(Gaussian(math.sqrt(1 / (2 * rho))))
     return joint_loss(noises, rows) if noises else LossLaw(np.zeros(1), np.ones(1))
 
 
@@ -185,25 +237,20 @@ def whole_release_risk(
     views = evidence(
         plan, name, attack=attack, attribute=attribute, geography=geography, invariants=invariants
     )
-    after = [posterior_after(item, who) for item in views]
-    worst = int(np.argmax(after))
-    chosen = views[worst]
+    after = [item.posterior(who.log_odds, who.rows) for item in views]
+    worst = int(np.argmax([most for most, _ in after]))
+    chosen, (most, bound) = views[worst], after[worst]
     return Risk(
         "marginal risk",
-        after[worst] / prior,
-        posterior=after[worst],
+        most / prior,
+        posterior=most,
         intruder=who,
         level=name,
         attack=name_of(attack, attribute),
         effective_rho=None if chosen.settled else chosen.effective_rho(who.rows),
         unit_kind=chosen.unit_kind,
-        upper_bound=chosen.siblings_known,
+        upper_bound=bound,
     )
-
-
-def posterior_after(item: Evidence, who: Intruder) -> float:
-    """Return the expected posterior of the truth; 1 if it is published exactly."""
-    return 1.0 if item.settled else expected_posterior(item.loss(who.rows), who.log_odds)
 
 
 def decisions_by_prior(
@@ -290,30 +337,38 @@ def _evidence_about(
     invariants: bool,
 ) -> Sequence[Evidence]:
     if invariants and determined(plan, level, targets):
-        return [Evidence((), 0.0, level, level, 0, settled=True, siblings_known=False)]
+        return [Evidence.of_exact_counts(level, level)]
     shown = plan if invariants or not plan.invariants else _without_invariants(plan)
     outside = None if places is None else _outside(shown, places)
     if outside is None:
         views = _knowing_everyone(shown, level, targets, -1)
         above = _exact_above(plan, level, targets) if invariants else None
         return [replace(item, exact_above=above) for item in views]
-    small = any(_too_small(item.mechanism) for item in shown.allocations)
-    if small or _too_much(outside, plan.levels.index(level), targets):
+    gaussian = noise_is_gaussian(shown.allocations)
+    if not gaussian or _too_much(outside, plan.levels.index(level), targets):
         return _knowing_everyone(shown, level, targets, 0)
-    return list(_in_worst_units(shown, level, targets, outside, invariants))
+    assert places is not None
+    return list(_in_worst_units(shown, level, targets, places, outside, exact=invariants))
 
 
 def _in_worst_units(
     plan: Plan,
     level: str,
     targets: tuple[Target, ...],
+    places: Geography,
     outside: OutsideInformation,
+    *,
     exact: bool,
 ) -> Iterator[Evidence]:
+    changes = _changes(plan, targets)
+    around = _surroundings(places, changes.information)
+    everyone, everyone_of = _laws_of(plan, plan.levels[0], targets)
+    if exact and determined(plan, plan.levels[0], targets):
+        everyone = [()] * len(everyone)
     for depth, chosen in outside.places_of(plan.levels.index(level)):
         highest = plan.levels[depth]
         if exact and determined(plan, highest, targets):
-            yield Evidence((), 0.0, level, highest, 0, settled=True, siblings_known=False)
+            yield Evidence.of_exact_counts(level, highest)
             continue
         kinds, kind_of = _laws_of(plan, highest, targets)
         at = np.flatnonzero(chosen)
@@ -321,23 +376,32 @@ def _in_worst_units(
         most = [(-1.0, 0)] * len(kinds)  # what is revealed around the unit where that is most
         step = max(1, _TOGETHER // (outside.decomposition.width + len(chosen)))
         for start in range(0, len(targets), step):
-            around = outside.about(depth, _moves(outside, targets[start : start + step]))[at]
+            moves = _moves(outside, targets[start : start + step])
+            real = outside.about(depth, moves)[at]
             here = kind_of[start : start + step]
             for kind in np.unique(here).tolist():
-                alike = around[:, here == kind]
+                alike = real[:, here == kind]
                 unit = int(alike.argmax()) // alike.shape[1]
                 value = float(alike[unit].max())
                 if (value, -unit) > (most[kind][0], -most[kind][1]):
                     most[kind] = value, unit
-        for laws, (value, unit) in zip(kinds, most, strict=True):
+        for kind, (laws, (value, unit)) in enumerate(zip(kinds, most, strict=True)):
+            same = kind_of == kind
+            bounds = around.rho[depth][np.ix_(at, np.unique(changes.of_target[same]))]
+            narrow = bool(around.narrowest[changes.of_target[same]].min() < NARROW)
+            place = int(bounds.max(axis=1).argmax()) if narrow else unit
+            knowing = np.unique(everyone_of[same])
             yield Evidence(
                 laws,
                 value,
+                float(bounds.max()),
                 level,
                 highest,
-                int(siblings[unit]),
+                int(siblings[place]),
                 settled=False,
                 siblings_known=False,
+                narrow=narrow,
+                everyone=everyone[knowing[0]] if len(knowing) == 1 else (),
             )
 
 
@@ -348,7 +412,7 @@ def _knowing_everyone(
     laws, _ = _laws_of(plan, plan.levels[0], targets)
     known = plan.levels.index(level) > 0
     return [
-        Evidence(item, 0.0, level, level, siblings, settled=False, siblings_known=known)
+        Evidence(item, 0.0, 0.0, level, level, siblings, settled=False, siblings_known=known)
         for item in laws
     ]
 
@@ -382,8 +446,35 @@ def _separation(plan: Plan, targets: tuple[Target, ...]) -> SeparatingCells:
     return separation_of(targets, (item.query for item in plan.allocations))
 
 
-def _too_small(noise: Mechanism) -> bool:
-    return noise.gaussian_variance is None or noise.gaussian_variance < LEAST_VARIANCE
+class _Changes(NamedTuple):
+    """Twice the rho of each level's counts about each kind of change, and the kind of each target."""
+
+    information: tuple[tuple[float, ...], ...]
+    of_target: IntArray
+
+
+@lru_cache(maxsize=64)
+def _changes(plan: Plan, targets: tuple[Target, ...]) -> _Changes:
+    queries = [item.query for item in plan.allocations] + [item.query for item in plan.invariants]
+    cells, pattern = separation_of(targets, queries)
+    rows = []
+    for number in range(int(pattern.max()) + 1):
+        total = dict.fromkeys(plan.levels, 0.0)
+        for item in plan.allocations:
+            variance = item.mechanism.gaussian_variance
+            assert variance is not None
+            total[item.level] += int(cells[item.query][number]) / variance
+        for fixed in plan.invariants:
+            if cells[fixed.query][number]:
+                total[fixed.level] = math.inf
+        rows.append(tuple(total.values()))
+    different = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+    return _Changes(tuple(different), np.array([different[row] for row in rows])[pattern])
+
+
+@lru_cache(maxsize=64)
+def _surroundings(places: Geography, information: tuple[tuple[float, ...], ...]) -> Surroundings:
+    return surroundings(tree_of(places), np.array(information).T)
 
 
 def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[FloatArray]:

@@ -109,13 +109,9 @@ def _from_release(plan: Plan, risks: Sequence[LevelRisk]) -> str:
         return f"In this release, exactly published counts give the answer to {who}."
     before = words.prior_percent(worst.prior)
     return (
-        f"Take {who} and gives the true one of two records {before}. This release would raise their "
-        f"{before} to at most {_percent_up(worst.posterior)} on average."
+        f"Take {who} and hesitates between two records of the remaining person. Before this release, "
+        f"they give the true one {before}; after it, {worst.reached} on average."
     )
-
-
-def _percent_up(share: float) -> str:
-    return f"{words.rounded_up(100 * share)} %"
 
 
 def _more(plan: Plan, result: Reconstruction) -> list[str]:
@@ -204,14 +200,6 @@ def _release_table(plan: Plan, risks: Sequence[LevelRisk]) -> SectionTable:
     return SectionTable(
         f"From this release: someone who knows everyone else in {words.article(plan.judged_level)} and "
         f"hesitates between two records",
-        ("Prior of the true one", "Probability afterwards, on average", "At most", "Upper bound"),
-        tuple(
-            (
-                words.prior(item.prior),
-                item.reached,
-                _percent_up(item.posterior),
-                item.upper_bound,
-            )
-            for item in risks
-        ),
+        ("Probability of the true one before", "Afterwards, on average"),
+        tuple((words.prior(item.prior), item.reached) for item in risks),
     )

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+
+from scipy.special import ndtri
 
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.released_unit import UnitPosterior, find_unit, unit_posterior
+from countveil.assess.intruder.released_unit import (
+    DRAWS,
+    Expected,
+    UnitPosterior,
+    expected_of,
+    find_unit,
+    unit_posteriors,
+)
+from countveil.assess.risk import ConfidenceInterval, Risk
 from countveil.base import words
+from countveil.base.randomness import Seeded
 from countveil.errors import InputError
 from countveil.estimate.result_tables import cell_number
 from countveil.publish.release_folder import Release
 from countveil.report.section_data import Section, SectionTable
+
+_DEVIATIONS = float(ndtri(0.975))
 
 
 def section_of(
@@ -32,23 +46,26 @@ def section_of(
             f"{' × '.join(query.labels_of(0))}"
         )
     number = cell_number(query, tuple(cell)) if cell else 0
-    answers = [
-        unit_posterior(
-            release,
-            unit=unit,
-            table=table,
-            cell=number,
-            intruder=Intruder(prior=prior, known=known, rows=release.plan.rows_per_person),
-            level=place.level,
-        )
-        for prior in priors
-    ]
+    rows = release.plan.rows_per_person
+    answers = unit_posteriors(
+        release,
+        unit=unit,
+        table=table,
+        cell=number,
+        intruders=[Intruder(prior=prior, known=known, rows=rows) for prior in priors],
+        level=place.level,
+    )
+    expected = expected_of(release, answers, rng=Seeded(1))
     first = answers[0]
     return Section(
         "presence",
         f"What the release reveals about one person in {place.level} {unit}",
-        tuple(_sentences(first) + _assumed(release)),
-        (_posteriors(answers), _counts(first)),
+        tuple(_sentences(first) + _assumed(release) + _before(expected)),
+        (
+            _posteriors(answers),
+            *(() if expected is None else (_expected(answers, expected),)),
+            _counts(first),
+        ),
         figures={
             "unit": unit,
             "level": first.level,
@@ -66,8 +83,74 @@ def section_of(
                 }
                 for item in answers
             ],
+            "expected": [
+                {
+                    "prior": answer.intruder.prior,
+                    **_with_interval("marginal_risk", item.risk, math.inf),
+                    **_with_interval("correct_decision", item.decision, 1.0),
+                }
+                for answer, item in zip(answers, expected or (), strict=False)
+            ],
         },
     )
+
+
+def _with_interval(name: str, risk: Risk, most: float) -> dict[str, float | list[float] | None]:
+    ends = _interval(risk, most)
+    return {
+        name: float(risk.value),
+        f"{name}_error_bound": risk.error_bound,
+        f"{name}_interval": None if ends is None else list(ends),
+    }
+
+
+def _interval(risk: Risk, most: float) -> ConfidenceInterval | None:
+    """Return the 95 % confidence interval of a simulated figure; None if it was summed."""
+    if risk.standard_error is None:
+        return None
+    width = _DEVIATIONS * risk.standard_error
+    return ConfidenceInterval(
+        max(0.0, float(risk.value) - width), min(most, float(risk.value) + width)
+    )
+
+
+def _before(expected: Sequence[Expected] | None) -> list[str]:
+    """Say what the averages are of, and whether they were simulated."""
+    if expected is None:
+        return []
+    lines = [
+        "Averages over all releases that the plan could have produced are given for a target who is "
+        "there, with the released counts, at least 0, taken for the counts of the other units."
+    ]
+    if any(item.risk.standard_error is not None for item in expected):
+        lines.append(
+            f"The noise above the unit takes too many values to be summed, so {DRAWS} releases were "
+            f"simulated; the ranges are 95 % confidence intervals."
+        )
+    return lines
+
+
+def _expected(answers: Sequence[UnitPosterior], expected: Sequence[Expected]) -> SectionTable:
+    return SectionTable(
+        "On average over the noise, if the target is there",
+        ("Prior", "Times the prior", "Correct guesses"),
+        tuple(
+            (
+                words.prior(answer.intruder.prior),
+                _range(item.risk, math.inf, words.multiple),
+                _range(item.decision, 1.0, words.brief_percent),
+            )
+            for answer, item in zip(answers, expected, strict=True)
+        ),
+    )
+
+
+def _range(risk: Risk, most: float, text: Callable[[float], str]) -> str:
+    """Return a figure in words, and the ends of its interval if they differ."""
+    shown, ends = text(float(risk.value)), _interval(risk, most)
+    if ends is None or text(ends.lower) == text(ends.upper):
+        return shown
+    return f"{shown} ({text(ends.lower)} to {text(ends.upper)})"
 
 
 def _sentences(answer: UnitPosterior) -> list[str]:

@@ -273,19 +273,54 @@ def marginal_risk(
     else:
         above = _above(levels, truth, intruder, siblings, draws, rng)
         after = many_levels.expected_posterior(levels, truth, True, intruder, above)
-    value, prior = float(after.value), intruder.informed_prior
+    return _over_prior(after, intruder)
 
-    def over_prior(error: float | None) -> float | None:
-        return None if error is None else error / prior
 
-    return replace(
-        after,
-        measure="marginal risk",
-        value=value / prior,
-        posterior=value,
-        error_bound=over_prior(after.error_bound),
-        standard_error=over_prior(after.standard_error),
-    )
+def before_release(
+    levels: Sequence[Level],
+    *,
+    truth: Sequence[int],
+    intruders: Sequence[Intruder],
+    siblings: Addition = "convolution",
+    simulated: int = many_levels.DRAWS,
+    rng: BitSource | None = None,
+) -> list[tuple[Risk, Risk]]:
+    """Return `marginal_risk` and `correct_decision` of intruders who differ in their priors alone.
+
+    What may be released above the lowest level is listed or drawn once for all of them.
+
+    Parameters
+    ----------
+    levels, truth, siblings, rng
+        As for `correct_decision`; the target is there.
+    simulated : int
+        How many releases are drawn, if they are too many to be listed.
+    intruders : sequence of Intruder
+        What they believe and know before the release.
+
+    Returns
+    -------
+    list of (Risk, Risk)
+        For each intruder, the expected posterior over the prior, and how often they guess correctly.
+    """
+    if len(levels) <= 2 and intruders[0].certain:
+        return [
+            (
+                marginal_risk(levels, truth=truth, intruder=who, siblings=siblings),
+                correct_decision(levels, truth=truth, intruder=who, siblings=siblings),
+            )
+            for who in intruders
+        ]
+    for who in intruders:
+        _presence(levels, truth, who, True)
+    above = _above(levels, truth, intruders[0], siblings, None, rng, simulated)
+    return [
+        (
+            _over_prior(many_levels.expected_posterior(levels, truth, True, who, above), who),
+            many_levels.correct_decision(levels, truth, True, who, "split", EVEN.bias, above),
+        )
+        for who in intruders
+    ]
 
 
 def interior_rho(levels: Sequence[Level]) -> Risk:
@@ -320,6 +355,22 @@ def interior_rho(levels: Sequence[Level]) -> Risk:
     return Risk("effective rho", total, noise=_noises(levels))
 
 
+def _over_prior(after: Risk, intruder: Intruder) -> Risk:
+    value, prior = float(after.value), intruder.informed_prior
+
+    def over_prior(error: float | None) -> float | None:
+        return None if error is None else error / prior
+
+    return replace(
+        after,
+        measure="marginal risk",
+        value=value / prior,
+        posterior=value,
+        error_bound=over_prior(after.error_bound),
+        standard_error=over_prior(after.standard_error),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _HierarchyRelease:
     """What is released: a count of each level, and of the siblings their sums or all values."""
@@ -340,13 +391,14 @@ def _above(
     siblings: Addition,
     draws: int | None,
     rng: BitSource | None,
+    simulated: int = many_levels.DRAWS,
 ) -> many_levels.Above:
     """Return what the levels above may add to what the intruder believes."""
 
     def steps_of(above: Sequence[int], sums: Sequence[int]) -> Sequence[LevelStep]:
         return _steps(levels, _HierarchyRelease((0, *above), tuple(sums), None), siblings)[0]
 
-    return many_levels.released_above(levels, truth, intruder, steps_of, draws, rng)
+    return many_levels.released_above(levels, truth, intruder, steps_of, draws, rng, simulated)
 
 
 def _steps(

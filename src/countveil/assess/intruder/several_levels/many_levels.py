@@ -83,8 +83,12 @@ def released_above(
     steps_of: StepsOf,
     draws: int | None,
     rng: BitSource | None,
+    simulated: int = DRAWS,
 ) -> Above:
-    """List what may be released above the lowest count if that is short; otherwise draw it."""
+    """List what may be released above the lowest count if that is short; otherwise draw it.
+
+    With `draws`, draw that many in any case; otherwise `simulated`.
+    """
     points = np.concatenate([intruder.counts(there=True), intruder.counts(there=False)])
     if draws is None:
         releases = _listed(levels, truth)
@@ -92,10 +96,10 @@ def released_above(
             keys, weights = releases
             left_out = max(0.0, 1.0 - math.fsum(weights))
             return Above(_messages(keys, len(levels), steps_of, points), weights, left_out)
-    draws = DRAWS if draws is None else draws
+    draws = simulated if draws is None else draws
     if rng is None:
         raise InputError(
-            f"rng: {len(levels)} levels are simulated; pass rng=Seeded(1), and draws if {DRAWS:,} "
+            f"rng: {len(levels)} levels are simulated; pass rng=Seeded(1), and draws if {draws:,} "
             f"are too few"
         )
     if draws < 2:
