@@ -182,7 +182,9 @@ def test_areas_and_their_covariances_equal_the_dense_solution(case):
         same_covariance(found, dense, rows)
         alone = estimates.area(named["all"], query)
         np.testing.assert_allclose(alone.value, found.value[-1], rtol=0, atol=1e-10)
-        np.testing.assert_allclose(alone.covariance, found.covariance[-1, :, -1], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            alone.covariance, found.covariance[-1, :, -1], rtol=0, atol=1e-10
+        )
 
 
 def test_covariances_between_units_of_any_level_equal_the_dense_solution(case):

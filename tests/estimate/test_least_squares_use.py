@@ -112,7 +112,9 @@ def test_a_level_read_in_many_runs_and_kept_in_files_is_the_same(tree, estimates
     assert len(list(again.batches("l0", "RACE*AGE"))) == 1
     for level, table in whole.items():
         found = again.estimate(level, "RACE*AGE")
-        np.testing.assert_allclose(found["value"].to_numpy(), table["value"].to_numpy(), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            found["value"].to_numpy(), table["value"].to_numpy(), rtol=0, atol=1e-10
+        )
         np.testing.assert_array_equal(
             found["standard_error"].to_numpy(), table["standard_error"].to_numpy()
         )

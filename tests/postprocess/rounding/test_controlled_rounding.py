@@ -336,7 +336,9 @@ def test_half_integral_vertices_of_two_crossing_margins():
     for vertex in vertices:
         parent, rows = vertex.sum(axis=0), kept_margins(vertex, CROSSING)
         # Favoured by the cost, the vertex is what a linear program returns.
-        np.testing.assert_allclose(relaxed(1.0 - 2.0 * vertex, parent, rows), vertex, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            relaxed(1.0 - 2.0 * vertex, parent, rows), vertex, rtol=0, atol=1e-9
+        )
         # Only itself has its sums and no other entries: no rounding is whole, so entries move further.
         tables = whole_tables(parent, rows)
         if not tables:
