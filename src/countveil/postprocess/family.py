@@ -234,11 +234,11 @@ def _solved(family: Family, passes: Passes) -> CertifiedSolution:
         cells=len(family.cells),
     )
     squares, b = family.information.equations(parent, limits.totals)
-    solution = solve_family(
+    h, certificate = solve_family(
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
-    _refuse_unproven(family, solution.certificate, passes.residual)
-    return solution
+    _refuse_unproven(family, certificate, passes.residual)
+    return CertifiedSolution(h, certificate)
 
 
 def _rounded(

@@ -43,8 +43,8 @@ class UnbiasedSums(NamedTuple):
 
     def departure(self, sums: FloatArray) -> float:
         """Return how far a solution is from the farthest clear sum, in standard errors."""
-        told = self.clear & (self.error > 0)
-        return float(np.max(np.abs(sums - self.estimate)[told] / self.error[told], initial=0.0))
+        noisy = self.clear & (self.error > 0)
+        return float(np.max(np.abs(sums - self.estimate)[noisy] / self.error[noisy], initial=0.0))
 
 
 def candidates(plan: Plan, level: str, *, top: bool) -> tuple[Query, ...]:
