@@ -90,6 +90,7 @@ def release(question: dict[str, Any]) -> None:
             workers.reach(Path(question["to"]).parent)
     with ExitStack() as stack:
         for place, name, title in (
+            (postprocess, "rehearse", "rehearse"),
             (type(engine), "tabulate", "tabulate"),
             (measure, "take", "measure"),
             (postprocess, "top_down", "estimate"),

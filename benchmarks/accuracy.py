@@ -185,6 +185,7 @@ def _show(
 # A state in the layout of the 2020 redistricting files.
 
 _LINES = ("CENRACE", "HISPANIC*CENRACE", "VOTINGAGE*CENRACE", "VOTINGAGE*HISPANIC*CENRACE", "HHGQ")
+_COARSE = ("HHINSTLEVELS", "VOTINGAGE", "HISPANIC")
 _DETAIL = "HHGQ*VOTINGAGE*HISPANIC*CENRACE"
 
 
@@ -192,7 +193,7 @@ def _state(options: argparse.Namespace, folder: Path) -> None:
     """P1 to P5 and the detail of a synthetic state under the production budget."""
     path = starter.write_demo(folder / "place", people=options.people, seed=1)
     plan = require_counts(Plan.load(path), "a benchmark")
-    queries = (TOTAL, *_LINES, _DETAIL)
+    queries = (TOTAL, *_LINES, *_COARSE, _DETAIL)
     errors, seconds = compare(
         plan, folder, seeds=options.seeds, queries=queries, variants=tuple(VARIANTS)
     )
@@ -358,6 +359,14 @@ def _health_plan(rng: np.random.Generator, folder: Path) -> Plan:
         places=[int(rng.integers(3, 28)) for _ in range(int(rng.integers(2, 8)))],
         visits=int(rng.integers(2_000, 20_000)),
     )
+
+
+def clinics_plan(folder: Path) -> Plan:
+    """Write a plan that measures diagnosis by age and sex, with simulated visits; return it."""
+    sizes = {name: _ATTRIBUTES[name] for name in ("Diagnosis", "Age", "Sex")}
+    queries = (TOTAL, "Diagnosis", "Age*Sex", "Diagnosis*Age*Sex")
+    rng = np.random.default_rng(4)
+    return _visits_plan(rng, folder, sizes, queries, places=[15] * 4, visits=10_000)
 
 
 # Small plans, thousands of them: how far rounding moves what is measured.

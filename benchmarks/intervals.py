@@ -37,9 +37,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--published", type=int, default=3, help="releases of the part published")
     parser.add_argument(
+        "--published-people", type=int, default=100_000, help="people of the demo in that part"
+    )
+    parser.add_argument(
         "--data",
         type=Path,
-        help="folder with ri_2010_block.csv, which the parts real and published need",
+        help="folder with ri_2010_block.csv: real needs it, published then uses it, too",
     )
 
 
@@ -47,5 +50,5 @@ def run(options: argparse.Namespace) -> None:
     """Run the requested parts, or all of them."""
     asked = [part for part in PARTS if part in (options.part or PARTS)]
     if options.data is None:
-        asked = [part for part in asked if part not in ("real", "published")]
+        asked = [part for part in asked if part != "real"]
     run_parts({part: PARTS[part] for part in asked}, options)

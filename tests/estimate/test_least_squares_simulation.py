@@ -80,7 +80,7 @@ def test_areas_vary_together_as_stated(simulated):
     assert np.abs(found.covariance[0, :, 2]).max() < 1e-9
     values = np.concatenate([part.value for part in estimates.batches("l2", "AGE")])
     values = values.reshape(COPIES, sum(SHAPE[1]), 2)
-    np.testing.assert_allclose(found.value[0], values[0, [0, 2]].sum(axis=0), atol=1e-9)
+    np.testing.assert_allclose(found.value[0], values[0, [0, 2]].sum(axis=0), rtol=0, atol=1e-9)
     drawn = np.concatenate([values[:, [0, 2]].sum(axis=1), values[:, [1, 2]].sum(axis=1)], axis=1)
     stated = found.covariance[:2, :, :2].reshape(4, 4)
     # Var of a sample covariance: (s_ii s_jj + s_ij²)/n.

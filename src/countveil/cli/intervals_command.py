@@ -297,7 +297,8 @@ def _notes(request: _Request, method: str) -> Sequence[str]:
         f"Published estimates, with errors from {request.source.count:,} replicates of the "
         f"release. Intervals are corrected for bias, measured against unbiased estimates where "
         f"there are any.",
-        "In simulations, 90 % intervals contained the exact count for 85 % of the totals of blocks, "
-        "and for fewer of their small cells. Where a single small place matters, use least squares, "
+        "In simulations, 90 % intervals contained the exact count for 91 % of the totals of blocks "
+        "in a place of 10,000 people (85 % in a larger one, with an earlier version), and for 87 % "
+        "of their cells with 1 to 9 people. Where a single small place matters, use least squares, "
         "whose coverage matches the stated confidence.",
     )

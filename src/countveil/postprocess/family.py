@@ -18,10 +18,11 @@ from countveil.postprocess.certificate import LARGEST_GAP, Certificate, combine_
 from countveil.postprocess.facts.feasibility import refuse_infeasible
 from countveil.postprocess.facts.rows import Row, largest_gap
 from countveil.postprocess.family_information import FamilyInformation
+from countveil.postprocess.pass_rule import pushed_farthest, totals_come_first
 from countveil.postprocess.rounding.controlled_rounding import nearest_table, round_family
 from countveil.postprocess.rounding.dependent_rounding import round_unbiased
 from countveil.postprocess.rounding.kept_sums import departures
-from countveil.postprocess.solver.nonnegative import solve_family
+from countveil.postprocess.solver.nonnegative import CertifiedSolution, solve_family
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,9 +52,9 @@ class Family:
     """The children of one parent, over the cells that may have people.
 
     `cells` are cells of the full histogram, and `information` is what is known about the children over
-    them. `parent` is None at the top. `keep` are the queries that rounding keeps, and `first` those to
-    estimate first if the plan leaves it to the rule. `movable_parent` is
-    called only if the facts leave no table that adds up to the parent. `label` names cells in messages.
+    them. `parent` is None at the top. `keep` are the queries that rounding keeps, `first` those that
+    may have to be estimated first, if the plan leaves that to the rule. `movable_parent` is called only
+    if the facts leave no table that adds up to the parent. `label` names cells in messages.
     """
 
     name: str
@@ -149,35 +150,65 @@ def _departing(
 
 def _in_passes(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded:
     """Solve the queries of the first passes, hold each result, then solve the whole histogram."""
-    limits, certificates = family.limits, []
+    limits = family.limits
+    certificates: list[Certificate] = []
     try:
-        for query in passes.first or _first_by_rule(family, passes):
-            if query.name == TOTAL and limits.totals is not None:
-                continue  # known
-            if not len(family.cells):
-                continue  # the parent has no one
-            merged = _merged(family, limits, query)
-            if merged is None:
-                continue  # not measured
-            coarse, group = merged
-            counts, certificate = _one_pass(coarse, passes, rng)
-            certificates.append(certificate)
-            limits = _hold(limits, counts, group)
-        counts, certificate = _one_pass(replace(family, limits=limits), passes, rng)
+        for query in passes.first or _totals_first(family, passes):
+            limits = _after_pass(family, limits, query, passes, rng, certificates)
+        last = replace(family, limits=limits)
+        solution = _solved(last, passes)
+        pushed = _pushed(last, passes, solution)
+        if pushed is not None:
+            limits = _after_pass(family, limits, pushed, passes, rng, certificates)
+            last = replace(family, limits=limits)
+            solution = _solved(last, passes)
+        counts, certificate = _rounded(last, passes, solution, rng)
     except InfeasibleError:
         if not certificates:
             raise
         # The results of earlier passes leave no table; the facts alone may.
-        counts, certificate = _one_pass(family, passes, rng)
+        counts, certificate = _rounded(family, passes, _solved(family, passes), rng)
         certificate = replace(certificate, fallbacks=certificate.fallbacks + 1)
     return _Rounded(counts, combine_passes([*certificates, certificate]))
 
 
-def _first_by_rule(family: Family, passes: Passes) -> tuple[Query, ...]:
-    """Return the queries to estimate first where the plan does not say."""
-    if not passes.automatic or not family.first or not family.information.totals_are_clear():
+def _totals_first(family: Family, passes: Passes) -> tuple[Query, ...]:
+    """Return a pass over totals if the plan leaves it to the rule, and the rule wants one."""
+    totals = tuple(query for query in family.first if query.name == TOTAL)
+    if not passes.automatic or not totals:
         return ()
-    return family.first
+    return totals if totals_come_first(family.information.unbiased(totals[0])) else ()
+
+
+def _pushed(family: Family, passes: Passes, solution: CertifiedSolution) -> Query | None:
+    """Return the query that needs a pass of its own, by the rule, after a solution without one."""
+    if not passes.automatic:
+        return None
+    queries = [query for query in family.first if query.name != TOTAL]
+    unbiased = [(query, family.information.unbiased(query)) for query in queries]
+    return pushed_farthest(unbiased, solution.h, family.cells)
+
+
+def _after_pass(
+    family: Family,
+    limits: Limits,
+    query: Query,
+    passes: Passes,
+    rng: BitSource | None,
+    certificates: list[Certificate],
+) -> Limits:
+    """Estimate the sums of a query, add the certificate to the others, and return limits with them."""
+    if query.name == TOTAL and limits.totals is not None:
+        return limits  # known
+    if not len(family.cells):
+        return limits  # the parent has no one
+    merged = _merged(family, limits, query)
+    if merged is None:
+        return limits  # not measured
+    coarse, group = merged
+    counts, certificate = _rounded(coarse, passes, _solved(coarse, passes), rng)
+    certificates.append(certificate)
+    return _hold(limits, counts, group)
 
 
 def _refuse_unproven(family: Family, certificate: Certificate, residual: float) -> None:
@@ -189,8 +220,8 @@ def _refuse_unproven(family: Family, certificate: Certificate, residual: float) 
         )
 
 
-def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded:
-    """Refuse what no table can meet, solve, certify and round."""
+def _solved(family: Family, passes: Passes) -> CertifiedSolution:
+    """Refuse what no table can meet, solve and certify."""
     limits, parent = family.limits, family.parent
     refuse_infeasible(
         parent,
@@ -207,6 +238,15 @@ def _one_pass(family: Family, passes: Passes, rng: BitSource | None) -> _Rounded
         squares, b, parent, limits.totals, allowed=limits.allowed, rows=limits.rows
     )
     _refuse_unproven(family, certificate, passes.residual)
+    return CertifiedSolution(h, certificate)
+
+
+def _rounded(
+    family: Family, passes: Passes, solution: CertifiedSolution, rng: BitSource | None
+) -> _Rounded:
+    """Round a solution, and check the integers."""
+    limits, parent = family.limits, family.parent
+    h, certificate = solution
     if certificate.consistency_gap > LARGEST_GAP:  # a plan may accept less than full precision
         above, fixed = (None if x is None else x.astype(float) for x in (parent, limits.totals))
         counts = nearest_table(h, above, fixed, limits.rows, limits.allowed)

@@ -16,7 +16,7 @@ from numba import njit
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.measure.measurements import Measured
 from countveil.plan.workload import TOTAL, Query
-from countveil.postprocess.pass_rule import CLEAR
+from countveil.postprocess.pass_rule import UnbiasedSums
 from countveil.postprocess.solver.family_problem import Squares, gram_in_blocks, multiply
 from countveil.tree.subtrees import PULL, CellTerms, GroupInformation, SubtreeSlice
 
@@ -49,8 +49,8 @@ class FamilyInformation(Protocol):
         """
         ...
 
-    def totals_are_clear(self) -> bool:
-        """Return whether most children have a total so far from 0 that its sign says nothing."""
+    def unbiased(self, query: Query) -> UnbiasedSums | None:
+        """Return unbiased estimates of all sums of a query, None if not all of them are known."""
         ...
 
 
@@ -195,9 +195,9 @@ class LevelInformation:
             return None
         return LevelInformation(places, self.weights[queries], self.values)
 
-    def totals_are_clear(self) -> bool:
-        """Return False: totals are estimated from the level alone."""
-        return False
+    def unbiased(self, query: Query) -> UnbiasedSums | None:
+        """Return nothing: sums are estimated from the level alone."""
+        return None
 
 
 # What the children and everything below them say.
@@ -252,13 +252,13 @@ class SubtreeInformation:
         groups = self.terms.groups(self.of, self.terms.schema.query(TOTAL))
         return np.zeros(len(self.of.shape_of)) if groups is None else groups.estimate[:, 0]
 
-    def totals_are_clear(self) -> bool:
-        """Return whether most children have a total so far from 0 that its sign says nothing."""
-        groups = self.terms.groups(self.of, self.terms.schema.query(TOTAL))
+    def unbiased(self, query: Query) -> UnbiasedSums | None:
+        """Return unbiased estimates of all sums of a query; None if they are not all determined."""
+        groups = self.terms.groups(self.of, query)
         if groups is None:
-            return False
-        error = np.sqrt(groups.covariance[self.of.shape_of, 0, 0])
-        return bool((groups.estimate[:, 0] >= CLEAR * error).mean() >= 0.5)
+            return None
+        variance = np.diagonal(groups.covariance, axis1=1, axis2=2)
+        return UnbiasedSums(groups.estimate, np.sqrt(np.maximum(variance, 0.0))[self.of.shape_of])
 
     def about(self, query: Query, group: IntArray, groups: int) -> FamilyInformation | None:
         """Return unbiased estimates of the sums of a query, with their covariance."""
@@ -301,6 +301,6 @@ class GroupSums:
         """Return nothing: sums are not added up again."""
         return None
 
-    def totals_are_clear(self) -> bool:
-        """Return False: sums have no passes of their own."""
-        return False
+    def unbiased(self, query: Query) -> UnbiasedSums | None:
+        """Return nothing: sums have no passes of their own."""
+        return None

@@ -33,6 +33,7 @@ from countveil.postprocess.family_information import (
     Observations,
     SubtreeInformation,
 )
+from countveil.postprocess.pass_rule import candidates
 from countveil.postprocess.rounding.controlled_rounding import round_family
 from countveil.postprocess.solver.family_problem import Squares
 from countveil.postprocess.solver.nonnegative import solve_family
@@ -225,6 +226,7 @@ class Rehearsal:
             limits=facts.limits(0, len(truths), cells[kept], above),
             label=lambda cells: f"{len(cells)} cells",
             keep=kept_queries(plan, level),
+            first=candidates(plan, level, top=parent is None),
             movable_parent=partial(movable_parent, plan, level, cells, facts, 0, len(truths)),
         )
         if not len(kept):

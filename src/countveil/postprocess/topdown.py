@@ -43,7 +43,7 @@ from countveil.postprocess.family_information import (
     SubtreeInformation,
     tells_apart,
 )
-from countveil.postprocess.pass_rule import total_may_be_pushed
+from countveil.postprocess.pass_rule import candidates
 from countveil.tree.messages import UnitRun, UpwardPass
 from countveil.tree.observed_levels import Observed
 from countveil.tree.subtrees import (
@@ -284,8 +284,7 @@ class DescentJob:
         about = self._information(task)
         above = None if task.above is None else BatchFolder(self.work).read(task.above)
         possible = np.flatnonzero(self.plan.possible)
-        pushed = total_may_be_pushed(self.plan, task.level)
-        totals = (self.plan.schema.query(TOTAL),) if pushed else ()
+        pushable = candidates(self.plan, task.level, top=above is None)
         lengths = np.zeros(task.stop - task.start, np.int64)
         cells, counts, certificates = [], [], []
         ends = np.append(np.flatnonzero(np.diff(task.parents)) + 1, len(task.parents))
@@ -307,7 +306,7 @@ class DescentJob:
                 limits=task.facts.limits(first, last, cells_here, parent),
                 label=self._label,
                 keep=kept_queries(self.plan, task.level),
-                first=totals,
+                first=pushable,
                 movable_parent=partial(
                     movable_parent, self.plan, task.level, possible, task.facts, first, last
                 ),

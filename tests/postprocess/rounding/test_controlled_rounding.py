@@ -336,7 +336,9 @@ def test_half_integral_vertices_of_two_crossing_margins():
     for vertex in vertices:
         parent, rows = vertex.sum(axis=0), kept_margins(vertex, CROSSING)
         # Favoured by the cost, the vertex is what a linear program returns.
-        np.testing.assert_allclose(relaxed(1.0 - 2.0 * vertex, parent, rows), vertex, atol=1e-9)
+        np.testing.assert_allclose(
+            relaxed(1.0 - 2.0 * vertex, parent, rows), vertex, rtol=0, atol=1e-9
+        )
         # Only itself has its sums and no other entries: no rounding is whole, so entries move further.
         tables = whole_tables(parent, rows)
         if not tables:
@@ -353,7 +355,7 @@ def test_half_integral_vertices_of_two_crossing_margins():
         # Mixed with a little of whole tables, they become possible; a linear program would not do.
         beside_whole_ones += 1
         h = 0.9 * vertex + 0.1 * np.mean(tables, axis=0)
-        np.testing.assert_allclose(relaxed(1.0 - 2.0 * h, parent, rows), vertex, atol=1e-9)
+        np.testing.assert_allclose(relaxed(1.0 - 2.0 * h, parent, rows), vertex, rtol=0, atol=1e-9)
         best = moved(np.array(tables), h).min()
         for totals in (None, np.rint(h.sum(axis=1))):
             assert moved(check(h, parent, totals, rows), h) == pytest.approx(best)

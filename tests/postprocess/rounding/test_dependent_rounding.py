@@ -120,7 +120,7 @@ def test_entries_of_a_cell_are_negatively_correlated(drawn, case):
         # P3 holds for all down too; and the correlation is there: a cell's sum does not vary.
         assert max(excess_of_all_up(~ups[:, open_, j], 1 - part), default=0) < LARGEST_Z
         covariance = np.atleast_2d(np.cov(ups[:, open_, j].T.astype(float)))
-        np.testing.assert_allclose(covariance.sum(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(covariance.sum(axis=0), 0.0, rtol=0, atol=1e-12)
 
 
 @every_case
