@@ -13,6 +13,7 @@ import pytest
 
 from countveil import Plan, Release
 from countveil.assess.choose import plan_budget
+from countveil.assess.published.tables_risk import PublishedRisk
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.explorer.answers import answer_at_judged_level
@@ -21,6 +22,7 @@ from countveil.explorer.settings import opening
 from countveil.plan.plan_basis import GEOGRAPHY
 from countveil.report.decision_sheets import decision_sheet
 from countveil.report.section_data import Subject
+from countveil.report.sections import published_section
 from countveil.report.sections.intruder_section import summary_sentences
 from tests.conftest import run
 
@@ -116,6 +118,10 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
     assert page["verdict"] == {"status": expected.status, "text": expected.sentence}
     assert page["ladder"] == expected.knowledge
     assert page["short"].startswith(expected.shown)
+
+    same = PublishedRisk(1.0, 1.0, 0.975, worst.prior, "flat", 400, plan.judged_level)
+    stated = f"{expected.shown} times the prior, about {worst.about}, in {worst.unit_kind}."
+    assert published_section.stated_by_plan(plan, same, made_up=False).endswith(stated)
 
     lens = summary_sentences(Subject(plan).summary)
     if worst.settled:  # pages then say what noisy counts alone would give

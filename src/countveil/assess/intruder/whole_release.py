@@ -290,6 +290,36 @@ def _evidence_about(
     return list(_in_worst_units(shown, level, targets, places, invariants))
 
 
+def evidence_in(
+    plan: Plan, level: str, unit: int, target: Target, geography: Geography
+) -> Evidence:
+    """Return what reaches an intruder about one target in one unit of a level."""
+    outside = _outside(plan, geography)
+    if outside is None or any(_too_small(item.mechanism) for item in plan.allocations):
+        (view,) = _knowing_everyone(plan, level, (target,), -1 if outside is None else 0)
+        return view
+    depth = plan.levels.index(level)
+    positions = outside.tree.positions
+    place = positions[depth].of_unit[unit]
+    highest = int(positions[depth].highest_level[place])
+    for number in range(depth, highest, -1):
+        place = positions[number].above[place]
+    top = plan.levels[highest]
+    if determined(plan, top, target):
+        return Evidence((), 0.0, level, top, 0, settled=True, siblings_known=False)
+    _, moves = _moves(plan, geography, (target,))
+    (laws,) = path_laws(plan, top, (target,))
+    return Evidence(
+        laws,
+        float(outside.about(highest, moves)[place, 0]),
+        level,
+        top,
+        int(outside.siblings(highest)[place]),
+        settled=False,
+        siblings_known=False,
+    )
+
+
 def _in_worst_units(
     plan: Plan, level: str, targets: tuple[Target, ...], places: Geography, exact: bool
 ) -> Iterator[Evidence]:
