@@ -146,7 +146,12 @@ def test_choose_says_of_its_plan_what_price_says(number, tmp_path, monkeypatch):
     document = chosen.document()
     amount = document[plan.cost.currency]
     stated = plan.document["budget"][plan.cost.currency]
-    path.write_text(text.replace(f'"{stated}"', f'"{amount}"'))
+    other = text.replace(f'"{stated}"', f'"{amount}"')
+    if document["shares"]:
+        lines = "".join(f'"{level}" = "{own}"\n' for level, own in document["shares"].items())
+        start, end = other.index("[budget.levels]\n"), other.index("[budget.queries")
+        other = f"{other[:start]}[budget.levels]\n{lines}{other[end:]}"
+    path.write_text(other)
     priced = run("price", path, "--json")
     assert priced.document()[plan.cost.currency] == amount
     assert document["verdict"] == priced.document()["verdict"]
