@@ -219,21 +219,21 @@ def within_risk(
         return all(getattr(rung, measure) <= limit for rung in rungs)
 
     search = _Search(plan, keeps)
-    times, found = _largest_times(search), None
+    times, growth = _largest_times(search), None
     if total is None or times * plan.cost.amount <= total:
-        found = _used_up(search, times)
+        growth = _used_up(search, times)
     else:
         times = total / plan.cost.amount
-    largest = plan.with_budget(times * plan.cost.amount) if found is None else found.plan
+    largest = plan.with_budget(times * plan.cost.amount) if growth is None else growth.plan
     return ChosenPlan(
         largest,
         dict(largest.level_budgets),
         tuple(at(largest, invariants=not settled)),
         tuple(risk_by_level(largest, priors, invariants=True, attack=attack, geography=places)),
         settled,
-        () if found is None else found.free,
-        found is not None,
-        {} if found is None else found.shares,
+        () if growth is None else growth.free,
+        growth is not None,
+        {} if growth is None else growth.shares,
     )
 
 

@@ -134,7 +134,7 @@ def assess_published(
     two = own_intruder(released, table, person, geography, siblings=known, knows=knows)
     refuse_long_simulation(two, draws)
     with showing.progress_bar("simulating releases", draws // 2, quiet) as step:
-        found = brackets(
+        bracket = brackets(
             two,
             prior=min(released.intruder.priors if prior is None else prior),
             draws=draws,
@@ -143,7 +143,7 @@ def assess_published(
             audience=audience,
             progress=lambda done, _: step(done),
         )
-    section = lens_named("published").section_of(found, released, geography, person)
+    section = lens_named("published").section_of(bracket, released, geography, person)
     if internal:
         row = {name: value for name, value in section.figures.items() if name != "epsilon"}
         row |= {

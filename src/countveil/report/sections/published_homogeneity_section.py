@@ -123,7 +123,7 @@ def example(
                 f"published-homogeneity {plan.name}`"
             )
     refuse_long(plan, places, read, draws)
-    found = published_attacks(
+    results = published_attacks(
         plan,
         attacks,
         counts=counts,
@@ -139,7 +139,7 @@ def example(
         f"A made-up example: a person is alone in one {lowest}, and ten others are counted in the "
         f"only other {lowest}."
     )
-    return section_of(found, setting=setting)
+    return section_of(results, setting=setting)
 
 
 def section_of(attacks: Sequence[PublishedHomogeneity], *, setting: str = "") -> Section:

@@ -79,14 +79,14 @@ def section(subject: Subject) -> Section | None:
     draws = draws_in_page(two)
     if draws == 0:
         return None
-    found = brackets(
+    bracket = brackets(
         two,
         prior=min(subject.priors or plan.intruder.priors),
         draws=draws,
         rng=Seeded(1),
         audience="public",
     )
-    return section_of(found, plan, geography, person)
+    return section_of(bracket, plan, geography, person)
 
 
 def own_intruder(
@@ -180,9 +180,9 @@ def rarest(counts: IntArray, plan: Plan) -> Person | None:
     return Person(int(unit), int(cell))
 
 
-def section_of(found: Bracket, plan: Plan, geography: Geography, person: Person) -> Section:
+def section_of(bracket: Bracket, plan: Plan, geography: Geography, person: Person) -> Section:
     """Return the section of the brackets for one person."""
-    risk, lowest = found.risk, plan.levels[-1]
+    risk, lowest = bracket.risk, plan.levels[-1]
     place = geography.geocodes(lowest, person.unit, person.unit + 1)[0].as_py()
     known = {
         "known": "the whole tree",
@@ -195,7 +195,7 @@ def section_of(found: Bracket, plan: Plan, geography: Geography, person: Person)
         f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place} would, if it "
         f"is true, raise it {_both_ends(risk)}."
     )
-    return _section(found, plan, person, str(place), (sentence,))
+    return _section(bracket, plan, person, str(place), (sentence,))
 
 
 def made_up(plan: Plan) -> tuple[Person, IntArray]:
@@ -274,7 +274,7 @@ def example(
                 f"published {plan.name}`"
             )
     refuse_long_simulation(two, draws)
-    found = brackets(
+    bracket = brackets(
         two,
         prior=prior,
         draws=draws,
@@ -300,15 +300,15 @@ def example(
     if other is None:
         sentence = (
             f"Someone who knows {known} and gives a {guess} probability that the person is counted "
-            f"there would, if it is true, raise it {_both_ends(found.risk)}."
+            f"there would, if it is true, raise it {_both_ends(bracket.risk)}."
         )
     else:
         sentence = (
             f"Someone who knows {known} and that the person has either "
             f"{_description(plan, person.cell)} or {_description(plan, other)}, and gives the "
-            f"first, which is true, a {guess} probability would raise it {_both_ends(found.risk)}."
+            f"first, which is true, a {guess} probability would raise it {_both_ends(bracket.risk)}."
         )
-    return _section(found, plan, person, f"made-up {lowest}", (setting, sentence))
+    return _section(bracket, plan, person, f"made-up {lowest}", (setting, sentence))
 
 
 def _both_ends(risk: PublishedRisk) -> str:
@@ -330,9 +330,9 @@ def _upper(risk: PublishedRisk) -> str:
 
 
 def _section(
-    found: Bracket, plan: Plan, person: Person, place: str, sentences: tuple[str, ...]
+    bracket: Bracket, plan: Plan, person: Person, place: str, sentences: tuple[str, ...]
 ) -> Section:
-    risk, loss = found
+    risk, loss = bracket
     upper = "is for the measurements" if risk.siblings == "prior" else "is that of the measurements"
     sentences += (
         f"The upper end {upper}, which reveal at least as much as tables made from them; the lower "
