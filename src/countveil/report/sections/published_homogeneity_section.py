@@ -190,6 +190,11 @@ def _range(low: float, high: float) -> str:
     return f"{words.rounded_down(100 * low)} % to {upper} %"
 
 
+def _ends(low: float, high: float) -> tuple[str, str]:
+    """Return both ends of a share for a table, rounded as in the sentence."""
+    return f"{words.rounded_down(100 * low)} %", f"{words.rounded_up(100 * high)} %"
+
+
 def _table(attacks: Sequence[PublishedHomogeneity]) -> SectionTable:
     return SectionTable(
         "Shares of people whose value is revealed, and to whom a wrong value is attributed",
@@ -201,10 +206,9 @@ def _table(attacks: Sequence[PublishedHomogeneity]) -> SectionTable:
             (
                 item.sensitive,
                 words.listed([item.level, *item.identifiers]),
-                item.before,
-                item.lower,
-                item.upper,
-                *item.misled,
+                words.brief_percent(item.before),
+                *_ends(item.lower, item.upper),
+                *_ends(*item.misled),
             )
             for item in attacks
         ),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.published.many_releases import one_family, refuse_other_methods
 from countveil.assess.published.simulation_cost import affordable_draws, refuse_long
 from countveil.assess.published.tables_loss import PublishedLoss, loss_of
@@ -352,6 +352,7 @@ def _section(
                 ),
             ),
         ),
+        _plan_table(plan, risk.prior),
         simulation_table(risk.draws, risk.confidence),
     ]
     figures: dict[str, Any] = {
@@ -375,14 +376,26 @@ def _section(
     )
 
 
+def _largest_of(plan: Plan, prior: float) -> LevelRisk:
+    """Return the largest risk that the plan states for a prior."""
+    risks = risk_by_level(
+        plan, [prior], invariants=True, levels=(plan.judged_level,), decisions=False
+    )
+    return max(risks, key=lambda item: item.marginal_risk)
+
+
+def _plan_table(plan: Plan, prior: float) -> SectionTable:
+    stated = _largest_of(plan, prior)
+    return SectionTable(
+        "The largest risk that the plan states",
+        ("Times the prior", "About", "Unit"),
+        ((stated.times(limit=plan.intruder.limit), stated.about, stated.unit_kind),),
+    )
+
+
 def stated_by_plan(plan: Plan, risk: PublishedRisk, *, made_up: bool) -> str:
     """Say what the plan states for its intruder, and why it is not the same figure."""
-    stated = max(
-        risk_by_level(
-            plan, [risk.prior], invariants=True, levels=(plan.judged_level,), decisions=False
-        ),
-        key=lambda item: item.marginal_risk,
-    )
+    stated = _largest_of(plan, risk.prior)
     largest = (
         f"{stated.times(limit=plan.intruder.limit)} times the prior, about {stated.about}, in "
         f"{stated.unit_kind}"
