@@ -229,6 +229,17 @@ def test_an_example_asks_which_kind_where_exact_totals_reveal_presence(tiny):
     assert 1 <= document["lower"] < document["upper"] < 10
 
 
+def test_an_example_with_a_prior_on_others_asks_about_presence(tiny):
+    """An exact count of both places does not reveal it to someone who is unsure of the other."""
+    fact = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n'
+    who = "[intruder]\nsiblings = 1.5\n"
+    tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n' + fact + who)
+    document = run("assess", "published", tiny, "--prior", "0.1", *FAST, "--json").document()
+    assert "expects 1.5 people in each cell of the other area" in document["sentences"][1]
+    assert "probability that the person is counted there" in document["sentences"][1]
+    assert 1 <= document["lower"] < document["upper"] < 10
+
+
 # The homogeneity attack.
 
 

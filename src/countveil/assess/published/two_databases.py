@@ -205,6 +205,13 @@ class TwoDatabases:
         """Whether counts published exactly reveal the target to someone who knows as much."""
         return determined(self.plan, self.own_levels[0], self.target)
 
+    @property
+    def settled_inside(self) -> bool:
+        """Whether exact counts of the unit that they know reveal the target, whoever is elsewhere."""
+        if self.siblings == "prior":
+            return determined(self.plan, self.knows, self.target)
+        return self.settled
+
     @cached_property
     def measured_laws(self) -> tuple[NoisyCells, ...]:
         """The noise of the counts on the target's path of which they know all but the target."""

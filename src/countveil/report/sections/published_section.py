@@ -263,7 +263,7 @@ def example(
     places, other = one_family(plan, 2), None
     two = own_intruder(plan, counts, person, places)
     possible = np.flatnonzero(plan.possible)
-    if two.settled and len(possible) > 1:
+    if two.settled_inside and len(possible) > 1:
         other = int(possible[-1])
         two = own_intruder(plan, counts, person, places, other=other)
     if draws is None:
