@@ -1,5 +1,6 @@
 """The made-up example of the explorer: the library's section, and numbers that do not wait for it."""
 
+import html
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -10,7 +11,7 @@ from tests.report.numbers_in_words import ends_of
 
 from countveil import Plan
 from countveil.explorer import server
-from countveil.report.sections import published_section
+from countveil.report.sections import published_homogeneity_section, published_section
 from countveil.report.sections.published_section import example
 
 TOP_DOWN = '[postprocess]\nmethod = "top-down"\n'
@@ -23,30 +24,43 @@ def inside(tiny):
         yield Visitor(address).enter()
 
 
-def test_it_is_the_section_of_the_library(inside):
+def test_it_is_the_section_of_the_library(inside, tiny):
     reply = inside.ask("published", amount="1", prior="0.1")
-    plan = Plan.parse(TINY_PLAN.replace('rho = "2"', 'rho = "1"') + TOP_DOWN)
-    section = example(plan, prior=0.1)
-    assert reply["section"] == section.document
-    for sentence in section.sentences:
-        assert sentence in reply["html"]
-    assert "a person is alone in one area, and ten others" in reply["html"]
+    text = TINY_PLAN.replace('rho = "2"', 'rho = "1"') + TOP_DOWN
+    plan = Plan.parse(text, folder=tiny.parent)
+    section, groups = example(plan, prior=0.1), published_homogeneity_section.example(plan)
+    assert reply["sections"] == [section.document, groups.document]
+    for sentence in (*section.sentences, *groups.sentences):
+        assert sentence in html.unescape(reply["html"])
+    assert "To the same intruder, the epsilon of the published tables" in reply["html"]
+    assert "a person is alone in one area, and there is one other area" in reply["html"]
     low, high = section.figures["lower"], section.figures["upper"]
     assert 1 < low < high < 10
     shown = reply["html"].split("raise it ")[1].split(" times on average")[0].split(" to ")
-    assert tuple(map(float, shown)) == ends_of(low, high)
+    assert tuple(map(float, shown)) == (ends_of(low, high)[0], float(f"{high:.2g}"))
 
 
 def test_it_is_simulated_once_and_in_another_process(inside, monkeypatch):
     def unused(*given, **named):
         raise AssertionError("simulated in the process that answers the page")
 
-    monkeypatch.setattr(published_section, "published_risk", unused)
+    monkeypatch.setattr(published_section, "brackets", unused)
     first = inside.ask("published")
-    # Neither the attack nor the level of the page is asked about: both leave it as it is.
+    # The attack of the page is not asked about: it leaves it as it is.
     monkeypatch.setattr("countveil.engines.workers.Processes.map", unused)
-    again = inside.ask("published", attack="whole record", attribute=None, level="region")
+    again = inside.ask("published", attack="whole record", attribute=None)
     assert again == first
+
+
+def test_it_is_about_the_intruder_of_the_page(inside):
+    """Who knows everyone else in a region knows those in the other area, too."""
+    one, other = (
+        inside.ask("published", level=level)["sections"][0] for level in ("area", "region")
+    )
+    assert (one["knows"], one["siblings"]) == ("area", "flat")
+    assert (other["knows"], other["siblings"]) == ("region", "known")
+    assert one["upper"] < other["upper"]
+    assert "others are counted in the only other area" in other["sentences"][0]
 
 
 def test_numbers_do_not_wait_for_a_simulation(inside, monkeypatch):
@@ -56,7 +70,7 @@ def test_numbers_do_not_wait_for_a_simulation(inside, monkeypatch):
     def slow(opened, settings):
         started.set()
         assert end.wait(HANG)
-        return {"html": "", "section": {"prior": settings.prior}}
+        return {"html": "", "sections": [{"prior": settings.prior}]}
 
     monkeypatch.setattr(server, "answered_published", slow)
     with ThreadPoolExecutor(4) as threads:
@@ -68,7 +82,7 @@ def test_numbers_do_not_wait_for_a_simulation(inside, monkeypatch):
         assert found["cost"].startswith("rho = 3")
         assert not any(item.done() for item in pending)
         end.set()
-        assert [item.result()["section"]["prior"] for item in pending] == ["0.1", "0.2", "0.3"]
+        assert [item.result()["sections"][0]["prior"] for item in pending] == ["0.1", "0.2", "0.3"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from countveil import Plan, Release
 from countveil.assess.choose import plan_budget
+from countveil.assess.published.tables_risk import PublishedRisk
 from countveil.assess.verdict import judge
 from countveil.base import words
 from countveil.explorer.answers import answer_at_judged_level
@@ -21,6 +22,7 @@ from countveil.explorer.settings import opening
 from countveil.plan.plan_basis import GEOGRAPHY
 from countveil.report.decision_sheets import decision_sheet
 from countveil.report.section_data import Subject
+from countveil.report.sections import published_section
 from countveil.report.sections.intruder_section import summary_sentences
 from tests.conftest import run
 
@@ -117,6 +119,10 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
     assert page["ladder"] == expected.knowledge
     assert page["short"].startswith(expected.shown)
 
+    same = PublishedRisk(1.0, 1.0, 0.975, worst.prior, "flat", 400, plan.judged_level)
+    stated = f"{expected.shown} times the prior, about {worst.about}, in {worst.unit_kind}."
+    assert published_section.stated_by_plan(plan, same, made_up=False).endswith(stated)
+
     lens = summary_sentences(Subject(plan).summary)
     if worst.settled:  # pages then say what noisy counts alone would give
         assert expected.shown == words.multiple(1 / worst.prior, limit=expected.limit)
@@ -140,7 +146,12 @@ def test_choose_says_of_its_plan_what_price_says(number, tmp_path, monkeypatch):
     document = chosen.document()
     amount = document[plan.cost.currency]
     stated = plan.document["budget"][plan.cost.currency]
-    path.write_text(text.replace(f'"{stated}"', f'"{amount}"'))
+    other = text.replace(f'"{stated}"', f'"{amount}"')
+    if document["shares"]:
+        lines = "".join(f'"{level}" = "{own}"\n' for level, own in document["shares"].items())
+        start, end = other.index("[budget.levels]\n"), other.index("[budget.queries")
+        other = f"{other[:start]}[budget.levels]\n{lines}{other[end:]}"
+    path.write_text(other)
     priced = run("price", path, "--json")
     assert priced.document()[plan.cost.currency] == amount
     assert document["verdict"] == priced.document()["verdict"]

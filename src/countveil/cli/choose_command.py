@@ -87,8 +87,9 @@ def choose_budget(
 
     Without a plan, it chooses for one count of sensitivity 1. With a plan, it reads the plan and its
     crosswalk, but no records, and scales the budget until the limit is reached in some place, for an
-    intruder who knows what the plan says and sees the whole release. It writes nothing and prints
-    lines to put into the plan. The exit status is 1 if the risk of that plan is above its own limit, as
+    intruder who knows what the plan says and sees the whole release. Then 1 % more for any level breaks
+    the limit; levels of which that is not true are named. It writes nothing and prints lines to put
+    into the plan. The exit status is 1 if the risk of that plan is above its own limit, as
     it can be where exactly published counts give the answer.
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
@@ -248,9 +249,26 @@ def _choose_for_plan(
         f"everyone else in any {worst.level} and sees the whole release, with "
         f"{'a prior' if len(priors) == 1 else 'priors'} of {listed([f'{p:g}' for p in priors])}. The "
         f"largest marginal risk is {worst.times(limit=limits.risk)}, about "
-        f"{worst.about}, in {worst.unit_kind or article(worst.level)}.{certain}"
+        f"{worst.about}, in {worst.unit_kind or article(worst.level)}.{certain}{_used_up(choice)}"
     )
     _show_chosen(choice, sentence, as_json)
+
+
+def _used_up(choice: ChosenPlan) -> str:
+    """Say at which levels the limit leaves no more."""
+    from countveil.base.words import listed
+
+    if not choice.used_up:
+        return ""
+    if not choice.free:
+        return " 1 % more for any level would break the limit."
+    if len(choice.free) == len(choice.costs):
+        return " Every level could have 1 % more by itself."
+    levels = listed(choice.free)
+    return (
+        f" 1 % more for any level except {levels} would break the limit. The budget of {levels} could "
+        f"grow: hardly any of it reaches this intruder."
+    )
 
 
 def _choose_by_accuracy(path: Path | None, text: str, as_json: bool) -> None:
@@ -291,6 +309,9 @@ def _show_chosen(choice: ChosenPlan, sentence: str, as_json: bool) -> None:
                 "risks": [asdict(rung) for rung in choice.risks],
                 "ladder": [asdict(rung) for rung in choice.ladder],
                 "settled": choice.settled,
+                "used_up": choice.used_up,
+                "free": list(choice.free),
+                "shares": {level: str(share) for level, share in choice.shares.items()},
                 "limit": verdict.limit,
                 "above_limit": verdict.status == "above",
                 "verdict": verdict.sentence,

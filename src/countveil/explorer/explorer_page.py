@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -128,10 +129,10 @@ def lens_sections(plan: Plan, settings: Settings) -> dict[str, str]:
     return {"html": _template("lenses.html").render(sections=sections, body=section_body)}
 
 
-def published_example(section: Section) -> dict[str, Any]:
-    """Return what the published tables reveal in a made-up example: HTML, and the section itself."""
-    html = _template("lenses.html").render(sections=[section], body=section_body)
-    return {"html": html, "section": section.document}
+def published_example(sections: Sequence[Section]) -> dict[str, Any]:
+    """Return what the published tables reveal in a made-up example: HTML, and the sections."""
+    html = _template("lenses.html").render(sections=sections, body=section_body)
+    return {"html": html, "sections": [section.document for section in sections]}
 
 
 def _by_level(answer: Answer) -> str:

@@ -159,20 +159,22 @@ def answered_lenses(opened: Opened, settings: Settings) -> dict[str, str]:
 class _Example:
     """The job of simulating the made-up example of a plan."""
 
-    def run(self, task: tuple[Plan, Settings]) -> Section:
-        from countveil.report.sections.published_section import example
+    def run(self, task: tuple[Plan, Settings]) -> list[Section]:
+        from countveil.report.sections import published_homogeneity_section, published_section
 
         if hasattr(os, "nice"):
             os.nice(10)  # what the page answers meanwhile comes first
         plan, settings = task
-        return example(plan, prior=settings.prior_value)
+        sections = [published_section.example(plan, prior=settings.prior_value)]
+        if published_homogeneity_section.every_attack(plan):
+            sections.append(published_homogeneity_section.example(plan))
+        return sections
 
 
 def answered_published(opened: Opened, settings: Settings) -> dict[str, Any]:
     """Return what the published tables of a plan reveal in a made-up example, for the page's prior."""
-    # It is always presence that is attacked, by someone who knows everyone else in the lowest place.
-    level = Settings.of(opened.plan).level
-    return _published(opened, replace(settings, attack="presence", attribute=None, level=level))
+    # It is always presence that is attacked, by the intruder of the page.
+    return _published(opened, replace(settings, attack="presence", attribute=None))
 
 
 @lru_cache(maxsize=8)
@@ -184,8 +186,8 @@ def _published(opened: Opened, settings: Settings) -> dict[str, Any]:
     # processes is started; a single one would mean this one.
     with Processes(2) as processes:
         task = _changed(opened, settings), settings
-        (section,) = processes.map(_Example(), [task], large=True)
-    return published_example(section)
+        (sections,) = processes.map(_Example(), [task], large=True)
+    return published_example(sections)
 
 
 @lru_cache(maxsize=8)

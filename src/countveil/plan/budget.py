@@ -120,15 +120,17 @@ def allocate(
     return tuple(allocations)
 
 
-def rescale(allocations: Sequence[Allocation], cost: Cost) -> tuple[Allocation, ...]:
-    """Return allocations with the same shares of another budget in the same currency."""
-    _refuse_odd_amount(cost.amount)
-    times = cost.amount / sum((item.cost.amount for item in allocations), Fraction(0))
+def rescale(
+    allocations: Sequence[Allocation], amounts: Mapping[str, Fraction]
+) -> tuple[Allocation, ...]:
+    """Return allocations with other budgets of the levels; queries keep their shares of them."""
+    _refuse_odd_amount(sum(amounts.values(), Fraction(0)))
+    spent = spent_by_level(allocations)
     result = tuple(
         _allocation(
             item.level,
             item.query,
-            type(cost)(item.cost.amount * times),
+            type(item.cost)(item.cost.amount * amounts[item.level] / spent[item.level]),
             item.sensitivity,
             type(item.mechanism),
         )
@@ -136,6 +138,14 @@ def rescale(allocations: Sequence[Allocation], cost: Cost) -> tuple[Allocation, 
     )
     _refuse_denominators((item.cost.amount for item in result), "budget")
     return result
+
+
+def spent_by_level(allocations: Iterable[Allocation]) -> dict[str, Fraction]:
+    """Return what each measured level spends."""
+    spent: dict[str, Fraction] = {}
+    for item in allocations:
+        spent[item.level] = spent.get(item.level, Fraction(0)) + item.cost.amount
+    return spent
 
 
 def _allocation(

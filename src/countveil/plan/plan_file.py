@@ -429,7 +429,8 @@ class IntruderSection(_Section):
     siblings: Literal["flat"] | Annotated[float, Field(gt=0, le=1e9)] = Field(
         "flat",
         description="What the intruder believes about other units: nothing, or the number of people "
-        "they expect in a cell of each (Poisson). Used for one released unit.",
+        "they expect in a cell of each (Poisson). Used for one released unit and for published "
+        "tables.",
     )
 
 

@@ -17,7 +17,7 @@ from countveil.base.numerics import decimal, exact, shortened
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
-from countveil.plan.budget import Allocation, allocate, rescale, whole_budget
+from countveil.plan.budget import Allocation, allocate, rescale, spent_by_level, whole_budget
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
 from countveil.plan.person_ids import is_blank, is_placeholder
@@ -168,10 +168,26 @@ class Plan(PlanBasis):
 
     def with_budget(self, amount: Fraction) -> Plan:
         """Return the plan with another budget in its currency; levels and queries keep their shares."""
+        times = amount / self.cost.amount
+        return self._rescaled({name: own * times for name, own in self.level_budgets.items()}, {})
+
+    def with_level_budgets(self, amounts: Mapping[str, Fraction]) -> Plan:
+        """Return the plan with another budget for each measured level; queries keep their shares."""
+        total = sum(amounts.values(), Fraction(0))
+        shares = {name: str(amounts.get(name, 0) / total) for name in self.levels}
+        return self._rescaled(amounts, {"levels": shares})
+
+    @cached_property
+    def level_budgets(self) -> dict[str, Fraction]:
+        """What each measured level spends, in the plan's currency."""
+        return spent_by_level(self.allocations)
+
+    def _rescaled(self, amounts: Mapping[str, Fraction], changes: dict[str, Any]) -> Plan:
         kept = {k: v for k, v in self.document["budget"].items() if k not in ("rho", "epsilon")}
-        budget = {**kept, self.cost.currency: decimal(amount)}
+        amount = decimal(sum(amounts.values(), Fraction(0)))
+        budget = {**kept, self.cost.currency: amount, **changes}
         try:
-            allocations = rescale(self.allocations, cost_of(self.cost.currency, amount))
+            allocations = rescale(self.allocations, amounts)
         except PlanError as error:
             raise PlanError(f"{self.name}: {error}") from error
         plan = replace(self, allocations=allocations, document={**self.document, "budget": budget})

@@ -1,10 +1,12 @@
 """Choosing a budget: that what is chosen keeps its limit and no more would."""
 
 import math
+import tomllib
 from fractions import Fraction
 
 import pytest
 from tests.assess.intruder.test_attacks import SMALL
+from tests.laws.test_one_verdict import random_plan
 
 from countveil import DiscreteGaussian, DiscreteLaplace, Intruder, assess
 from countveil.assess.choose import budget_for_risk
@@ -15,6 +17,8 @@ from countveil.assess.choose.plan_budget import (
 )
 from countveil.assess.intruder.composition import sequential_risk
 from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.targets import targets_of
+from countveil.assess.intruder.whole_release import attacks_on, evidence_in, posterior_after
 from countveil.base.numerics import decimal
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error
@@ -154,20 +158,74 @@ def test_the_limit_is_kept_in_every_unit_and_used_up(more, knows, limit, places)
 
     assert largest(chosen.plan) <= value
     assert largest(chosen.plan) == max(getattr(rung, measure[name]) for rung in chosen.risks)
-    if name == "correct":
-        return  # it has steps: it need not come close to its limit
-    assert largest(chosen.plan) > 0.998 * value
-    costs = chosen.costs
-    for level in costs:
-        more_rho = {k: v * Fraction(101 if k == level else 100, 100) for k, v in costs.items()}
-        assert largest(_with(plan, more_rho)) > largest(chosen.plan)
+    assert chosen.used_up
+    if name != "correct":
+        assert largest(chosen.plan) > 0.998 * value
+    for level in set(chosen.costs) - set(chosen.free):
+        assert largest(one_per_cent_more(chosen, level)) > value
 
 
-def _with(plan, costs):
-    total = sum(costs.values())
-    shares = {level: str(costs.get(level, 0) / total) for level in plan.levels}
-    budget = {**plan.document["budget"], "rho": str(total), "levels": shares}
-    return plan.with_document({**plan.document, "budget": budget})
+def one_per_cent_more(chosen, level):
+    costs = {k: v * Fraction(101 if k == level else 100, 100) for k, v in chosen.costs.items()}
+    return chosen.plan.with_level_budgets(costs)
+
+
+@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("measure", ["risk", "posterior", "correct"])
+def test_random_plans_keep_the_limit_and_use_it_up(number, measure, tmp_path):
+    """Of both currencies and neighbours; in every kind of unit, for every attack, prior and target."""
+    text, crosswalk = random_plan(number)
+    (tmp_path / "places.csv").write_text(crosswalk)
+    plan = Plan.parse(text, folder=tmp_path)
+    most = max(plan.intruder.priors)
+    value = {"risk": (1 + 1 / most) / 2, "posterior": (1 + most) / 2, "correct": (1 + most) / 2}
+    limit = {measure: value[measure]}
+    chosen = within_risk(plan, **limit)
+    name = {"risk": "marginal_risk", "posterior": "posterior", "correct": "correct_decision"}
+
+    def largest(other):
+        """Unit by unit of the crosswalk: none may hide behind the worst of its kind."""
+        rungs = risk_by_level(other, invariants=not chosen.settled, levels=(plan.judged_level,))
+        return max(getattr(rung, name[measure]) for rung in rungs)
+
+    assert largest(chosen.plan) <= limit[measure]
+    assert set(chosen.free) < set(chosen.costs) or measure == "correct"
+    for level in set(chosen.costs) - set(chosen.free):
+        assert largest(one_per_cent_more(chosen, level)) > limit[measure]
+    # The printed lines are the plan.
+    lines = tomllib.loads(budget_lines(chosen))["budget"]
+    document = {**plan.document, "budget": {**plan.document["budget"], **lines}}
+    again = plan.with_document(document)
+    assert again.level_budgets == chosen.costs
+    assert largest(again) == largest(chosen.plan)
+    if measure == "risk":
+        places, prior = plan.places(), min(plan.intruder.priors)
+        for unit in range(places.units(plan.judged_level)):
+            for kind, attribute in attacks_on(plan):
+                for target in targets_of(plan, kind, attribute, None):
+                    view = evidence_in(chosen.plan, plan.judged_level, unit, target, places)
+                    if not view.settled and not chosen.settled:
+                        who = Intruder(prior=prior, rows=plan.rows_per_person)
+                        assert posterior_after(view, who) / prior <= limit[measure] * (1 + 1e-9)
+
+
+def test_levels_that_say_nothing_are_named_and_others_get_what_is_left(places):
+    """States are published exactly, and only their towns say anything about AGE."""
+    queries = '[budget.queries.town]\nKIND = "1"\n[budget.queries.block]\nAGE = "1"\n'
+    known = '[[invariants]]\nlevel = "state"\nquery = "AGE*KIND"\nreason = "known"\n'
+    plan = Plan.parse(f'{THREE}{queries}{known}[intruder]\nknows = "block"\npriors = [0.02]\n')
+    chosen = within_risk(plan, risk=1.5, geography=places)
+    assert chosen.used_up
+    for level in set(chosen.costs) - set(chosen.free):
+        other = one_per_cent_more(chosen, level)
+        rungs = risk_by_level(other, invariants=True, levels=("block",), geography=places)
+        assert max(rung.marginal_risk for rung in rungs) > 1.5
+    for level in chosen.free:  # ten times as much, and the limit is kept
+        costs = {k: v * (10 if k == level else 1) for k, v in chosen.costs.items()}
+        other = chosen.plan.with_level_budgets(costs)
+        rungs = risk_by_level(other, invariants=True, levels=("block",), geography=places)
+        assert max(rung.marginal_risk for rung in rungs) <= 1.5
+    assert chosen.free
 
 
 def test_budgets_are_short_decimals(places):

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from benchmarks.published import PLANS, all_releases, enumerated, probability_of
 from scipy.stats import poisson
 from tests.conftest import TINY_PLAN
+from tests.laws.test_one_verdict import random_plan
 
 from countveil import Plan, Seeded, assess, measure, open_engine
 from countveil.assess import Intruder, attacks, hierarchy
+from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.several_levels.hierarchy_level import Level, SiblingsPoisson
 from countveil.assess.published import many_releases
 from countveil.assess.published.many_releases import Place, SimulatedReleases
+from countveil.assess.published.tables_risk import risk_of
 from countveil.assess.published.two_databases import TwoDatabases
 from countveil.assess.published.unknown_siblings import log_ratio
 from countveil.errors import InputError
 from countveil.postprocess.topdown import top_down
+from countveil.report.sections.published_section import Person, own_intruder
 
 TRUTHS = {
     item["id"]: item
@@ -366,3 +371,99 @@ def test_bad_input_is_named(change, message, tmp_path):
     given = {"counts": np.ones((2, 2), int), "unit": 0, "cell": 0, "prior": 0.2, "rng": Seeded(1)}
     with pytest.raises(InputError, match=message):
         assess.published_risk(TWO_UNITS.plan(tmp_path), **{**given, **change})
+
+
+# The intruder of plans, who knows nothing about people in other units.
+
+
+def test_knowing_nothing_is_the_limit_of_wide_priors(tmp_path):
+    """Summed over all counts of a sibling with 2,000 people: next to nothing is known about it."""
+    plan = replace(TWO_UNITS, rho="2/5").plan(tmp_path)
+    counts = np.array([[1, 0], [0, 2]])
+    given = {"plan": plan, "unit": 0, "cell": 0, "prior": 0.1, "draws": 4_000}
+    flat = assess.published_risk(**given, counts=counts, siblings="flat", rng=Seeded(1))
+    wide = TwoDatabases.of(
+        plan, counts=np.array([[1.0, 0.0], [2_000.0, 2_000.0]]), unit=0, cell=0, siblings="prior"
+    )
+    there = wide._people(8_000, np.random.default_rng(1))
+    first = np.arange(8_000) < 4_000
+    releases = SimulatedReleases.draw(
+        plan, wide.geography, wide.released(there, first), rng=Seeded(2)
+    )
+    odds = np.exp(log_ratio(wide, there, releases)[:4_000]) / 9
+    after = odds / (1 + odds)
+    error = after.std() / np.sqrt(len(after))
+    assert abs(after.mean() - 0.1 * flat.upper) < 4 * error
+    whole = assess.whole_release_risk(plan, prior=0.1, geography=wide.geography)
+    assert flat.upper == pytest.approx(whole.value, rel=1e-12)
+    assert flat.siblings == "flat"
+
+
+@pytest.mark.parametrize("counts", [[[1, 0], [0, 2]], [[3, 1], [5, 5]]])
+def test_knowing_nothing_leaves_the_tables_of_the_unit(counts, tmp_path):
+    """The lower end is close to the risk of the unit's tables, from how often each is published."""
+    plan = replace(TWO_UNITS, rho="2").plan(tmp_path)
+    given = {"counts": np.array(counts), "unit": 0, "cell": 0, "siblings": "flat"}
+    flat = assess.published_risk(plan, **given, prior=0.3, draws=8_000, rng=Seeded(1))
+    two = TwoDatabases.of(plan, **given)
+    assert {place.level for place in two.places} == {plan.levels[-1]}
+    drawn = two.simulate(40_000, rng=Seeded(2)).published
+    _, kind = np.unique(drawn.reshape(-1, drawn.shape[2]), axis=0, return_inverse=True)
+    there, away = (
+        np.bincount(half, minlength=kind.max() + 1) for half in np.split(kind.ravel(), 2)
+    )
+    shares = there / there.sum()
+    published = (shares**2 / np.maximum(0.3 * shares + 0.7 * away / away.sum(), 1e-300)).sum()
+    assert 0.9 * published < flat.lower < 1.01 * published < 1.01 * flat.upper
+
+
+def test_how_many_people_are_elsewhere_makes_no_difference(tmp_path):
+    plan = replace(TWO_UNITS, rho="2").plan(tmp_path)
+    given = {"unit": 0, "cell": 0, "siblings": "flat"}
+    one = TwoDatabases.of(plan, counts=np.array([[1, 0], [0, 2]]), **given)
+    other = replace(one, counts=one.counts + np.array([[0, 0], [5_000, 700]]))
+    first, second = (two.simulate(4_000, rng=Seeded(3)) for two in (one, other))
+    # The same noise: all that differs is which of two equal fractions is rounded up.
+    apart = first.published - second.published
+    assert abs(apart).max() == 1
+    assert (apart != 0).mean() < 0.25
+    assert first.loss == pytest.approx(second.loss)
+    ends = [risk_of(one, drawn, prior=0.1).lower for drawn in (first, second)]
+    assert ends[0] == pytest.approx(ends[1], rel=0.03)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_the_upper_end_is_within_what_the_plan_states(number, tmp_path):
+    """The same intruder of random plans, about any person in any place."""
+    text, crosswalk = random_plan(number)
+    (tmp_path / "places.csv").write_text(crosswalk)
+    plan = Plan.parse(text, folder=tmp_path)
+    places, prior = plan.places(), min(plan.intruder.priors)
+    stated = max(
+        item.marginal_risk
+        for item in risk_by_level(
+            plan, [prior], invariants=True, levels=(plan.judged_level,), decisions=False
+        )
+    )
+    draw = np.random.default_rng(number)
+    for _ in range(4):
+        unit = int(draw.integers(places.units(plan.levels[-1])))
+        cell = int(draw.choice(np.flatnonzero(plan.possible)))
+        counts = np.zeros((places.units(plan.levels[-1]), plan.schema.cells), np.int64)
+        counts[unit, cell] = plan.rows_per_person
+        two = own_intruder(plan, counts, Person(unit, cell), places)
+        upper = risk_of(two, None, prior=prior).upper
+        assert upper <= stated * (1 + 1e-9)
+
+
+def test_bounds_on_named_places_are_something_to_know(tmp_path):
+    plan = replace(TWO_UNITS, rho="2").plan(tmp_path)
+    constraint = SimpleNamespace()
+    with pytest.raises(InputError, match="constraints: they bound counts of named places"):
+        TwoDatabases.of(
+            replace(plan, constraints=(constraint,)),
+            counts=np.array([[1, 0], [0, 2]]),
+            unit=0,
+            cell=0,
+            siblings="flat",
+        )

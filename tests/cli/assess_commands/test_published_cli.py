@@ -36,7 +36,8 @@ def test_both_ends_are_in_one_sentence(out):
     assert 1 <= document["lower"] < document["upper"]
     assert 0 <= document["retained"] < 1
     ends = text.split("raise it ")[1].split(" times on average")[0].split(" to ")
-    assert tuple(map(float, ends)) == ends_of(document["lower"], document["upper"])
+    low, _ = ends_of(document["lower"], document["upper"])
+    assert tuple(map(float, ends)) == (low, float(f"{document['upper']:.2g}"))
     assert (document["unit"], document["cell"]) == ("A2", ["old", "x"])
 
 
@@ -75,6 +76,7 @@ def test_the_report_of_a_larger_release_simulates_the_tree_of_its_target(tiny):
         unit=where["unit"] - first,
         cell=where["cell"],
         prior=min(release.plan.intruder.priors),
+        siblings="flat",
         draws=1_000,
         rng=Seeded(1),
         geography=one_family(release.plan, 3),
@@ -90,7 +92,7 @@ def test_the_report_leaves_out_what_takes_too_long(out, monkeypatch):
     assert published_homogeneity_section.section(subject) is not None
     with monkeypatch.context() as slower:
         slower.setattr(simulation_cost, "_FAMILY", 1.0)
-        slower.setattr(published_section, "published_risk", None)
+        slower.setattr(published_section, "brackets", None)
         slower.setattr(published_homogeneity_section, "published_attacks", None)
         assert published_section.section(subject) is None
         assert published_homogeneity_section.section(subject) is None
@@ -118,6 +120,7 @@ def test_the_epsilon_has_both_ends_too(out):
         counts=release.estimates.counts("area", release.plan.schema.every_cell),
         **place_of(release, document),
         delta=0.05,
+        siblings="flat",
         draws=400,
         rng=Seeded(1),
         geography=release.geography,
@@ -133,7 +136,10 @@ def test_the_epsilon_has_both_ends_too(out):
     text = " ".join(run(*words).out.split())
     low, high = text.split("at a delta of 0.05, is between ")[1].split(", with")[0].split(" and ")
     assert (float(low), float(high)) == ends_of(loss["lower"], loss["upper"])
-    assert "epsilon" not in run("assess", "published", out, *FAST, "--json").document()
+    default = run("assess", "published", out, *FAST, "--json").document()
+    assert default["epsilon"]["delta"] == 0.001
+    unsure = run("assess", "published", out, "--siblings", "prior", *FAST, "--json").document()
+    assert "epsilon" not in unsure
 
 
 def place_of(release, document):
@@ -145,12 +151,39 @@ def place_of(release, document):
     }
 
 
+def test_the_intruder_is_that_of_the_plan(tiny):
+    """Level, belief about other places and prior come from [intruder]; the upper end is within it."""
+    tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n')
+    pipeline.release(Plan.load(tiny), to=tiny.parent / "out", rng=Seeded(2))
+    document = run("assess", "published", tiny.parent / "out", *FAST, "--json").document()
+    assert (document["knows"], document["siblings"]) == ("area", "flat")
+    stated = Release.read(tiny.parent / "out").plan.risk(prior=document["prior"])
+    assert document["upper"] <= stated.value
+    text = " ".join(run("assess", "published", tiny.parent / "out", *FAST).out.split())
+    assert "knows everyone else in the area but nothing about people elsewhere" in text
+    assert f"is {stated.value:.2g} times the prior, about" in text
+    for more, expected in (
+        ("knows = 'region'", ("region", "flat", "known")),
+        ("siblings = 2.5", ("area", "prior", "prior")),
+    ):
+        tiny.write_text(TINY_PLAN + f'[postprocess]\nmethod = "top-down"\n[intruder]\n{more}\n')
+        folder = tiny.parent / expected[0] / expected[1]
+        pipeline.release(Plan.load(tiny), to=folder, rng=Seeded(2))
+        own = run("assess", "published", folder, *FAST, "--json").document()
+        assert own["knows"] == expected[0]
+        assert own["siblings"] in expected[1:]
+    report = public_report(Release.read(tiny.parent / "out"))
+    assert "knows everyone else in the area but nothing about people elsewhere" in report
+    assert "To the same intruder, the epsilon of the published tables" in report
+
+
 def test_an_epsilon_without_a_limit_is_said_and_is_valid_json(out, tiny):
     fact = '[[invariants]]\nlevel = "region"\nquery = "AGE*SEX"\nreason = "law"\n'
     queries = '[budget.queries.region]\nTOTAL = "1"\n'
     tiny.write_text(TINY_PLAN + queries + '[postprocess]\nmethod = "top-down"\n' + fact)
     pipeline.release(Plan.load(tiny), to=tiny.parent / "exact", rng=Seeded(2))
-    words = ("assess", "published", tiny.parent / "exact", "--delta", "0.05", *FAST)
+    exact = tiny.parent / "exact"
+    words = ("assess", "published", exact, "--knows", "region", "--delta", "0.05", *FAST)
     ran = run(*words)
     assert "has no upper limit: counts that are published exactly give them away" in " ".join(
         ran.out.split()
@@ -165,13 +198,14 @@ def test_a_plan_has_a_made_up_example(tiny):
     words = ("assess", "published", tiny, "--prior", "0.1", *FAST)
     document = run(*words, "--json").document()
     plan = Plan.load(tiny)
-    counts = np.array([[1, 0, 0, 0, 0, 0], [2, 2, 2, 2, 1, 1]])
+    counts = np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
     expected = published_risk(
         plan,
         counts=counts,
         unit=0,
         cell=0,
         prior=0.1,
+        siblings="flat",
         draws=400,
         rng=Seeded(1),
         geography=one_family(plan, 2),
@@ -179,23 +213,32 @@ def test_a_plan_has_a_made_up_example(tiny):
     assert (document["lower"], document["upper"]) == (expected.lower, expected.upper)
     assert document["audience"] == "public"
     text = " ".join(run(*words).out.split())
-    assert (
-        "a person is alone in one area, and ten others are counted in the only other area" in text
-    )
+    assert "a person is alone in one area, and there is one other area" in text
     assert (
         "gives a 10 % probability that the person is counted there would, if it is true, raise it"
         in text
     )
-    for option in (("--unit", "A1"), ("--siblings", "prior"), ("--delta", "0.1")):
+    for option in (("--unit", "A1"), ("--siblings", "prior"), ("--knows", "area")):
         ran = run("assess", "published", tiny, *option)
         assert (ran.status, "has no effect with a plan file" in ran.err) == (2, True)
 
 
 def test_an_example_asks_which_kind_where_exact_totals_reveal_presence(tiny):
-    fact = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n'
+    fact = '[[invariants]]\nlevel = "area"\nquery = "TOTAL"\nreason = "law"\n'
     tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n' + fact)
     document = run("assess", "published", tiny, "--prior", "0.1", *FAST, "--json").document()
     assert "either AGE = young, SEX = f or AGE = old, SEX = x" in document["sentences"][1]
+    assert 1 <= document["lower"] < document["upper"] < 10
+
+
+def test_an_example_with_a_prior_on_others_asks_about_presence(tiny):
+    """An exact count of both places does not reveal it to someone who is unsure of the other."""
+    fact = '[[invariants]]\nlevel = "region"\nquery = "TOTAL"\nreason = "law"\n'
+    who = "[intruder]\nsiblings = 1.5\n"
+    tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n' + fact + who)
+    document = run("assess", "published", tiny, "--prior", "0.1", *FAST, "--json").document()
+    assert "expects 1.5 people in each cell of the other area" in document["sentences"][1]
+    assert "probability that the person is counted there" in document["sentences"][1]
     assert 1 <= document["lower"] < document["upper"] < 10
 
 
@@ -274,8 +317,10 @@ def test_bad_groups_are_named(out, words, message):
         (("--cell", "AGE=old"), "name a category of each of AGE, SEX"),
         (("--cell", "AGE=big,SEX=f"), "unknown category 'big' of AGE; choose from young, old"),
         (("--delta", "2"), "delta: 2.0 is not allowed"),
-        (("--delta", "0.1", "--siblings", "prior"), "--delta: needs --siblings known"),
-        (("--siblings", "some"), "--siblings: 'some' is not allowed; choose known or prior"),
+        (("--delta", "0.1", "--siblings", "prior"), "--delta: epsilon is not computed where other"),
+        (("--siblings", "some"), "--siblings: 'some' is not allowed; choose flat, prior or known"),
+        (("--knows", "town"), "knows: unknown level 'town'; choose from region, area"),
+        (("--draws", "900000000"), "simulated releases would take about"),
         (("--draws", "5"), "draws: 5 is not allowed; use at least 400"),
         (("--plan", "plan.toml"), "--plan: has no effect without --internal"),
     ],

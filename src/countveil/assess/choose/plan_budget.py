@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from scipy.special import ndtri
 
@@ -18,6 +19,8 @@ from countveil.plan.budget import noise_is_gaussian
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 
+_LEAST_VARIANCE = 0.5  # of the noise that a level is given more budget for
+
 SIZE = 10_000
 """The count to which a percentage refers, unless one is named."""
 
@@ -26,7 +29,8 @@ _TARGET = re.compile(
     r"(\s+of\s+(?P<size>\d[\d,]*))?\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%\s*"
 )
 
-_DIGITS = 4  # significant digits of a chosen budget
+_DIGITS, _MOST_DIGITS = 4, 14  # significant digits of a chosen budget: as few as use up a limit
+_MORE = Fraction(101, 100)
 _HALVINGS = 40
 _FARTHEST = 10**9  # times the plan's own budget
 
@@ -49,6 +53,14 @@ class ChosenPlan:
     settled : bool
         Whether what is published exactly gives the answer to these attacks at any budget. `judge` says
         whether the plan keeps its own limit.
+    free : tuple of str
+        The levels whose budget can grow without breaking the limit, because little or nothing of it
+        reaches the intruder.
+    used_up : bool
+        Whether one per cent more for any other level breaks the limit; False if there is no limit on
+        risk, or if the most to spend is less.
+    shares : dict of str to Fraction
+        The shares of the levels, if they are not those of the plan.
 
     """
 
@@ -57,6 +69,9 @@ class ChosenPlan:
     risks: tuple[LevelRisk, ...]
     ladder: tuple[LevelRisk, ...]
     settled: bool = False
+    free: tuple[str, ...] = ()
+    used_up: bool = False
+    shares: dict[str, Fraction] = field(default_factory=dict)
 
     @property
     def total(self) -> Fraction:
@@ -143,11 +158,12 @@ def within_risk(
     geography: Geography | None = None,
     total: Fraction | None = None,
 ) -> ChosenPlan:
-    """Return the plan with the largest budget that keeps a limit on risk; shares stay as they are.
+    """Return the plan with the largest budget that keeps a limit on risk.
 
     An intruder knows everyone else in a unit of the level that the plan says, and sees the whole
-    release. The limit is kept in every unit. It is used up: more for any level that informs them would
-    break it somewhere.
+    release. The limit is kept in every unit. The levels keep their shares until it is reached. It is
+    then used up: more for any level that informs some intruder breaks it somewhere. So a level that
+    says nothing to the intruder who learns most gets more, until another one learns as much.
 
     Parameters
     ----------
@@ -186,7 +202,7 @@ def within_risk(
         raise InputError("choose: every budget keeps this limit; lower it")
     places = plan.places() if geography is None else geography
 
-    def at(other: Plan, *, invariants: bool) -> list[LevelRisk]:
+    def at(other: Plan, *, invariants: bool, decisions: bool = True) -> list[LevelRisk]:
         return risk_by_level(
             other,
             priors,
@@ -194,31 +210,134 @@ def within_risk(
             levels=(plan.judged_level,),
             attack=attack,
             geography=places,
+            decisions=decisions,
         )
 
-    def rungs(other: Plan) -> list[LevelRisk]:
-        exact_rungs = at(other, invariants=True)
-        settled = any(rung.settled for rung in exact_rungs)
-        return at(other, invariants=False) if settled else exact_rungs
+    settled = any(rung.settled for rung in at(plan, invariants=True, decisions=False))
 
-    def keeps(amount: Fraction) -> bool:
-        try:
-            other = plan.with_budget(amount)
-        except PlanError:
-            return False  # no plan may have noise this small, or this wide
-        return all(getattr(rung, measure) <= limit for rung in rungs(other))
+    def keeps(other: Plan) -> bool:
+        rungs = at(other, invariants=not settled, decisions=measure == "correct_decision")
+        return all(getattr(rung, measure) <= limit for rung in rungs)
 
-    most = _largest_amount(keeps, plan.cost.amount)
-    if total is not None:
-        most = min(most, total)
-    largest = plan.with_budget(most)
+    search = _Search(plan, keeps)
+    times, growth = _largest_times(search), None
+    if total is None or times * plan.cost.amount <= total:
+        growth = _used_up(search, times)
+    else:
+        times = total / plan.cost.amount
+    largest = plan.with_budget(times * plan.cost.amount) if growth is None else growth.plan
     return ChosenPlan(
         largest,
-        {level: _spent_at(largest, level) for level in largest.measured_levels},
-        tuple(rungs(largest)),
+        dict(largest.level_budgets),
+        tuple(at(largest, invariants=not settled)),
         tuple(risk_by_level(largest, priors, invariants=True, attack=attack, geography=places)),
-        any(rung.settled for rung in at(largest, invariants=True)),
+        settled,
+        () if growth is None else growth.free,
+        growth is not None,
+        {} if growth is None else growth.shares,
     )
+
+
+class _UsedUp(NamedTuple):
+    """A plan that uses up a limit, the levels that could have more, and shares that were changed."""
+
+    plan: Plan
+    free: tuple[str, ...]
+    shares: dict[str, Fraction]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Search:
+    """A plan, and whether a plan like it with other budgets keeps the limit."""
+
+    plan: Plan
+    limit_kept: Callable[[Plan], bool]
+
+    def keeps(self, amounts: Mapping[str, Fraction]) -> bool:
+        """Whether these budgets of the levels keep the limit."""
+        try:
+            other = self.plan.with_level_budgets(amounts)
+        except PlanError:
+            return False  # no plan may have noise this small, or this wide
+        return self.limit_kept(other)
+
+    def times(self, factor: Fraction) -> dict[str, Fraction]:
+        """Return the plan's budgets, times a factor."""
+        return {name: own * factor for name, own in self.plan.level_budgets.items()}
+
+    def describable(self, amounts: Mapping[str, Fraction]) -> bool:
+        """Whether all noise is wide enough to be worth the name."""
+        try:
+            other = self.plan.with_level_budgets(amounts)
+        except PlanError:
+            return False
+        variances = [item.mechanism.gaussian_variance for item in other.allocations]
+        return all(item is None or item >= _LEAST_VARIANCE for item in variances)
+
+
+def _used_up(search: _Search, times: Fraction) -> _UsedUp:
+    """Give more to levels that can have more; return the plan with the fewest digits that does."""
+    amounts = search.times(times)
+    free, more = [], False
+    for level in amounts:
+        if not search.keeps(_grown(amounts, level, _MORE)):
+            continue
+        factor = _largest_growth(search, amounts, level)
+        if factor is None:
+            free.append(level)
+        else:
+            amounts[level] *= few_digits(factor)
+            more = True
+    total = sum(amounts.values(), Fraction(0))
+    left = [level for level in amounts if level not in free]
+    for digits in range(_DIGITS, _MOST_DIGITS + 1):
+        rounded = _rounded(search, amounts, total, digits)
+        left = [level for level in left if search.keeps(_grown(rounded, level, _MORE))]
+        if not left:
+            break
+    plan = search.plan.with_level_budgets(rounded)
+    if not more:  # the shares are those of the plan, as it writes them
+        plan = search.plan.with_budget(plan.cost.amount)
+    shares = {level: own / total for level, own in amounts.items()} if more else {}
+    return _UsedUp(plan, tuple(level for level in amounts if level in (*free, *left)), shares)
+
+
+def _rounded(
+    search: _Search, amounts: Mapping[str, Fraction], total: Fraction, digits: int
+) -> dict[str, Fraction]:
+    """Return budgets with the same shares of a total with few digits that keeps the limit."""
+    short = few_digits(total, digits=digits)
+    step = Fraction(10) ** (math.floor(math.log10(short)) - digits + 1)
+    while True:
+        rounded = {level: own * short / total for level, own in amounts.items()}
+        if search.keeps(rounded):
+            return rounded
+        short -= step  # a risk is not smooth where noise is integer-valued and small
+
+
+def _grown(amounts: Mapping[str, Fraction], level: str, factor: Fraction) -> dict[str, Fraction]:
+    return {name: own * factor if name == level else own for name, own in amounts.items()}
+
+
+def _largest_growth(
+    search: _Search, amounts: Mapping[str, Fraction], level: str
+) -> Fraction | None:
+    """Return by how much a level can grow before the limit breaks; None if it never does.
+
+    A level that only matters once its noise is almost nothing counts as one that never does.
+    """
+    low, high = Fraction(1), _MORE
+    wide = search.describable(amounts)
+    while search.keeps(_grown(amounts, level, high)):
+        low, high = high, high * 2
+        if high > _FARTHEST or (wide and not search.describable(_grown(amounts, level, high))):
+            return None
+    for _ in range(_HALVINGS):
+        middle = Fraction(math.sqrt(low * high)).limit_denominator(10**12)
+        low, high = (
+            (middle, high) if search.keeps(_grown(amounts, level, middle)) else (low, middle)
+        )
+    return low
 
 
 def _refuse_impossible(measure: str, limit: float) -> None:
@@ -228,25 +347,25 @@ def _refuse_impossible(measure: str, limit: float) -> None:
         raise InputError(f"choose: a limit of {limit:g} is not possible; give one {allowed}")
 
 
-def _largest_amount(keeps: Callable[[Fraction], bool], start: Fraction) -> Fraction:
-    """Return the largest budget with few digits that keeps the limit, found by bisection."""
-    low, high = start, start
-    while keeps(high) and high < start * _FARTHEST:
+def _largest_times(search: _Search) -> Fraction:
+    """Return the largest factor of the whole budget that keeps the limit, by bisection."""
+
+    def keeps(factor: Fraction) -> bool:
+        return search.keeps(search.times(factor))
+
+    low = high = Fraction(1)
+    while keeps(high) and high < _FARTHEST:
         low, high = high, high * 8
     while not keeps(low):
         low, high = low / 8, low
-        if low < start / _FARTHEST:
+        if low < Fraction(1, _FARTHEST):
             raise InputError("choose: no budget keeps this limit; raise it")
-    if low == high or high >= start * _FARTHEST:
+    if low == high or high >= _FARTHEST:
         raise InputError("choose: every budget keeps this limit; lower it")
     for _ in range(_HALVINGS):
         middle = Fraction(math.sqrt(low * high)).limit_denominator(10**15)
         low, high = (middle, high) if keeps(middle) else (low, middle)
-    amount = few_digits(low)
-    step = Fraction(10) ** (math.floor(math.log10(amount)) - _DIGITS + 1)
-    while not keeps(amount):
-        amount -= step  # a risk is not smooth where noise is integer-valued and small
-    return amount
+    return low
 
 
 def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
@@ -286,7 +405,7 @@ def within_accuracy(plan: Plan, target: AccuracyTarget) -> ChosenPlan:
     own = tuple(judged(candidate, rungs))
     return ChosenPlan(
         candidate,
-        {level: _spent_at(candidate, level) for level in candidate.measured_levels},
+        dict(candidate.level_budgets),
         own,
         tuple(rungs),
         any(rung.settled for rung in own),
@@ -327,14 +446,9 @@ def _standard_error(plan: Plan, target: AccuracyTarget) -> float:
     )
 
 
-def _spent_at(plan: Plan, level: str) -> Fraction:
-    """Return what a level spends, in the plan's currency."""
-    return sum((item.cost.amount for item in plan.at(level)), Fraction(0))
-
-
-def few_digits(value: Fraction, *, up: bool = False) -> Fraction:
+def few_digits(value: Fraction, *, digits: int = _DIGITS, up: bool = False) -> Fraction:
     """Return a number with few digits just below the value, or just above it."""
-    places = _DIGITS - 1 - math.floor(math.log10(float(value)))
+    places = digits - 1 - math.floor(math.log10(float(value)))
     scale = exact(10) ** places
     scaled = value * scale
     return Fraction(math.ceil(scaled) if up else math.floor(scaled)) / scale

@@ -165,6 +165,12 @@ class Evidence:
             return 1.0
         return expected_posterior(_loss(self.laws, self.outside / 2, rows, None), log_odds)
 
+    def loss(self, rows: int) -> LossLaw:
+        """Return the law of the summed privacy loss; if `narrow`, of someone who knows everyone."""
+        if self.narrow and self.everyone:
+            return _loss(self.everyone, 0.0, rows, None)
+        return _loss(self.laws, self.rho_around, rows, None)
+
     def right(self, log_odds: float, rows: int) -> float:
         """Return how often they guess the truth: at most, if something around the unit tells them more.
 
@@ -349,6 +355,39 @@ def _evidence_about(
         return _knowing_everyone(shown, level, targets, 0)
     assert places is not None
     return list(_in_worst_units(shown, level, targets, places, outside, exact=invariants))
+
+
+def evidence_in(
+    plan: Plan, level: str, unit: int, target: Target, geography: Geography
+) -> Evidence:
+    """Return what reaches an intruder about one target in one unit of a level."""
+    outside = _outside(plan, geography)
+    if outside is None or not noise_is_gaussian(plan.allocations):
+        (view,) = _knowing_everyone(plan, level, (target,), -1 if outside is None else 0)
+        return view
+    depth = plan.levels.index(level)
+    positions = outside.tree.positions
+    place = positions[depth].of_unit[unit]
+    highest = int(positions[depth].highest_level[place])
+    for number in range(depth, highest, -1):
+        place = positions[number].above[place]
+    top = plan.levels[highest]
+    if determined(plan, top, (target,)):
+        return Evidence.of_exact_counts(level, top)
+    around = _surroundings(geography, _changes(plan, (target,)).information)
+    known = determined(plan, plan.levels[0], (target,))
+    return Evidence(
+        path_laws(plan, top, target),
+        float(outside.about(highest, _moves(outside, (target,)))[place, 0]),
+        float(around.rho[highest][place, 0]),
+        level,
+        top,
+        int(outside.siblings(highest)[place]),
+        settled=False,
+        siblings_known=False,
+        narrow=bool(around.narrowest[0] < NARROW),
+        everyone=() if known else path_laws(plan, plan.levels[0], target),
+    )
 
 
 def _in_worst_units(

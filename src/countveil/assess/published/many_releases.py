@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from countveil.base.numerics import Array, IntArray
 from countveil.base.randomness import BitSource, Seeded
 from countveil.errors import InputError
+from countveil.measure.measurements import Measured
 from countveil.noise.law import Mechanism
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
@@ -103,6 +104,20 @@ class SimulatedReleases:
             {level: values[which] for level, values in self.values.items()},
             {name: values[which] for name, values in self.exact.items()},
         )
+
+    def less(self, other: SimulatedReleases) -> SimulatedReleases:
+        """Return by how much these values exceed those of as many other releases."""
+        return SimulatedReleases(
+            self.plan,
+            self.geography,
+            {name: values - other.values[name] for name, values in self.values.items()},
+            {name: values - other.exact[name] for name, values in self.exact.items()},
+        )
+
+    @property
+    def as_one(self) -> Measured:
+        """All releases as one, in the places of `side_by_side`."""
+        return _SideBySide(self)
 
     def joined(self, other: SimulatedReleases) -> SimulatedReleases:
         """Return these releases, then the others."""
@@ -281,14 +296,14 @@ def _side_by_side_estimates(
         needed = {level: np.tile(units, copies) for level, units in needed.items()}
     with tempfile.TemporaryDirectory(prefix="countveil-") as folder:
         job = DescentJob(_SideBySide(releases), plan, Path(folder), rng, needed=needed)
-        return read(descend(job, _side_by_side(releases.geography, copies)), copies)
+        return read(descend(job, side_by_side(releases.geography, copies)), copies)
 
 
 def _rounds_at_random(plan: Plan) -> bool:
     return any(passes.rounding == "unbiased" for passes in plan.passes.values())
 
 
-def _side_by_side(geography: Geography, copies: int) -> Geography:
+def side_by_side(geography: Geography, copies: int) -> Geography:
     """Return a crosswalk with several copies of a tree."""
     if copies == 1:
         return geography

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from countveil.assess.published.many_releases import leaves_out, needed_units, tied
+from countveil.errors import InputError
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 
 _FAMILY, _VALUE = 1e-3, 2e-6  # seconds
+_ALONE = 0.03  # seconds more for a release that is estimated alone
+_LONGEST = 600.0  # seconds
 
 
 def affordable_draws(
@@ -51,12 +54,30 @@ def affordable_draws(
     return min(draws, most) if draws >= least else 0
 
 
+def refuse_long(
+    plan: Plan, geography: Geography, units: Mapping[str, Sequence[int]], draws: int
+) -> None:
+    """Refuse to simulate releases for more than ten minutes, and say what would take less."""
+    each = seconds_of_release(plan, geography, units)
+    if draws * each <= _LONGEST:
+        return
+    fewer = f"at most {int(_LONGEST / each):,} draws" if each <= _LONGEST else "no draws"
+    raise InputError(
+        f"draws: {draws:,} simulated releases would take about {_duration(draws * each)}, and ten "
+        f"minutes is the limit; {fewer} fit into it, or more with a plan for fewer or smaller places"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 7_200:
+        return f"{math.ceil(seconds / 60)} minutes"
+    return f"{math.ceil(seconds / 3_600):,} hours"
+
+
 def seconds_of_release(
     plan: Plan, geography: Geography, units: Mapping[str, Sequence[int]]
 ) -> float:
-    """Return about how long it takes to simulate a release and read some units; infinite alone."""
-    if tied(plan):  # each release is estimated alone
-        return math.inf
+    """Return about how long it takes to simulate a release and read some units."""
     visited = plan.measured_levels
     solved = {level: range(geography.units(level)) for level in visited}
     needed = needed_units(geography, units if leaves_out(plan) else solved)
@@ -68,4 +89,5 @@ def seconds_of_release(
         geography.units(level) * sum(item.query.cells for item in plan.at(level))
         for level in plan.levels
     )
-    return _FAMILY * families + _VALUE * values
+    alone = _ALONE * len(visited) if tied(plan) else 0.0
+    return alone + _FAMILY * families + _VALUE * values

@@ -19,11 +19,10 @@ from scipy.optimize import brentq
 
 from countveil.assess.intruder.combined_loss import lattice_loss
 from countveil.assess.intruder.decision import sigmoid
-from countveil.assess.intruder.whole_release import path_laws
 from countveil.assess.published.bounded_mean import mean_at_most
 from countveil.assess.published.learned_posterior import LearnedPosterior
 from countveil.assess.published.many_releases import refuse_other_methods
-from countveil.assess.published.two_databases import TwoDatabases
+from countveil.assess.published.two_databases import Simulation, TwoDatabases
 from countveil.base.numerics import Array, FloatArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
@@ -71,6 +70,8 @@ def published_loss(
     cell: int,
     delta: float,
     other: int | None = None,
+    siblings: Literal["known", "flat"] = "known",
+    knows: str | None = None,
     draws: int = 20_000,
     rng: BitSource,
     confidence: float = CONFIDENCE,
@@ -78,12 +79,12 @@ def published_loss(
     audience: Literal["public", "internal"] = "internal",
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> PublishedLoss:
-    """Return a bracket of the epsilon at which published tables hide one person, everyone else known.
+    """Return a bracket of the epsilon at which published tables hide one person from an intruder.
 
     Parameters
     ----------
-    plan, counts, unit, cell, other, draws, rng, geography, audience, progress
-        As for `published_risk`.
+    plan, counts, unit, cell, other, siblings, knows, draws, rng, geography, audience, progress
+        As for `published_risk`; siblings="prior" is not possible.
     delta : float
         The delta at which epsilon is bracketed, from above 0 to below 1.
     confidence : float
@@ -102,15 +103,35 @@ def published_loss(
     >>> loss.lower, loss.upper  # doctest: +SKIP
 
     """
-    if not 0 < delta < 1:
-        raise InputError(f"delta: {delta} is not allowed; it must be above 0 and below 1")
+    if siblings not in ("known", "flat"):
+        raise InputError(f'siblings: {siblings!r} is not allowed; choose "known" or "flat"')
     refuse_other_methods(plan)
     two = TwoDatabases.of(
-        plan, counts=counts, unit=unit, cell=cell, other=other, geography=geography
+        plan,
+        counts=counts,
+        unit=unit,
+        cell=cell,
+        other=other,
+        knows=knows,
+        siblings=siblings,
+        geography=geography,
     )
-    laws = path_laws(plan, plan.levels[0], two.target)
-    upper = np.inf if two.settled else _epsilon(lattice_loss(laws, plan.rows_per_person), delta)
+    _refuse_impossible(delta)
     drawn = two.simulate(draws, rng=rng, progress=progress)
+    return loss_of(two, drawn, delta=delta, confidence=confidence, audience=audience)
+
+
+def loss_of(
+    two: TwoDatabases,
+    drawn: Simulation,
+    *,
+    delta: float,
+    confidence: float = CONFIDENCE,
+    audience: Literal["public", "internal"] = "internal",
+) -> PublishedLoss:
+    """Return the bracket that simulated releases give."""
+    _refuse_impossible(delta)
+    upper = np.inf if two.settled else _epsilon(_measured(two), delta)
     half = drawn.loss.shape[1] // 2
     posterior = sigmoid(drawn.loss)
     learned = LearnedPosterior.of(
@@ -125,7 +146,21 @@ def published_loss(
         _refuted(one, other, half, min(upper, _LARGEST), delta, each)
         for one, other in ((posterior, guess), (1 - posterior, 1 - guess))
     )
-    return PublishedLoss(lower, float(upper), delta, confidence, draws, audience)
+    return PublishedLoss(
+        min(lower, float(upper)), float(upper), delta, confidence, drawn.loss.size, audience
+    )
+
+
+def _refuse_impossible(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise InputError(f"delta: {delta} is not allowed; it must be above 0 and below 1")
+
+
+def _measured(two: TwoDatabases) -> LossLaw:
+    """Return the law of what the measurements say, exactly where all of it is on the lattice."""
+    if two.siblings == "flat":
+        return two.measured_loss
+    return lattice_loss(two.measured_laws, two.plan.rows_per_person)
 
 
 def _refuted(

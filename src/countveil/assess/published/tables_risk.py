@@ -1,7 +1,7 @@
 """The risk of the tables that are published, between two ends, for one and the same intruder.
 
-They know everyone else in their target's unit. About people in other units they know everything, or
-what a prior says. Let t be their posterior if they saw the measurements, and s if they see the
+They know everyone else in their target's unit. About people in other units they know everything, what
+a prior says, or nothing. Let t be their posterior if they saw the measurements, and s if they see the
 published tables. Tables are made from measurements, so s is the mean of t over all measurements that
 end in the same tables. With M the law of measurements as they expect it, and p their prior,
 
@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from countveil.assess.intruder.attacks import expected_posterior
 from countveil.assess.intruder.decision import sigmoid
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.published.bounded_mean import best_rate, mean_at_most
@@ -53,10 +52,12 @@ class PublishedRisk:
         The probability that the risk is between them.
     prior : float
         The intruder's probability that the target is there, before they see the tables.
-    siblings : {"known", "prior"}
-        What they know about other units.
+    siblings : {"known", "prior", "flat"}
+        What they know about other units, or count as knowing.
     draws : int
         How many releases were simulated, half of them without the target.
+    knows : str
+        The level of the unit in which they know everyone else.
     audience : {"public", "internal"}
         "internal" if the counts are confidential.
     """
@@ -67,6 +68,7 @@ class PublishedRisk:
     prior: float
     siblings: Siblings
     draws: int
+    knows: str
     audience: Literal["public", "internal"] = "internal"
 
     @property
@@ -84,6 +86,7 @@ def published_risk(
     prior: float,
     other: int | None = None,
     siblings: Siblings = "known",
+    knows: str | None = None,
     draws: int = 20_000,
     rng: BitSource,
     confidence: float = CONFIDENCE,
@@ -93,9 +96,9 @@ def published_risk(
 ) -> PublishedRisk:
     """Return a bracket of how much the published tables raise an intruder's probability, on average.
 
-    The intruder knows everyone else in the target's lowest unit. They see the tables that TopDown
-    publishes, at every level. The risk is their expected posterior, if the target is there, over their
-    prior.
+    The intruder knows everyone else in the target's unit of the level `knows`. They see the tables
+    that TopDown publishes, at every level. The risk is their expected posterior, if the target is
+    there, over their prior.
 
     Parameters
     ----------
@@ -103,16 +106,21 @@ def published_risk(
         The plan that releases the counts, with its noise, post-processing and public facts.
     counts : array, lowest units × cells
         Histograms of everyone, the target included, in the order of the crosswalk. Without a crosswalk,
-        all units have the same parents. With siblings="prior", the other units have means here.
+        all units have the same parents. With siblings="prior", units that the intruder does not know
+        have means here; with "flat", what they have makes no difference.
     unit, cell : int
         The target's unit, and their cell of the full table.
     prior : float
         The intruder's probability that the target is there.
     other : int, optional
         The cell in which the target is otherwise; nowhere by default.
-    siblings : {"known", "prior"}
-        Whether the intruder knows everyone in other units too, or expects a Poisson number of people in
-        each of their cells, with the means in `counts`. Both ends are for the same intruder.
+    siblings : {"known", "prior", "flat"}
+        Whether the intruder knows everyone in other units too, expects a Poisson number of people in
+        each of their cells, with the means in `counts`, or knows nothing about them, like the intruder
+        that a plan is judged by. Both ends are for the same intruder. Where noise is too small or not
+        Gaussian, "flat" is "known", as it is for plans.
+    knows : str, optional
+        The level of the unit in which they know everyone else; by default that of the plan.
     draws : int
         How many releases are simulated, half of them without the target.
     rng : BitSource
@@ -139,34 +147,69 @@ def published_risk(
     >>> risk.lower, risk.upper, risk.retained  # doctest: +SKIP
 
     """
-    who = Intruder(prior=prior, rows=plan.rows_per_person)
-    if not 0.5 <= confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; use 0.5 to below 1")
     two = TwoDatabases.of(
         plan,
         counts=counts,
         unit=unit,
         cell=cell,
         other=other,
+        knows=knows,
         siblings=siblings,
         geography=geography,
     )
-    most = 1 / prior
+    refuse_low_confidence(confidence)
+    drawn = None
+    if needs_simulation(two):
+        refuse_other_methods(plan)
+        drawn = simulated(two, draws, rng=rng, progress=progress)
+    return risk_of(two, drawn, prior=prior, confidence=confidence, audience=audience)
+
+
+def needs_simulation(two: TwoDatabases) -> bool:
+    """Whether the tables are not the measurements, whose risk is known without drawing any."""
+    return two.plan.method != "none" or two.siblings == "prior"
+
+
+def simulated(
+    two: TwoDatabases,
+    draws: int,
+    *,
+    rng: BitSource,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> Simulation:
+    """Simulate releases from which the risk of tables can be bracketed."""
+    unsure = two.siblings == "prior" and two.target.other is None and can_be_summed(two)
+    return two.simulate(draws, rng=rng, seen=log_ratio if unsure else None, progress=progress)
+
+
+def risk_of(
+    two: TwoDatabases,
+    drawn: Simulation | None,
+    *,
+    prior: float,
+    confidence: float = CONFIDENCE,
+    audience: Literal["public", "internal"] = "internal",
+) -> PublishedRisk:
+    """Return the bracket that simulated releases give; without any, tables are the measurements."""
+    who = Intruder(prior=prior, rows=two.plan.rows_per_person)
+    most, draws = 1 / prior, 0
     if not two.settled:
-        most = expected_posterior(two.measured_loss, who.log_odds) / prior
-    if plan.method == "none" and siblings == "known":  # the measurements are what is published
-        return PublishedRisk(most, most, confidence, prior, siblings, 0, audience)
-    refuse_other_methods(plan)
-    unsure = siblings == "prior" and other is None and can_be_summed(two)
-    drawn = two.simulate(draws, rng=rng, seen=log_ratio if unsure else None, progress=progress)
-    each = confidence if drawn.seen is None else 1 - (1 - confidence) / 2
-    upper = most
-    if drawn.seen is not None:
-        upper = min(most, _mean_risk_at_most(drawn.seen, who, each))
-    lower = _risk_at_least(two, drawn, who, each, None if drawn.seen is not None else most)
-    return PublishedRisk(
-        min(max(lower, 1.0), upper), upper, confidence, prior, siblings, draws, audience
-    )
+        most = two.measured_posterior(who.log_odds) / prior
+    lower = upper = most
+    if drawn is not None:
+        draws = drawn.loss.size
+        each = confidence if drawn.seen is None else 1 - (1 - confidence) / 2
+        if drawn.seen is not None:
+            upper = min(most, _mean_risk_at_most(drawn.seen, who, each))
+        lower = _risk_at_least(two, drawn, who, each, None if drawn.seen is not None else most)
+        lower = min(max(lower, 1.0), upper)
+    return PublishedRisk(lower, upper, confidence, prior, two.siblings, draws, two.knows, audience)
+
+
+def refuse_low_confidence(confidence: float) -> None:
+    """Refuse a confidence that no bracket has."""
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"confidence: {confidence} is not allowed; use 0.5 to below 1")
 
 
 class _Tested(NamedTuple):

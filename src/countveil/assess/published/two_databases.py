@@ -1,35 +1,50 @@
-"""Two databases that differ in one person, released many times: what is measured and published."""
+"""Two databases that differ in one person, released many times: what is measured and published.
+
+The intruder knows everyone else in one unit. With siblings="flat" they know nothing about other people,
+which is the limit of priors ever more spread out: in it, almost everyone else is in cells with so many
+people that no estimate is cut off at 0. There, adding people elsewhere moves the tables of other places
+by as many, and leaves those of the unit as they are (but for ties in rounding), so that the intruder
+learns from the tables of the unit alone. Simulated releases therefore have many people everywhere else,
+a different number in each.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from countveil.assess.intruder.attacks import determined, each_noise
-from countveil.assess.intruder.combined_loss import joint_loss
+from countveil.assess.intruder.attacks import determined, each_noise, expected_posterior
+from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss
 from countveil.assess.intruder.targets import Target
-from countveil.assess.intruder.whole_release import path_laws
+from countveil.assess.intruder.whole_release import Evidence, evidence_in, path_laws
 from countveil.assess.published.many_releases import (
     Place,
     SimulatedReleases,
     answers_of,
     lowest_counts,
+    side_by_side,
     tied,
 )
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.noise.law import LossLaw
+from countveil.plan.attributes import choices
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Query
+from countveil.tree.unit_information import said_around
 
-Siblings = Literal["known", "prior"]
+Siblings = Literal["known", "prior", "flat"]
 
+_FAR, _SPREAD = 30, 1_000  # standard deviations from 0, and how far numbers there differ
+_MOST_PEOPLE = 10**9  # in a simulated release
 _NUMBERS = 4_000_000  # counts and values of releases that are simulated together
 _LEAST_DRAWS = 400
 
@@ -38,8 +53,9 @@ class Simulation(NamedTuple):
     """Simulated releases of both databases, first with the target in `cell`.
 
     `published` has the counts on the target's path, 2 × draws × places. `loss` is what the measurements
-    say to someone who knows everyone else: log P(measurements | first)/P(measurements | second).
-    `seen` is the same for someone who has a prior on other units, where that was asked for.
+    say: log P(measurements | first)/P(measurements | second), to someone who knows everyone else, or
+    with siblings="flat" everyone else in their unit. `seen` is the same for someone who has a prior on
+    other units, where that was asked for.
     """
 
     published: IntArray
@@ -63,8 +79,11 @@ class TwoDatabases:
         The target's unit.
     target : Target
         The cells of the two hypotheses.
-    siblings : {"known", "prior"}
-        Whether the intruder knows everyone in other units, or expects a Poisson number in each cell.
+    knows : str
+        The level of the unit in which the intruder knows everyone else.
+    siblings : {"known", "prior", "flat"}
+        Whether the intruder knows everyone outside of that unit, expects a Poisson number in each cell,
+        or knows nothing about them.
 
     """
 
@@ -73,6 +92,7 @@ class TwoDatabases:
     counts: Array
     unit: int
     target: Target
+    knows: str
     siblings: Siblings = "known"
 
     @classmethod
@@ -84,19 +104,31 @@ class TwoDatabases:
         unit: int,
         cell: int,
         other: int | None = None,
+        knows: str | None = None,
         siblings: Siblings = "known",
         geography: Geography | None = None,
     ) -> TwoDatabases:
-        """Check the inputs; without a crosswalk, all units have the same parents."""
+        """Check the inputs; without a crosswalk, all units have the same parents.
+
+        Where noise is too small or of a kind that someone who knows nothing about other units cannot be
+        simulated, they count as knowing them, as `whole_release` has it.
+        """
         if siblings not in get_args(Siblings):
-            raise InputError(f'siblings: {siblings!r} is not allowed; choose "known" or "prior"')
+            raise InputError(
+                f'siblings: {siblings!r} is not allowed; choose "known", "prior" or "flat"'
+            )
+        level = plan.judged_level if knows is None else knows
+        if level not in plan.levels:
+            raise InputError(f"knows: unknown level {level!r}; choose from {choices(plan.levels)}")
         table, places = lowest_counts(plan, counts, geography)
         units, cells = table.shape
         _refuse_outside("unit", unit, units)
         _refuse_outside("cell", cell, cells)
         if other is not None:
             _refuse_outside("other", other, cells)
-        whole = table[unit] if siblings == "prior" else table
+        above = places.ancestors(plan.levels[-1], level)
+        known = above == above[unit]
+        whole = table if siblings == "known" else table[known]
         if (whole != np.floor(whole)).any() or not np.isfinite(table).all():
             raise InputError("counts: people whom the intruder knows must be whole numbers")
         if table[unit, cell] < plan.rows_per_person:
@@ -113,8 +145,40 @@ class TwoDatabases:
                 f"cell, other: {cell}, {other} are not allowed; choose two different cells that can "
                 f"have people, or leave out `other`"
             )
-        two = cls(plan, places, table, unit, Target(cell, other), siblings)
-        return two if tied(plan) else two._in_own_tree()
+        if siblings == "flat" and plan.constraints:
+            raise InputError(
+                "constraints: they bound counts of named places, so an intruder knows something "
+                'about the people there; choose siblings "known" or "prior"'
+            )
+        two = cls(plan, places, table, unit, Target(cell, other), level, siblings)
+        if not tied(plan):
+            two = two._in_own_tree()
+        if siblings == "flat":
+            return two._without_siblings(known.all())
+        return two
+
+    def _without_siblings(self, alone: bool) -> TwoDatabases:
+        """Put many people everywhere else; let the intruder know them if they must count as knowing."""
+        if alone or self.evidence.siblings_known:
+            return replace(self, siblings="known")
+        widest = max(math.sqrt(item.mechanism.variance) for item in self.plan.allocations)
+        many = min(_FAR * math.ceil(widest), _MOST_PEOPLE // self.counts.size)
+        counts = np.where(self.plan.possible, many, 0)
+        counts = np.where(self.known[:, None], self.counts, counts[None, :])
+        return replace(self, counts=counts.astype(np.int64))
+
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Which lowest units are in the unit in which the intruder knows everyone else."""
+        above = self.geography.ancestors(self.plan.levels[-1], self.knows)
+        return np.asarray(above == above[self.unit])
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What reaches an intruder who knows nothing about the people outside of their unit."""
+        return evidence_in(
+            self.plan, self.knows, self.path[self.knows], self.target, self.geography
+        )
 
     def _in_own_tree(self) -> TwoDatabases:
         """Leave out the units under other tops: nothing there depends on the target."""
@@ -138,16 +202,44 @@ class TwoDatabases:
 
     @property
     def settled(self) -> bool:
-        """Whether counts published exactly reveal the target to someone who knows everyone else."""
-        return determined(self.plan, self.plan.levels[0], (self.target,))
+        """Whether counts published exactly reveal the target to someone who knows as much."""
+        return determined(self.plan, self.own_levels[0], (self.target,))
+
+    @property
+    def settled_inside(self) -> bool:
+        """Whether exact counts of the unit that they know reveal the target, whoever is elsewhere."""
+        if self.siblings == "prior":
+            return determined(self.plan, self.knows, (self.target,))
+        return self.settled
+
+    @cached_property
+    def measured_laws(self) -> tuple[NoisyCells, ...]:
+        """The noise of the counts on the target's path of which they know all but the target."""
+        return path_laws(self.plan, self.own_levels[0], self.target)
+
+    def measured_posterior(self, log_odds: float) -> float:
+        """Return the expected posterior of the truth given the measurements, or an upper bound."""
+        rows = self.plan.rows_per_person
+        if self.siblings == "flat":
+            return self.evidence.posterior(log_odds, rows)[0]
+        return expected_posterior(self.measured_loss, log_odds)
 
     @cached_property
     def measured_loss(self) -> LossLaw:
-        """The law of what the measurements on the target's path say, on the integer lattice."""
-        noises = each_noise(path_laws(self.plan, self.plan.levels[0], self.target))
+        """The law of what the measurements say: of the target's path, and with "flat" of all others."""
+        if self.siblings == "flat":
+            return self.evidence.loss(self.plan.rows_per_person)
+        noises = each_noise(self.measured_laws)
         if not noises:
             return LossLaw(np.zeros(1), np.ones(1))
         return joint_loss(noises, self.plan.rows_per_person)
+
+    @property
+    def own_levels(self) -> tuple[str, ...]:
+        """The levels of the path at which they know everyone else, or count as knowing them."""
+        if self.siblings != "flat":
+            return self.plan.levels
+        return self.plan.levels[self.plan.levels.index(self.evidence.highest) :]
 
     @cached_property
     def path(self) -> dict[str, int]:
@@ -160,12 +252,15 @@ class TwoDatabases:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The published counts on the target's path that contain the target; whole cells first."""
+        """The published counts on the target's path that contain the target; whole cells first.
+
+        With siblings="flat", those of places in which other people live say nothing more.
+        """
         plan, cells = self.plan, [self.target.cell]
         if self.target.other is not None:
             cells.append(self.target.other)
         full, sums = plan.schema.every_cell, []
-        published = plan.levels[: plan.levels.index(plan.measured_levels[-1]) + 1]
+        published = [level for level in self.own_levels if level in plan.estimated_levels]
         each = [Place(level, self.path[level], full, cell) for level in published for cell in cells]
         for level in published:
             queries = [item.query for item in plan.at(level)] + [item.query for item in plan.tables]
@@ -207,11 +302,13 @@ class TwoDatabases:
             stop = min(start + step, draws)
             there = self._people(2 * (stop - start), source)
             first = np.arange(len(there)) < stop - start
-            releases = SimulatedReleases.draw(
-                self.plan, self.geography, self.released(there, first), rng=rng
-            )
+            released = self.released(there, first)
+            releases = SimulatedReleases.draw(self.plan, self.geography, released, rng=rng)
             shape = (2, stop - start)
-            loss[:, start:stop] = self._loss(there, releases, first).reshape(shape)
+            said_there = self._loss(there, releases, first)
+            if self.siblings == "flat":
+                said_there += self._said_around(releases, released, first)
+            loss[:, start:stop] = said_there.reshape(shape)
             if seen is not None and said is not None:
                 said[:, start:stop] = seen(self, there, releases).reshape(shape)
             counts = releases.published(self.places, rng=rng)
@@ -224,9 +321,32 @@ class TwoDatabases:
         shape = (releases, *self.counts.shape)
         if self.siblings == "known":
             return np.broadcast_to(self.counts.astype(np.int64), shape)
-        people = source.poisson(self.counts, shape)
-        people[:, self.unit] = self.counts[self.unit]
+        if self.siblings == "flat":
+            people = self.counts + source.integers(0, _SPREAD, shape) * self.plan.possible
+        else:
+            people = source.poisson(self.counts, shape)
+        people[:, self.known] = self.counts[self.known]
         return people
+
+    def _said_around(
+        self, releases: SimulatedReleases, released: IntArray, first: Array
+    ) -> FloatArray:
+        """Return what the rest of the tree says about the unit, a part of the loss: normal noise."""
+        rows, outside = self.plan.rows_per_person, self.evidence.outside
+        if not outside:
+            return np.zeros(len(first))
+        noise = releases.less(SimulatedReleases.exactly(self.plan, self.geography, released))
+        level = self.evidence.highest
+        said = said_around(
+            noise.as_one,
+            side_by_side(self.geography, noise.releases),
+            self.geography,
+            level=level,
+            unit=self.path[level],
+            cell=self.target.cell,
+            other=self.target.other,
+        )
+        return np.asarray(rows * said + np.where(first, 0.5, -0.5) * rows**2 * outside)
 
     def released(self, there: IntArray, first: Array) -> IntArray:
         """Return the histograms that are released: the first database where `first`, else the other."""
@@ -242,6 +362,8 @@ class TwoDatabases:
         if self.settled:
             return np.where(first, np.inf, -np.inf)
         for level, members, unit in self.units_of_path():
+            if level not in self.own_levels:
+                continue
             people = there[:, members].sum(axis=1)
             offset = 0
             for item in self.plan.at(level):

@@ -37,6 +37,9 @@ def log_ratio(two: TwoDatabases, there: IntArray, releases: SimulatedReleases) -
         if unit == two.unit:
             law = np.zeros((2, 1, most + 1))
             law[[0, 1], 0, [most, most - rows]] = 1.0
+        elif two.known[unit]:
+            law = np.zeros((1, 1, most + 1))
+            law[0, 0, most] = 1.0
         else:
             law = poisson.pmf(np.arange(most + 1), two.counts[unit, cell])[None, None]
         laws[unit] = law
@@ -68,7 +71,7 @@ def _supports(two: TwoDatabases, around: IntArray) -> dict[int, int]:
     means = two.counts[around, two.target.cell].astype(float)
     most = poisson.isf(_BEYOND, means).astype(int) if len(means) else means.astype(int)
     return {
-        int(unit): int(two.counts[unit, two.target.cell]) if unit == two.unit else int(number)
+        int(unit): int(two.counts[unit, two.target.cell]) if two.known[unit] else int(number)
         for unit, number in zip(around, most, strict=True)
     }
 

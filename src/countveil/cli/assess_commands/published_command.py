@@ -40,12 +40,25 @@ def assess_published(
         typer.Option(help='Category of each attribute, such as "AGE=old,SEX=f".'),
     ] = None,
     prior: Priors = None,
+    knows: Annotated[
+        str | None,
+        typer.Option(
+            help="Level of the place in which they know everyone else; default: that of the plan."
+        ),
+    ] = None,
     siblings: Annotated[
-        str, typer.Option(help="What is known about other units: known, or prior (their means).")
-    ] = "known",
+        str | None,
+        typer.Option(
+            help="What they know about other places: flat (nothing), prior (a Poisson number of "
+            "people, with these means) or known; default: what the plan says."
+        ),
+    ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(help="Also show the epsilon of the tables for this person, at this delta."),
+        typer.Option(
+            help="The delta at which to show the epsilon of the tables for this person; default: "
+            "0.001."
+        ),
     ] = None,
     draws: Annotated[int, typer.Option(help="Releases to simulate.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
@@ -58,27 +71,30 @@ def assess_published(
 ) -> None:
     """Run the lens `published` for a person and a prior of choice.
 
-    Reads the release folder and writes nothing: releases are simulated as if its estimates were the
-    truth. With --internal, it reads the records instead and writes the result to the internal folder.
-    With --delta, it also shows both ends of the epsilon of the tables. From a plan file, it shows a
-    made-up example: someone alone in their place, next to one other place.
+    The intruder is that of the plan: they know everyone else in a place of the level that `knows`
+    names. Reads the release folder and writes nothing: releases are simulated as if its estimates were
+    the truth. With --internal, it reads the records instead and writes the result to the internal
+    folder. From a plan file, it shows a made-up example: someone alone in their place, next to one
+    other place. What would take more than ten minutes is refused.
 
     Example: `countveil assess published out --unit 1001 --cell "AGE=old,SEX=f" --prior 0.02`, or
-    `countveil assess published out --delta 0.001`, or
+    `countveil assess published out --siblings known --delta 0.01`, or
     `countveil assess published plan.toml`
     """
     import pyarrow as pa
 
-    from countveil.assess.published.tables_loss import published_loss
-    from countveil.assess.published.tables_risk import published_risk
     from countveil.base.randomness import Seeded
     from countveil.cli.records_again import counts_again, lowest_histograms
     from countveil.measure.run import internal_of
     from countveil.publish.release_folder import Release
     from countveil.report.sections.published_section import (
+        DELTA,
         Person,
+        brackets,
         estimated_counts,
+        own_intruder,
         rarest,
+        refuse_long_simulation,
     )
 
     if plan is not None and not internal:
@@ -86,14 +102,18 @@ def assess_published(
             "--plan: has no effect without --internal; add --internal or remove --plan"
         )
     if not target.is_dir():
-        showing.refuse_unused(context, {"prior", "draws", "seed"}, "a plan file")
-        _show_example(target, prior, draws, seed, as_json=as_json, quiet=quiet)
+        showing.refuse_unused(context, {"prior", "delta", "draws", "seed"}, "a plan file")
+        _show_example(target, prior, delta, draws, seed, as_json=as_json, quiet=quiet)
         return
     out, known = target, _siblings(siblings)
-    if delta is not None and known != "known":
-        raise InputError("--delta: needs --siblings known, the default; remove one of the two")
     release = Release.read(out)
     released, geography = release.plan, release.geography
+    stated = "flat" if released.intruder.siblings == "flat" else "prior"
+    if delta is not None and (known or stated) == "prior":
+        raise InputError(
+            "--delta: epsilon is not computed where other places have a prior; add --siblings flat "
+            "or known, or remove --delta"
+        )
     lowest = released.levels[-1]
     if internal:
         exact = counts_again(release, plan, show_values, engine)
@@ -111,36 +131,19 @@ def assess_published(
             table[number, place] = released.rows_per_person
         person = Person(number, place)
     audience: Audience = "internal" if internal else "public"
-    halves = 1 if delta is None else 2
-    with showing.progress_bar("simulating releases", halves * (draws // 2), quiet) as step:
-        loss = None
-        if delta is not None:
-            loss = published_loss(
-                released,
-                counts=table,
-                unit=person.unit,
-                cell=person.cell,
-                delta=delta,
-                draws=draws,
-                rng=Seeded(seed),
-                geography=geography,
-                audience=audience,
-                progress=lambda done, _: step(done),
-            )
-        risk = published_risk(
-            released,
-            counts=table,
-            unit=person.unit,
-            cell=person.cell,
+    two = own_intruder(released, table, person, geography, siblings=known, knows=knows)
+    refuse_long_simulation(two, draws)
+    with showing.progress_bar("simulating releases", draws // 2, quiet) as step:
+        bracket = brackets(
+            two,
             prior=min(released.intruder.priors if prior is None else prior),
-            siblings=known,
             draws=draws,
+            delta=DELTA if delta is None else delta,
             rng=Seeded(seed),
-            geography=geography,
             audience=audience,
-            progress=lambda done, _: step((halves - 1) * (draws // 2) + done),
+            progress=lambda done, _: step(done),
         )
-    section = lens_named("published").section_of(risk, released, geography, person, loss)
+    section = lens_named("published").section_of(bracket, released, geography, person)
     if internal:
         row = {name: value for name, value in section.figures.items() if name != "epsilon"}
         row |= {
@@ -154,6 +157,7 @@ def assess_published(
 def _show_example(
     path: Path,
     prior: Sequence[float] | None,
+    delta: float | None,
     draws: int,
     seed: int,
     *,
@@ -163,7 +167,7 @@ def _show_example(
     """Print what the tables of a plan reveal in a made-up example."""
     from countveil.base.randomness import Seeded
     from countveil.cli.assess_commands.assess_group import subject_of
-    from countveil.report.sections.published_section import example
+    from countveil.report.sections.published_section import DELTA, example
 
     plan = subject_of(path, needs="plan").plan
     with showing.progress_bar("simulating releases", draws // 2, quiet) as step:
@@ -171,18 +175,17 @@ def _show_example(
             plan,
             prior=min(plan.intruder.priors if prior is None else prior),
             draws=draws,
+            delta=DELTA if delta is None else delta,
             rng=Seeded(seed),
             progress=lambda done, _: step(done),
         )
     show_section(section, "published", as_json=as_json)
 
 
-def _siblings(name: str) -> Literal["known", "prior"]:
-    if name == "known":
-        return "known"
-    if name == "prior":
-        return "prior"
-    raise InputError(f"--siblings: {name!r} is not allowed; choose known or prior")
+def _siblings(name: str | None) -> Literal["known", "prior", "flat"] | None:
+    if name is None or name in ("known", "prior", "flat"):
+        return name  # type: ignore[return-value]
+    raise InputError(f"--siblings: {name!r} is not allowed; choose flat, prior or known")
 
 
 def _unit(geography: Geography, level: str, code: str) -> int:

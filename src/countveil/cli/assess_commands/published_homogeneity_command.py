@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,18 +11,20 @@ from countveil.cli import showing
 from countveil.cli.assess_commands.assess_group import (
     Internal,
     PlanOfRecords,
+    Target,
     lens_command,
     show_section,
 )
 from countveil.cli.internal_files import write_internal
-from countveil.cli.options import AsJson, EngineName, OutPath, Quiet, ShowValues
+from countveil.cli.options import AsJson, EngineName, Quiet, ShowValues
 from countveil.errors import InputError
 from countveil.report.lenses import lens_named
 
 
 @lens_command("published-homogeneity")
 def assess_published_homogeneity(
-    out: OutPath,
+    context: typer.Context,
+    target: Target,
     sensitive: Annotated[
         str | None,
         typer.Option(help="Attribute the intruder wants to learn; default: each in turn."),
@@ -51,12 +54,14 @@ def assess_published_homogeneity(
     An intruder who knows a person's place and identifiers believes a value if the tables show no other
     there. Reads the release folder and writes nothing: releases are simulated as if its estimates were
     the truth. With --internal, it reads the records instead and writes the result to the internal
-    folder.
+    folder. From a plan file, it shows a made-up example: someone alone in their place, and ten people
+    in one other place. What would take more than ten minutes is refused.
 
     Example: `countveil assess published-homogeneity out --sensitive RACE --identifiers AGE`
     """
     import pyarrow as pa
 
+    from countveil.assess.published.simulation_cost import refuse_long
     from countveil.assess.published.tables_homogeneity import Attack, published_attacks
     from countveil.base.randomness import Seeded
     from countveil.cli.records_again import counts_again, lowest_histograms
@@ -73,6 +78,11 @@ def assess_published_homogeneity(
         raise InputError(
             "--sensitive: missing; name the attribute that the intruder wants to learn"
         )
+    if not target.is_dir():
+        showing.refuse_unused(context, {"draws", "seed"}, "a plan file")
+        _show_example(target, draws, seed, as_json=as_json, quiet=quiet)
+        return
+    out = target
     release = Release.read(out)
     released, geography = release.plan, release.geography
     attacks = every_attack(released)
@@ -85,12 +95,15 @@ def assess_published_homogeneity(
         table = lowest_histograms(released, geography, exact)
     else:
         table = estimated_counts(release)
+    place = level or released.judged_level
+    if place in released.estimated_levels:
+        refuse_long(released, geography, {place: range(geography.units(place))}, draws)
     with showing.progress_bar("simulating releases", draws, quiet) as step:
         risks = published_attacks(
             released,
             attacks,
             counts=table,
-            level=level or released.judged_level,
+            level=place,
             draws=draws,
             rng=Seeded(seed),
             geography=geography,
@@ -101,4 +114,16 @@ def assess_published_homogeneity(
     if internal:
         figures = pa.Table.from_pylist(section.figures["attacks"])
         write_internal(internal_of(out), "published-homogeneity", section.document, figures)
+    show_section(section, "published-homogeneity", as_json=as_json)
+
+
+def _show_example(path: Path, draws: int, seed: int, *, as_json: bool, quiet: bool) -> None:
+    """Print what the attack on the tables of a plan reveals in a made-up example."""
+    from countveil.base.randomness import Seeded
+    from countveil.cli.assess_commands.assess_group import subject_of
+    from countveil.report.sections.published_homogeneity_section import example
+
+    plan = subject_of(path, needs="plan").plan
+    with showing.progress_bar("simulating releases", draws, quiet) as step:
+        section = example(plan, draws=draws, rng=Seeded(seed), progress=lambda done, _: step(done))
     show_section(section, "published-homogeneity", as_json=as_json)

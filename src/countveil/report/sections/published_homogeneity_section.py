@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from countveil.assess.published.bounded_mean import Ends
-from countveil.assess.published.simulation_cost import affordable_draws
+from countveil.assess.published.many_releases import one_family
+from countveil.assess.published.simulation_cost import affordable_draws, refuse_long
 from countveil.assess.published.tables_homogeneity import (
     Attack,
     PublishedHomogeneity,
     published_attacks,
 )
 from countveil.base import words
-from countveil.base.randomness import Seeded
+from countveil.base.randomness import BitSource, Seeded
+from countveil.errors import InputError
 from countveil.plan.plans import Plan
 from countveil.report.section_data import Section, SectionTable, Subject
-from countveil.report.sections.published_section import estimated_counts, simulation_table
+from countveil.report.sections.published_section import (
+    estimated_counts,
+    made_up,
+    refuse_no_example,
+    simulation_table,
+)
 
 _SECONDS, _LEAST, _MOST = 2.0, 200, 1_000  # of simulation in a page, and how many releases it takes
 
@@ -67,10 +74,83 @@ def every_attack(plan: Plan) -> list[Attack]:
     ]
 
 
-def section_of(attacks: Sequence[PublishedHomogeneity]) -> Section:
-    """Return the section of some attacks on the same releases; the sentence is about the worst."""
+def example(
+    plan: Plan,
+    *,
+    draws: int | None = None,
+    rng: BitSource | None = None,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> Section:
+    """Return the section of a made-up example: someone alone in a place, ten people in the other.
+
+    The intruder knows the place and all other attributes. No record is read.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan that is simulated.
+    draws : int, optional
+        How many releases are simulated; by default as many as a reader would wait for.
+    rng : BitSource, optional
+        The randomness of the simulation; a seed by default.
+    progress : callable
+        Called with the releases completed and all releases.
+
+    Returns
+    -------
+    Section
+        Both ends for each attribute, and the example in words.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to learn, the plan's public facts name places, or it takes too long.
+    """
+    refuse_no_example(plan)
+    attacks = every_attack(plan)
+    if not attacks:
+        raise InputError(
+            f"{plan.name}: no attribute has several values, so there is nothing to learn"
+        )
+    places, (_, counts) = one_family(plan, 2), made_up(plan)
+    level = plan.estimated_levels[-1]
+    read = {level: range(places.units(level))}
+    if draws is None:
+        draws = affordable_draws(plan, places, read, seconds=_SECONDS, least=_LEAST, most=_MOST)
+        if draws == 0:
+            raise InputError(
+                f"{plan.name}: takes too long to simulate while you wait; run `countveil assess "
+                f"published-homogeneity {plan.name}`"
+            )
+    refuse_long(plan, places, read, draws)
+    results = published_attacks(
+        plan,
+        attacks,
+        counts=counts,
+        level=level,
+        draws=draws,
+        rng=Seeded(1) if rng is None else rng,
+        geography=places,
+        audience="public",
+        progress=progress,
+    )
+    lowest = plan.levels[-1]
+    setting = (
+        f"A made-up example: a person is alone in one {lowest}, and ten others are counted in the "
+        f"only other {lowest}."
+    )
+    return section_of(results, setting=setting)
+
+
+def section_of(attacks: Sequence[PublishedHomogeneity], *, setting: str = "") -> Section:
+    """Return the section of some attacks on the same releases; the sentence is about the worst.
+
+    `setting` is the made-up example that they are about, if any.
+    """
     worst = max(attacks, key=lambda item: (item.upper, item.lower))
     source = "the records" if worst.audience == "internal" else "the released estimates"
+    if setting:
+        source = "the example"
     known = words.listed([worst.level, *worst.identifiers])
     sentence = (
         f"Someone who knows a person's {known}, and believes the {worst.sensitive} of that group where "
@@ -82,11 +162,13 @@ def section_of(attacks: Sequence[PublishedHomogeneity]) -> Section:
         f"The ends come from {worst.draws:,} simulated releases, as if {source} were the truth, and "
         f"hold with a confidence of {words.percent(worst.confidence)}."
     )
-    more = "The table lists the attacks on all attributes; all ends hold together."
+    more = ["The table lists the attacks on all attributes; all ends hold together."][
+        : len(attacks) - 1
+    ]
     return Section(
         "published-homogeneity",
         "Groups that the published tables show with one value",
-        (sentence, words.sentences(method, more if attacks[1:] else "")),
+        (*([setting] if setting else []), sentence, words.sentences(method, *more)),
         (_table(attacks), simulation_table(worst.draws, worst.confidence)),
         figures={
             "level": worst.level,
@@ -108,6 +190,11 @@ def _range(low: float, high: float) -> str:
     return f"{words.rounded_down(100 * low)} % to {upper} %"
 
 
+def _ends(low: float, high: float) -> tuple[str, str]:
+    """Return both ends of a share for a table, rounded as in the sentence."""
+    return f"{words.rounded_down(100 * low)} %", f"{words.rounded_up(100 * high)} %"
+
+
 def _table(attacks: Sequence[PublishedHomogeneity]) -> SectionTable:
     return SectionTable(
         "Shares of people whose value is revealed, and to whom a wrong value is attributed",
@@ -119,10 +206,9 @@ def _table(attacks: Sequence[PublishedHomogeneity]) -> SectionTable:
             (
                 item.sensitive,
                 words.listed([item.level, *item.identifiers]),
-                item.before,
-                item.lower,
-                item.upper,
-                *item.misled,
+                words.brief_percent(item.before),
+                *_ends(item.lower, item.upper),
+                *_ends(*item.misled),
             )
             for item in attacks
         ),

@@ -1,29 +1,42 @@
-"""What the published tables reveal about one person, between two ends, in one sentence."""
+"""What the published tables reveal about one person, between two ends, in one sentence.
+
+The intruder is that of the plan: they know everyone else in a unit of the level `knows`, and about
+other units what `[intruder] siblings` says. If that is nothing, the upper end is never above the risk
+that the plan states, which is the largest over all attacks and places.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.assess.published.many_releases import one_family, refuse_other_methods
-from countveil.assess.published.simulation_cost import affordable_draws
-from countveil.assess.published.tables_loss import PublishedLoss
-from countveil.assess.published.tables_risk import PublishedRisk, published_risk
-from countveil.assess.published.two_databases import TwoDatabases
+from countveil.assess.published.simulation_cost import affordable_draws, refuse_long
+from countveil.assess.published.tables_loss import PublishedLoss, loss_of
+from countveil.assess.published.tables_risk import (
+    PublishedRisk,
+    needs_simulation,
+    risk_of,
+    simulated,
+)
+from countveil.assess.published.two_databases import Siblings, TwoDatabases
 from countveil.base import words
-from countveil.base.numerics import IntArray
+from countveil.base.numerics import Array, IntArray
 from countveil.base.randomness import BitSource, Seeded
 from countveil.errors import InputError
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.publish.release_folder import Release
+from countveil.report.audience import Audience
 from countveil.report.section_data import Cell, Section, SectionTable, Subject
 
 TITLE = "What the published tables reveal"
+DELTA = 0.001
 _SECONDS, _LEAST, _MOST = 3.5, 400, 1_000  # of simulation in a page, and how many releases it takes
 _NUMBERS = 4_000_000  # counts that a page looks through for the rarest
 _OTHERS, _SPELLED = 10, "ten"  # people in the other place of the example
@@ -35,6 +48,13 @@ class Person:
 
     unit: int
     cell: int
+
+
+class Bracket(NamedTuple):
+    """Both ends of the risk, and those of the epsilon unless people elsewhere have a prior."""
+
+    risk: PublishedRisk
+    loss: PublishedLoss | None
 
 
 def section(subject: Subject) -> Section | None:
@@ -55,32 +75,94 @@ def section(subject: Subject) -> Section | None:
     person = rarest(counts, plan)
     if person is None:
         return None
-    two = TwoDatabases.of(
-        plan, counts=counts, unit=person.unit, cell=person.cell, geography=geography
-    )
+    two = own_intruder(plan, counts, person, geography)
     draws = draws_in_page(two)
     if draws == 0:
         return None
-    risk = published_risk(
-        plan,
-        counts=counts,
-        unit=person.unit,
-        cell=person.cell,
+    bracket = brackets(
+        two,
         prior=min(subject.priors or plan.intruder.priors),
         draws=draws,
         rng=Seeded(1),
-        geography=geography,
         audience="public",
     )
-    return section_of(risk, plan, geography, person)
+    return section_of(bracket, plan, geography, person)
+
+
+def own_intruder(
+    plan: Plan,
+    counts: Array,
+    person: Person,
+    geography: Geography,
+    *,
+    other: int | None = None,
+    siblings: Siblings | None = None,
+    knows: str | None = None,
+) -> TwoDatabases:
+    """Return both databases as the intruder of the plan sees them, or one with other knowledge.
+
+    A number of people whom the plan says they expect in a cell of another unit replaces what `counts`
+    has there. If public bounds name places, no one knows nothing about them, and the intruder counts as
+    knowing everyone.
+    """
+    stated, level = plan.intruder.siblings, knows or plan.judged_level
+    means: Array = counts
+    if siblings is None and stated != "flat":
+        above = geography.ancestors(plan.levels[-1], level)
+        expected = np.where(plan.possible, float(stated), 0.0)
+        inside = above == above[person.unit]
+        means = np.where(inside[:, None], counts, expected)
+        siblings = "prior"
+    if siblings is None:
+        siblings = "known" if plan.constraints else "flat"
+    return TwoDatabases.of(
+        plan,
+        counts=means,
+        unit=person.unit,
+        cell=person.cell,
+        other=other,
+        knows=level,
+        siblings=siblings,
+        geography=geography,
+    )
+
+
+def brackets(
+    two: TwoDatabases,
+    *,
+    prior: float,
+    draws: int,
+    rng: BitSource,
+    audience: Audience,
+    delta: float = DELTA,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> Bracket:
+    """Return both ends of the risk and of the epsilon, from the same simulated releases."""
+    drawn = None
+    if needs_simulation(two):
+        refuse_other_methods(two.plan)
+        drawn = simulated(two, draws, rng=rng, progress=progress)
+    risk = risk_of(two, drawn, prior=prior, audience=audience)
+    if drawn is None or two.siblings == "prior":
+        return Bracket(risk, None)
+    return Bracket(risk, loss_of(two, drawn, delta=delta, audience=audience))
 
 
 def draws_in_page(two: TwoDatabases) -> int:
     """Return how many releases of the target's tree a page simulates; 0 if that would take too long."""
-    path: dict[str, Sequence[int]] = {level: [unit] for level, unit in two.path.items()}
     return affordable_draws(
-        two.plan, two.geography, path, seconds=_SECONDS, least=_LEAST, most=_MOST
+        two.plan, two.geography, _path(two), seconds=_SECONDS, least=_LEAST, most=_MOST
     )
+
+
+def refuse_long_simulation(two: TwoDatabases, draws: int) -> None:
+    """Refuse more draws than can be simulated while someone waits."""
+    if needs_simulation(two):
+        refuse_long(two.plan, two.geography, _path(two), draws)
+
+
+def _path(two: TwoDatabases) -> dict[str, Sequence[int]]:
+    return {level: [unit] for level, unit in two.path.items()}
 
 
 def estimated_counts(release: Release) -> IntArray:
@@ -98,26 +180,42 @@ def rarest(counts: IntArray, plan: Plan) -> Person | None:
     return Person(int(unit), int(cell))
 
 
-def section_of(
-    risk: PublishedRisk,
-    plan: Plan,
-    geography: Geography,
-    person: Person,
-    loss: PublishedLoss | None = None,
-) -> Section:
-    """Return the section of a bracket for one person, and of their epsilon if that was computed."""
-    lowest = plan.levels[-1]
+def section_of(bracket: Bracket, plan: Plan, geography: Geography, person: Person) -> Section:
+    """Return the section of the brackets for one person."""
+    risk, lowest = bracket.risk, plan.levels[-1]
     place = geography.geocodes(lowest, person.unit, person.unit + 1)[0].as_py()
-    around = "the whole tree"
-    if risk.siblings == "prior":
-        around = f"the {lowest}, has only a prior for everyone elsewhere"
+    known = {
+        "known": "the whole tree",
+        "prior": f"the {risk.knows}, expects a certain number of people in each cell elsewhere",
+        "flat": f"the {risk.knows} but nothing about people elsewhere,",
+    }
     sentence = (
-        f"Someone who knows everyone else in {around} and gives a "
+        f"Someone who knows everyone else in {known[risk.siblings]} and gives a "
         f"{words.prior_percent(risk.prior)} probability that a person with "
         f"{_description(plan, person.cell) or 'a record'} is counted in {lowest} {place} would, if it "
         f"is true, raise it {_both_ends(risk)}."
     )
-    return _section(risk, plan, person, str(place), (sentence,), loss)
+    return _section(bracket, plan, person, str(place), (sentence,))
+
+
+def made_up(plan: Plan) -> tuple[Person, IntArray]:
+    """Return the person of a made-up example, alone in one of two places, and everyone's counts."""
+    possible = np.flatnonzero(plan.possible)
+    counts = np.zeros((2, plan.schema.cells), np.int64)
+    cell, rows = int(possible[0]), plan.rows_per_person
+    counts[0, cell] = rows
+    counts[1] = np.bincount(np.resize(possible, _OTHERS), minlength=plan.schema.cells) * rows
+    return Person(0, cell), counts
+
+
+def refuse_no_example(plan: Plan) -> None:
+    """Refuse a plan of which there is no made-up example."""
+    refuse_other_methods(plan)
+    if plan.constraints:
+        raise InputError(
+            "constraints: they name places of the crosswalk, so a made-up example cannot follow them; "
+            "make a release and run `countveil assess published` on it"
+        )
 
 
 def example(
@@ -125,14 +223,15 @@ def example(
     *,
     prior: float,
     draws: int | None = None,
+    delta: float = DELTA,
     rng: BitSource | None = None,
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Section:
     """Return the section of a made-up example that everyone may see: someone alone in their place.
 
-    Their place and one other, with ten people, have the same parents. The intruder knows everyone
-    else, but not whether the person is counted; where counts that are published exactly reveal that,
-    they do not know which of two kinds the person is. No record and no crosswalk is read.
+    Their place and one other have the same parents. The intruder is that of the plan, who does not know
+    whether the person is counted; where counts that are published exactly reveal that, they do not know
+    which of two kinds the person is. No record is read.
 
     Parameters
     ----------
@@ -142,6 +241,8 @@ def example(
         The intruder's probability of what is true.
     draws : int, optional
         How many releases are simulated; by default as many as a reader would wait for.
+    delta : float
+        The delta at which epsilon is bracketed.
     rng : BitSource, optional
         The randomness of the simulation; a seed by default.
     progress : callable
@@ -157,64 +258,61 @@ def example(
     InputError
         If the plan's public facts name places, or if simulating it takes too long.
     """
-    refuse_other_methods(plan)
-    if plan.constraints:
-        raise InputError(
-            "constraints: they name places of the crosswalk, so a made-up example cannot follow them; "
-            "make a release and run `countveil assess published` on it"
-        )
-    possible = np.flatnonzero(plan.possible)
-    counts = np.zeros((2, plan.schema.cells), np.int64)
-    cell, rows = int(possible[0]), plan.rows_per_person
-    counts[0, cell] = rows
-    counts[1] = np.bincount(np.resize(possible, _OTHERS), minlength=plan.schema.cells) * rows
+    refuse_no_example(plan)
+    person, counts = made_up(plan)
     places, other = one_family(plan, 2), None
-    two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, geography=places)
-    if two.settled and len(possible) > 1:
+    two = own_intruder(plan, counts, person, places)
+    possible = np.flatnonzero(plan.possible)
+    if two.settled_inside and len(possible) > 1:
         other = int(possible[-1])
-        two = TwoDatabases.of(plan, counts=counts, unit=0, cell=cell, other=other, geography=places)
+        two = own_intruder(plan, counts, person, places, other=other)
     if draws is None:
         draws = draws_in_page(two)
-    if draws == 0:
-        raise InputError(
-            f"{plan.name}: takes too long to simulate while you wait; run `countveil assess published "
-            f"{plan.name}`"
-        )
-    risk = published_risk(
-        plan,
-        counts=counts,
-        unit=0,
-        cell=cell,
-        other=other,
+        if draws == 0:
+            raise InputError(
+                f"{plan.name}: takes too long to simulate while you wait; run `countveil assess "
+                f"published {plan.name}`"
+            )
+    refuse_long_simulation(two, draws)
+    bracket = brackets(
+        two,
         prior=prior,
         draws=draws,
+        delta=delta,
         rng=Seeded(1) if rng is None else rng,
-        geography=places,
         audience="public",
         progress=progress,
     )
     lowest = plan.levels[-1]
-    setting = (
-        f"A made-up example: a person is alone in one {lowest}, and {_SPELLED} others are counted in "
-        f"the only other {lowest}."
-    )
+    setting = f"A made-up example: a person is alone in one {lowest}, and "
+    if two.siblings == "known":
+        setting += f"{_SPELLED} others are counted in the only other {lowest}."
+        known = "all others"
+    else:
+        setting += f"there is one other {lowest}."
+        known = f"that no one else is counted there, but nothing about the other {lowest},"
+        if two.siblings == "prior":
+            known = (
+                f"that no one else is counted there, expects {plan.intruder.siblings} people in each "
+                f"cell of the other {lowest}"
+            )
     guess = words.prior_percent(prior)
     if other is None:
         sentence = (
-            f"Someone who knows all others and gives a {guess} probability that the person is counted "
-            f"there would, if it is true, raise it {_both_ends(risk)}."
+            f"Someone who knows {known} and gives a {guess} probability that the person is counted "
+            f"there would, if it is true, raise it {_both_ends(bracket.risk)}."
         )
     else:
         sentence = (
-            f"Someone who knows all others, and that the person has either {_description(plan, cell)} "
-            f"or {_description(plan, other)}, and gives the first, which is true, a {guess} "
-            f"probability would raise it {_both_ends(risk)}."
+            f"Someone who knows {known} and that the person has either "
+            f"{_description(plan, person.cell)} or {_description(plan, other)}, and gives the "
+            f"first, which is true, a {guess} probability would raise it {_both_ends(bracket.risk)}."
         )
-    return _section(risk, plan, Person(0, cell), f"made-up {lowest}", (setting, sentence), None)
+    return _section(bracket, plan, person, f"made-up {lowest}", (setting, sentence))
 
 
 def _both_ends(risk: PublishedRisk) -> str:
-    lower, upper = words.rounded_down(risk.lower), words.rounded_up(risk.upper)
+    lower, upper = words.rounded_down(risk.lower), _upper(risk)
     return f"{lower if lower == upper else f'{lower} to {upper}'} times on average"
 
 
@@ -224,21 +322,23 @@ def _description(plan: Plan, cell: int) -> str:
     return ", ".join(f"{name} = {label}" for name, label in zip(names, labels, strict=True))
 
 
+def _upper(risk: PublishedRisk) -> str:
+    """Return the upper end, rounded as page one rounds it; upwards if it was simulated."""
+    if risk.siblings == "prior":
+        return words.rounded_up(risk.upper)
+    return words.multiple(risk.upper)
+
+
 def _section(
-    risk: PublishedRisk,
-    plan: Plan,
-    person: Person,
-    place: str,
-    sentences: tuple[str, ...],
-    loss: PublishedLoss | None,
+    bracket: Bracket, plan: Plan, person: Person, place: str, sentences: tuple[str, ...]
 ) -> Section:
-    upper = (
-        "is exact for the measurements" if risk.siblings == "known" else "is for the measurements"
-    )
+    risk, loss = bracket
+    upper = "is for the measurements" if risk.siblings == "prior" else "is that of the measurements"
     sentences += (
         f"The upper end {upper}, which reveal at least as much as tables made from them; the lower "
         f"end comes from {risk.draws:,} simulated releases. The risk lies between these two values "
         f"with a confidence of {words.percent(risk.confidence)}.",
+        stated_by_plan(plan, risk, made_up=place.startswith("made-up ")),
     )
     tables = [
         SectionTable(
@@ -247,11 +347,12 @@ def _section(
             (
                 (
                     *(place, risk.prior),
-                    *(words.rounded_down(risk.lower), words.rounded_up(risk.upper)),
+                    *(words.rounded_down(risk.lower), _upper(risk)),
                     words.rounded_down(risk.retained),
                 ),
             ),
         ),
+        _plan_table(plan, risk.prior),
         simulation_table(risk.draws, risk.confidence),
     ]
     figures: dict[str, Any] = {
@@ -260,6 +361,7 @@ def _section(
         "confidence": risk.confidence,
         "retained": risk.retained,
         "prior": risk.prior,
+        "knows": risk.knows,
         "siblings": risk.siblings,
         "draws": risk.draws,
         "unit": place,
@@ -274,6 +376,45 @@ def _section(
     )
 
 
+def _largest_of(plan: Plan, prior: float) -> LevelRisk:
+    """Return the largest risk that the plan states for a prior."""
+    risks = risk_by_level(
+        plan, [prior], invariants=True, levels=(plan.judged_level,), decisions=False
+    )
+    return max(risks, key=lambda item: item.marginal_risk)
+
+
+def _plan_table(plan: Plan, prior: float) -> SectionTable:
+    stated = _largest_of(plan, prior)
+    return SectionTable(
+        "The largest risk that the plan states",
+        ("Times the prior", "About", "Unit"),
+        ((stated.times(limit=plan.intruder.limit), stated.about, stated.unit_kind),),
+    )
+
+
+def stated_by_plan(plan: Plan, risk: PublishedRisk, *, made_up: bool) -> str:
+    """Say what the plan states for its intruder, and why it is not the same figure."""
+    stated = _largest_of(plan, risk.prior)
+    largest = (
+        f"{stated.times(limit=plan.intruder.limit)} times the prior, about {stated.about}, in "
+        f"{stated.unit_kind}"
+    )
+    own = "flat" if plan.intruder.siblings == "flat" else "prior"
+    bound = risk.siblings == "known" and stated.upper_bound
+    if risk.knows == plan.judged_level and (risk.siblings == "flat" == own or bound):
+        places = "its own places, not this example" if made_up else "all its places"
+        return (
+            f"To this intruder, the largest risk that the plan states, over all attacks and {places}, "
+            f"is {largest}."
+        )
+    return (
+        f"The risk that the plan states is for someone who knows everyone else in "
+        f"{words.article(plan.judged_level)} and nothing about people elsewhere, and is the largest "
+        f"over all attacks and places: {largest}."
+    )
+
+
 def simulation_table(draws: int, confidence: float) -> SectionTable:
     """Return how many releases were simulated, and with which confidence both ends hold."""
     return SectionTable(
@@ -284,8 +425,8 @@ def simulation_table(draws: int, confidence: float) -> SectionTable:
 def _loss_sentence(loss: PublishedLoss) -> str:
     """Say both ends of the epsilon of the published tables."""
     start = (
-        f"To someone who knows everyone else, the epsilon of the published tables for this person, at "
-        f"a delta of {loss.delta:g}, is"
+        f"To the same intruder, the epsilon of the published tables for this person, at a delta of "
+        f"{loss.delta:g}, is"
     )
     confidence = f"with a confidence of {words.percent(loss.confidence)}"
     lower = words.rounded_down(loss.lower)

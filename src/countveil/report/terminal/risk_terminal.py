@@ -66,4 +66,8 @@ def verdict_line(verdict: Verdict) -> Text:
 
 def budget_lines(choice: ChosenPlan) -> str:
     """Return the lines of [budget] that change in a plan file."""
-    return f'[budget]\n{choice.currency} = "{decimal(choice.total)}"'
+    lines = [f'[budget]\n{choice.currency} = "{decimal(choice.total)}"']
+    if choice.shares:
+        shares = {level: choice.shares.get(level, 0) for level in choice.plan.levels}
+        lines += ["[budget.levels]", *(f'{level} = "{own}"' for level, own in shares.items())]
+    return "\n".join(lines)
