@@ -105,7 +105,7 @@ def errors_of_queries(
     users: dict[tuple[int, ...], list[tuple[Query, int]]] = {}
     result: dict[Query, KindErrors | None] = {}
     sums: dict[Query, list[FloatArray]] = {}
-    for query in queries:
+    for query in dict.fromkeys(queries):
         try:
             decomposition = QueryDecomposition.of(observed, query)
             refuse_many_covariances(decomposition, tree)
