@@ -21,6 +21,7 @@ from countveil.tree.observed_levels import Observed
 from countveil.tree.subspaces import QueryDecomposition, Subspace
 from countveil.tree.tree_shape import Tree
 
+_NOTHING = 1e-12
 _STEP = 1e-30  # of a complex weight: too small to cancel, large enough to survive in a double
 
 
@@ -232,13 +233,13 @@ class _Space:
         """Return an orthonormal basis of the symmetric matrices that the squares of each level span."""
         result = []
         for level, squares in enumerate(self.squares):
-            flat = np.array([square.ravel() for _, square in squares]).reshape(len(squares), -1)
-            if not flat.size:
+            if not squares:
                 continue
+            flat = np.array([square.ravel() for _, square in squares])
             _, values, rows = np.linalg.svd(flat, full_matrices=False)
             size = self.rungs[level].information.shape[0]
             for value, row in zip(values, rows, strict=True):
-                if value > 1e-12 * values[0]:
+                if value > _NOTHING * values[0]:
                     result.append((level, row.reshape(size, size)))
         return result
 

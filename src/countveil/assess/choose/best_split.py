@@ -73,9 +73,13 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.margin is not None and not (math.isfinite(self.margin) and self.margin > 0):
-            raise InputError(f"target: a margin of {self.margin:g} is not possible; it must be above 0")
+            raise InputError(
+                f"target: a margin of {self.margin:g} is not possible; it must be above 0"
+            )
         if not (math.isfinite(self.weight) and self.weight > 0):
-            raise InputError(f"target: a weight of {self.weight:g} is not possible; it must be above 0")
+            raise InputError(
+                f"target: a weight of {self.weight:g} is not possible; it must be above 0"
+            )
         if not 0 < self.confidence < 1:
             raise InputError(
                 f"target: a confidence of {self.confidence:g} is not possible; give one between 0 and 1"
@@ -113,7 +117,9 @@ class Target:
                     f'"{parts["level"]} {parts["query"]} within {parts["width"]} % of 20,000"'
                 )
             margin *= int(parts["size"].replace(",", "")) / 100
-        confidence = _CONFIDENCE if parts["confidence"] is None else float(parts["confidence"]) / 100
+        confidence = (
+            _CONFIDENCE if parts["confidence"] is None else float(parts["confidence"]) / 100
+        )
         weight = 1.0 if parts["weight"] is None else float(parts["weight"])
         return cls(parts["query"], parts["level"], margin, weight, confidence)
 
@@ -233,9 +239,7 @@ def best_split(
     return problem.finished(solution)
 
 
-def _refuse_odd(
-    plan: Plan, targets: Sequence[Target], minimise: Minimise, others: float
-) -> None:
+def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, others: float) -> None:
     if not others > 1:
         raise InputError(
             f"others: {others:g} is not possible; give a number above 1, as how many times as large as "
