@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.estimate import random_trees, released_trees
+from tests.estimate import random_trees
 
 from countveil import Plan
 from countveil.tree.observed_levels import Observed
@@ -12,7 +12,7 @@ from countveil.tree.variance_model import MeanVariance, VarianceModel
 
 
 def drawn(seed, folder):
-    """Return a random plan with recodes, zeros, invariants and only children, its tree and its model."""
+    """Return the model of a random plan on a random tree, its weights, and the variances expected."""
     text, places, _ = random_trees.draw(seed)
     (folder / "plan.toml").write_text(text)
     (folder / "places.csv").write_text(places)
@@ -59,7 +59,7 @@ def test_values_slopes_and_curvatures_are_right(seed, tmp_path):
 
 
 def test_sums_of_aims_add_up(tmp_path):
-    model, weights, _ = drawn(300, tmp_path)
+    _, weights, _ = drawn(300, tmp_path)
     text = (tmp_path / "plan.toml").read_text()
     plan = Plan.parse(text, folder=tmp_path)
     tree, observed = tree_of(plan.geography()), Observed.planned(plan)

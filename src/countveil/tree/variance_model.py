@@ -1,9 +1,9 @@
 """Variances of the best unbiased estimates as functions of the weight of every measured query.
 
-A weight is one over the variance of the noise of one query at one level. In each subspace the two passes
-of `covariances` are run for many weights at once, and run backwards for exact gradients; Hessians are
-gradients at complex weights. Variances are convex in the weights, and so is any sum of them with
-positive importance.
+A weight is one over the variance of the noise of one query at one level. In each subspace the two
+passes of `covariances` are run for many weights at once, and run backwards for exact gradients;
+Hessians are gradients at complex weights. Variances are convex in the weights, and so is any sum of
+them with positive importance.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class VarianceModel:
 
 
 class _Passes(NamedTuple):
-    """What both passes computed in one subspace, level by level; axes: kinds or positions, batch, e, e."""
+    """What both passes computed in one subspace, by level: kinds or positions × batch × e × e."""
 
     upward: list[Array]
     pulls: list[Array]

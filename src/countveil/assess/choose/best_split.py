@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import ndtri
 
+from countveil.assess.choose.candidate_queries import with_candidates
 from countveil.assess.choose.convex_split import ConvexProgram, Solution, solve
 from countveil.assess.choose.short_shares import decimals, short_shares
 from countveil.base.numerics import FloatArray, decimal
@@ -192,6 +193,7 @@ def best_split(
     *,
     minimise: Minimise = "error",
     others: float = 3.0,
+    propose: bool = False,
     geography: Geography | None = None,
     progress: Callable[[float], None] = lambda gap: None,
 ) -> BestSplit:
@@ -211,6 +213,9 @@ def best_split(
     others : float
         How much the other tables that the plan publishes may lose: at each level, their mean squared
         error relative to today's stays within the square of this. Infinite: they may lose everything.
+    propose : bool
+        Whether to choose queries, too, from all margins of the attributes that the targets and the
+        plan's queries use.
     geography : Geography, optional
         The places; by default those of the plan's crosswalk.
     progress : callable
@@ -234,7 +239,7 @@ def best_split(
         raise InputError(
             f"{plan.name}: splitting a budget needs the places of the plan; add geography.path"
         )
-    problem = _Problem.of(plan, aims, minimise, others, tree_of(places))
+    problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
     solution = solve(problem.program(), problem.start(), progress=progress)
     return problem.finished(solution)
 
@@ -251,8 +256,8 @@ def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, other
         raise InputError(f"targets: none was given; name a table, for example {_EXAMPLES}")
     if plan.cost.currency != "rho":
         raise InputError(
-            f"{plan.name}: budgets are split in rho, and this one is in epsilon without delta; give it in "
-            f"rho, or add delta"
+            f"{plan.name}: budgets are split in rho, and this one is in epsilon without delta; give it "
+            f"in rho, or add delta"
         )
     for item in targets:
         if item.level not in plan.levels:
@@ -271,8 +276,8 @@ def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, other
 class _Problem:
     """Variances of the targets over their squared units, and limits, by what each query gets.
 
-    The first functions are of targets: `target_of` says of which. Those after them stay within 1: one for
-    the other tables of each of the `other_levels`.
+    The first functions are of targets: `target_of` says of which. Those after them stay within 1: one
+    for the other tables of each of the `other_levels`.
     """
 
     plan: Plan
@@ -293,18 +298,22 @@ class _Problem:
         targets: Sequence[Target],
         minimise: Minimise,
         others: float,
+        propose: bool,
         tree: Tree,
     ) -> _Problem:
         """Return the problem; refuse targets that no split changes, or that nothing determines."""
-        observed = Observed.planned(plan)
-        parts, target_of = _aims(plan, observed, tree, targets, summed=minimise == "error")
-        rest = _other_aims(plan, observed, tree, targets, others)
+        queries = [plan.schema.query(item.query) for item in targets]
+        asking = with_candidates(plan, queries) if propose else plan
+        observed = Observed.planned(asking)
+        parts, target_of = _aims(plan, asking, tree, targets, summed=minimise == "error")
+        rest = _other_aims(plan, tree, targets, others)
         model = VarianceModel.of(observed, tree, [*parts, *rest.values()])
-        allocations = {(item.level, item.query.name): item for item in plan.allocations}
+        allocations = {(item.level, item.query.name): item for item in asking.allocations}
         items = [allocations[weight] for weight in model.weights]
-        amounts = np.array([float(item.cost.amount) for item in items])
         variances = np.array([_gaussian_variance(plan, item.mechanism) for item in items])
-        rate = 1 / (variances * amounts)
+        rate = 1 / (variances * np.array([float(item.cost.amount) for item in items]))
+        today = {(item.level, item.query.name): item.cost.amount for item in plan.allocations}
+        amounts = np.array([float(today.get(weight, 0)) for weight in model.weights])
         return cls(
             plan,
             tuple(targets),
@@ -389,6 +398,8 @@ class _Problem:
         shares = short_shares(split, groups, lambda other: self.figure(other) / least - 1)
         rounded = np.array([float(a * b) for a, b in shares]) * self.spent.sum()
         figure, before = self.figure(rounded), self.figure(self.spent)
+        if not np.isfinite(self.errors(self.plan)).all():
+            before = math.inf  # today's queries do not determine every target
         budget = self.plan.cost.amount
         if self.minimise == "rho":
             before, after = float(budget) * before, float(_rounded_up(budget * Fraction(figure)))
@@ -414,7 +425,7 @@ class _Problem:
         """Return the plan with other shares and another budget."""
         document: dict[str, Any] = copy.deepcopy(dict(self.plan.document))
         section = document["budget"]
-        levels = {level: "0" for level in self.plan.levels}
+        levels = dict.fromkeys(self.plan.levels, "0")
         queries: dict[str, dict[str, str]] = {}
         for weight, (level, own) in zip(self.model.weights, shares, strict=True):
             levels[weight.level] = decimals(level)
@@ -469,7 +480,7 @@ class _Problem:
             {
                 "level": [weight.level for weight in self.model.weights],
                 "query": [weight.query for weight in self.model.weights],
-                "rho_before": [float(before[weight]) for weight in self.model.weights],
+                "rho_before": [float(before.get(weight, 0)) for weight in self.model.weights],
                 "rho_after": [float(after.get(weight, 0)) for weight in self.model.weights],
             }
         )
@@ -498,11 +509,17 @@ class _Problem:
 
 
 def _aims(
-    plan: Plan, observed: Observed, tree: Tree, targets: Sequence[Target], *, summed: bool
+    plan: Plan, asking: Plan, tree: Tree, targets: Sequence[Target], *, summed: bool
 ) -> tuple[list[list[MeanVariance]], tuple[int, ...]]:
-    """Return the functions of the targets, and the target of each: summed up, or one per kind of cell."""
+    """Return the functions of the targets, and the target of each: one sum, or one per kind of cell.
+
+    A target that the plan does not determine, but one that asks more does, is measured in its errors.
+    """
     queries = [plan.schema.query(item.query) for item in targets]
-    today = errors_of_queries(observed, tree, queries)
+    today = errors_of_queries(Observed.planned(plan), tree, queries)
+    possible = today
+    if asking is not plan:
+        possible = errors_of_queries(Observed.planned(asking), tree, queries)
     parts: list[list[MeanVariance]] = []
     target_of: list[int] = []
     for number, (target, query) in enumerate(zip(targets, queries, strict=True)):
@@ -513,6 +530,8 @@ def _aims(
                 f"attributes"
             )
         by_kind = _mean_squares(errors, tree, plan.levels.index(target.level))
+        if not np.isfinite(by_kind).all() and (larger := possible[query]) is not None:
+            errors, by_kind = larger, _mean_squares(larger, tree, plan.levels.index(target.level))
         if not np.isfinite(by_kind).all():
             raise InputError(
                 f"target {target.name!r}: the plan does not measure enough to determine it; add "
@@ -534,14 +553,14 @@ def _aims(
 
 
 def _other_aims(
-    plan: Plan, observed: Observed, tree: Tree, targets: Sequence[Target], others: float
+    plan: Plan, tree: Tree, targets: Sequence[Target], others: float
 ) -> dict[str, list[MeanVariance]]:
-    """Return, by level, the mean square of the published tables that no target names, over its limit."""
+    """Return, by level, the mean square of published tables that no target names, over its limit."""
     if not math.isfinite(others):
         return {}
     named = {(item.level, plan.schema.query(item.query).name) for item in targets}
     queries = dict.fromkeys([plan.schema.query(TOTAL), *(table.query for table in plan.tables)])
-    today = errors_of_queries(observed, tree, list(queries))
+    today = errors_of_queries(Observed.planned(plan), tree, list(queries))
     result = {}
     for level in plan.measured_levels:
         means = {}

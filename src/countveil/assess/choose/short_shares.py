@@ -57,13 +57,13 @@ def _candidates(
     """Yield rounded shares, from few digits to many."""
     numbers = np.asarray(groups)
     count = int(numbers.max()) + 1
-    sums = np.bincount(numbers, weights=split, minlength=count)
+    sums = np.bincount(numbers, weights=split, minlength=count).astype(float)
     for denominator in _DENOMINATORS:
         levels = _rounded(sums, denominator)
         within: list[Fraction] = [Fraction(0)] * len(split)
         for group in range(count):
             members = np.flatnonzero(numbers == group)
-            own = split[members] if sums[group] > 0 else np.ones(len(members))
+            own = split[members] if sums[group] > 0 else np.ones(len(members), float)
             for member, share in zip(members, _rounded(own, denominator), strict=True):
                 within[member] = share
         yield [(levels[group], own) for group, own in zip(groups, within, strict=True)]
