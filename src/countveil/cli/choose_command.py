@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from countveil.assess.choose.plan_budget import ChosenPlan
 
 _FROM_RECORDS = "From records (internal)"
+_FOR_TABLES = "The best split for some tables"
 
 
 @command("choose")
@@ -81,9 +82,46 @@ def choose_budget(
             rich_help_panel=_FROM_RECORDS,
         ),
     ] = False,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for",
+            metavar="TABLE",
+            help='With a plan: a table that matters, such as "county TOTAL" or "zip Diagnosis within '
+            '5"; repeat for more.',
+            rich_help_panel=_FOR_TABLES,
+        ),
+    ] = None,
+    minimise: Annotated[
+        str,
+        typer.Option(
+            help="With --for: the weighted mean squared error (error), the largest error in units "
+            "of its margin (worst), or the budget that reaches every margin (rho).",
+            rich_help_panel=_FOR_TABLES,
+        ),
+    ] = "error",
+    others: Annotated[
+        float,
+        typer.Option(
+            help="With --for: how many times as large as today errors of other tables may become.",
+            rich_help_panel=_FOR_TABLES,
+        ),
+    ] = 3.0,
+    propose: Annotated[
+        bool,
+        typer.Option(
+            "--propose",
+            help="With --for: choose queries, too, from all margins of the attributes in use.",
+            rich_help_panel=_FOR_TABLES,
+        ),
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="With --for: write the plan to a new file.", rich_help_panel=_FOR_TABLES),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the largest budget within a risk, or the smallest that reaches an accuracy.
+    """Choose the largest budget within a risk, the smallest for an accuracy, or the best split.
 
     Without a plan, it chooses for one count of sensitivity 1. With a plan, it reads the plan and its
     crosswalk, but no records, and scales the budget until the limit is reached in some place, for an
@@ -92,10 +130,36 @@ def choose_budget(
     into the plan. The exit status is 1 if the risk of that plan is above its own limit, as
     it can be where exactly published counts give the answer.
 
+    With --for, it splits the plan's budget over levels and queries so that the tables you name have the
+    least error, proves that no other split does better, and can write the new plan.
+
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
-    Example: `countveil choose --risk 1.5 --prior 0.02`
+    Examples: `countveil choose --risk 1.5 --prior 0.02`,
+    `countveil choose plan.toml --for "block TOTAL within 5" --for "county TOTAL" --write best.toml`
     """
+    if tables:
+        if plan is None:
+            raise InputError("choose: --for needs a plan; name a plan file")
+        given = (risk, posterior, correct, accuracy, prior, attack, attribute, total, homogeneity)
+        if any(value is not None for value in given) or pure or records is not None:
+            raise InputError("choose: --for and another way to choose were given; give exactly one")
+        from countveil.cli.choose_for_tables import choose_for_tables
+
+        choose_for_tables(
+            plan,
+            tables,
+            minimise=minimise,
+            others=others,
+            propose=propose,
+            write=write,
+            as_json=as_json,
+        )
+        return
+    if minimise != "error" or others != 3.0 or propose or write is not None:
+        raise InputError(
+            "choose: --minimise, --others, --propose and --write need --for; name a table that matters"
+        )
     if homogeneity is not None:
         if plan is not None or accuracy is not None or prior or pure or total is not None:
             raise InputError(

@@ -12,9 +12,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from countveil.errors import InputError
-from countveil.explorer import offered_charts, plan_text
+from countveil.explorer import offered_charts
 from countveil.explorer.plan_folder import PlanFolder, plain
 from countveil.explorer.settings import Settings, changed
+from countveil.plan import plan_text
 from countveil.plan.plans import Plan, require_counts
 from countveil.report.html_parts import svg_image
 

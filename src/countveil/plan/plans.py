@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -37,6 +37,7 @@ from countveil.privacy.costs import ZCDP, Cost, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
+    from countveil.assess.choose.best_split import BestSplit, Target
     from countveil.assess.risk import Risk
 
 CONSTRAINTS = "constraints"
@@ -246,6 +247,46 @@ class Plan(PlanBasis):
         from countveil.assess.intruder.ladder import plan_risk  # a later stage answers
 
         return plan_risk(self, prior=prior)
+
+    def optimised(
+        self,
+        targets: Sequence[Target | str],
+        *,
+        minimise: Literal["error", "worst", "rho"] = "error",
+        others: float = 3.0,
+        propose: bool = False,
+    ) -> BestSplit:
+        """Return the plan whose budget is split best for the tables that matter.
+
+        Parameters
+        ----------
+        targets
+            The tables, as `Target` or as text such as "zip Diagnosis within 5".
+        minimise
+            With the plan's budget, the weighted mean squared error ("error") or the largest error in
+            units of its margin ("worst"); or the budget that reaches every margin ("rho").
+        others
+            How many times as large as today the errors of other published tables may become.
+        propose
+            Whether to choose queries, too, from all margins of the attributes in use.
+
+        Returns
+        -------
+        BestSplit
+            `plan`, the certificate `gap`, and a `table` of errors before and after. No record is read.
+
+        Examples
+        --------
+        >>> from countveil import Plan, Target
+        >>> best = Plan.load("plan.toml").optimised([Target("TOTAL", level="block", margin=5)])
+        >>> before, after = best.table["margin_before"][0], best.table["margin_after"][0]
+        >>> print(f"{before.as_py():.1f} people before, {after.as_py():.1f} after")
+        5.1 people before, 3.5 after
+
+        """
+        from countveil.assess.choose.best_split import best_split  # a later stage answers
+
+        return best_split(self, targets, minimise=minimise, others=others, propose=propose)
 
     @cached_property
     def measured_levels(self) -> tuple[str, ...]:

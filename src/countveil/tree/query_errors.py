@@ -107,7 +107,7 @@ def errors_of_queries(
     result: dict[Query, KindErrors | None] = {}
     sums: dict[Query, list[FloatArray]] = {}
     numbers = 0
-    for query in queries:
+    for query in dict.fromkeys(queries):
         try:
             decomposition = QueryDecomposition.of(observed, query)
             refuse_many_covariances(decomposition, tree)

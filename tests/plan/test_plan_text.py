@@ -10,8 +10,8 @@ from tests.conftest import TINY_PLAN
 from tests.explorer.test_explorer_settings import PLANS, PRESET, STARTER
 
 from countveil.errors import InputError
-from countveil.explorer.plan_text import rewritten, toml_of
 from countveil.explorer.settings import Settings, changed
+from countveil.plan.plan_text import rewritten, toml_of
 from countveil.plan.plans import Plan
 
 INLINE = TINY_PLAN.replace(

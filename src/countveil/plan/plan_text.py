@@ -16,6 +16,7 @@ from countveil.plan.plans import Plan
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}|[^\s#,\[\]{}"']+)"""
 _HEADER = re.compile(r"\s*\[")
+_QUERIES = re.compile(r"\s*\[\s*budget\s*\.\s*queries\s*\.")
 _KEYS = (
     *(("release", "neighbors"), ("intruder", "priors")),
     *(("intruder", "level"), ("intruder", "knows")),
@@ -42,6 +43,10 @@ def rewritten(text: str, plan: Plan, changed: Plan) -> tuple[str, bool]:
     lines = text.splitlines()
     for edit in edits:
         lines = _edited(lines, edit)
+    queries = changed.document["budget"].get("queries", {})
+    if queries != plan.document["budget"].get("queries", {}):
+        lines = _with_queries(lines, queries)
+        edits.append(Edit("budget", "queries", queries))
     kept = "\n".join(lines) + "\n" if edits else text
     if _says(kept, changed):
         return kept, True
@@ -109,6 +114,26 @@ def _edited(lines: list[str], edit: Edit) -> list[str]:
     if section is None:
         return [*lines, "", f"[{edit.table}]", own]
     return [*lines[: section[0]], own, *lines[section[0] :]]
+
+
+def _with_queries(lines: list[str], queries: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the lines with other tables of shares of queries, where the old ones were."""
+    kept: list[str] = []
+    place = None
+    inside = False
+    for line in lines:
+        if _HEADER.match(line):
+            inside = bool(_QUERIES.match(line))
+        if not inside:
+            kept.append(line)
+        elif place is None:
+            place = len(kept)
+    fresh = []
+    for level, shares in queries.items():
+        fresh += [f"[budget.queries.{_key(level)}]"]
+        fresh += [f"{_key(query)} = {_value(share)}" for query, share in shares.items()]
+    place = len(kept) if place is None else place
+    return [*kept[:place], *fresh, "", *kept[place:]]
 
 
 def _line(edit: Edit, written: re.Match[str]) -> str:

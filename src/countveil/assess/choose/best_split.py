@@ -1,0 +1,608 @@
+"""The best plan for the tables that matter: how to split a budget over levels and queries.
+
+The errors of the best unbiased estimates from the whole tree are convex in the weights of the measured
+queries, so that the least error under a budget can be found and proved. No record is read.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from countveil.assess.choose.candidate_queries import with_candidates
+from countveil.assess.choose.convex_split import ConvexProgram, Solution, solve
+from countveil.assess.choose.short_shares import decimals, short_shares
+from countveil.base.numerics import FloatArray, decimal
+from countveil.errors import InputError
+from countveil.plan.geography import Geography
+from countveil.plan.plans import Plan
+from countveil.plan.workload import TOTAL
+from countveil.tree.observed_levels import Observed
+from countveil.tree.query_errors import KindErrors, errors_of_queries
+from countveil.tree.tree_shape import Tree, tree_of
+from countveil.tree.variance_model import MeanVariance, VarianceModel
+
+Minimise = Literal["error", "worst", "rho"]
+
+_CONFIDENCE = 0.95
+_DIGITS = 4  # of a budget
+_OVER = 1.001  # how far rounded shares may pass a limit on other tables
+_TIGHT = 0.02  # how near a limit is what stops a plan
+_LEAST = 1e-9  # of the largest weight: what a query that gets nothing still weighs in the model
+_TEXT = re.compile(
+    r"\s*(?P<level>\S+)\s+(?P<query>\S+)"
+    r"(\s+(within\s+|±|\+/-|\+-)\s*(?P<width>\d+(\.\d+)?)\s*((?P<percent>%)(\s+of\s+(?P<size>\d[\d,]*))?)?"
+    r"(\s+people)?)?(\s+at\s+(?P<confidence>\d+(\.\d+)?)\s*%)?(\s+weight\s+(?P<weight>\d+(\.\d+)?))?\s*"
+)
+_EXAMPLES = '"county TOTAL", "zip Diagnosis within 5" or "county RACE within 2 % of 20,000 at 90 %"'
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that matters, and how much.
+
+    Attributes
+    ----------
+    query : str
+        The table: TOTAL, or attributes and recodes joined by `*`.
+    level : str
+        The level at which it matters.
+    margin : float, optional
+        The margin of error to reach, in people. Where errors are weighed against each other, it is
+        the unit in which this one counts; without it, today's error is.
+    weight : float
+        Its importance.
+    confidence : float
+        How often the count is within its margin.
+
+    """
+
+    query: str
+    level: str
+    margin: float | None = None
+    weight: float = 1.0
+    confidence: float = _CONFIDENCE
+
+    def __post_init__(self) -> None:
+        if self.margin is not None and not (math.isfinite(self.margin) and self.margin > 0):
+            raise InputError(
+                f"target: a margin of {self.margin:g} is not possible; it must be above 0"
+            )
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise InputError(
+                f"target: a weight of {self.weight:g} is not possible; it must be above 0"
+            )
+        if not 0 < self.confidence < 1:
+            raise InputError(
+                f"target: a confidence of {self.confidence:g} is not possible; give one between 0 and 1"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Return the target that a text names.
+
+        Parameters
+        ----------
+        text : str
+            A level and a query, then what is wanted: "county TOTAL", "zip Diagnosis within 5", "county
+            RACE within 2 % of 20,000 at 90 %", "block TOTAL weight 3".
+
+        Returns
+        -------
+        Target
+            With its margin in people.
+
+        Examples
+        --------
+        >>> Target.parse("county RACE within 2 % of 20,000").margin
+        400.0
+
+        """
+        parts = _TEXT.fullmatch(text)
+        if parts is None:
+            raise InputError(f"target: {text!r} is not understood; write it like {_EXAMPLES}")
+        margin = None if parts["width"] is None else float(parts["width"])
+        if margin is not None and parts["percent"]:
+            if parts["size"] is None:
+                raise InputError(
+                    f"target: {text!r} says percent, but not of how many people; write for example "
+                    f'"{parts["level"]} {parts["query"]} within {parts["width"]} % of 20,000"'
+                )
+            margin *= int(parts["size"].replace(",", "")) / 100
+        confidence = (
+            _CONFIDENCE if parts["confidence"] is None else float(parts["confidence"]) / 100
+        )
+        weight = 1.0 if parts["weight"] is None else float(parts["weight"])
+        return cls(parts["query"], parts["level"], margin, weight, confidence)
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return f"{self.level} {self.query}"
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error at which the margin is reached."""
+        if self.margin is None:
+            return None
+        return self.margin / float(ndtri((1 + self.confidence) / 2))
+
+    def margin_at(self, standard_error: float) -> float:
+        """Return the margin of error that goes with a standard error."""
+        return standard_error * float(ndtri((1 + self.confidence) / 2))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BestSplit:
+    """A plan with the best split that was found, and how good it is at most.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan with its new budget; shares have few digits.
+    gap : float
+        By how much, relative to it, any split can be better than the one before its shares were
+        rounded: a bound that holds for all splits, from convex duality.
+    rounding_loss : float
+        How much of the figure the rounded shares lose.
+    minimise : {"error", "worst", "rho"}
+        What was minimised.
+    before, after : float
+        That figure for the plan before and after: the weighted mean squared error in units of the
+        margins, the largest ratio of a standard error to its unit, or rho.
+    table : pyarrow.Table
+        One row per target: standard error and margin of error, before and after, the margin asked for,
+        and whether it is reached.
+    shares : pyarrow.Table
+        One row per level and query: rho before and after.
+    binding : tuple of str
+        What stops it from being better, in words.
+
+    """
+
+    plan: Plan
+    gap: float
+    rounding_loss: float
+    minimise: Minimise
+    before: float
+    after: float
+    table: pa.Table
+    shares: pa.Table
+    binding: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<BestSplit of {self.plan.title!r} by {self.minimise}: {self.before:.4g} before, "
+            f"{self.after:.4g} after, {self.plan.cost}; no split is better by more than "
+            f"{self.gap:.1e} + {self.rounding_loss:.1e}>"
+        )
+
+
+def best_split(
+    plan: Plan,
+    targets: Sequence[Target | str],
+    *,
+    minimise: Minimise = "error",
+    others: float = 3.0,
+    propose: bool = False,
+    geography: Geography | None = None,
+    progress: Callable[[float], None] = lambda gap: None,
+) -> BestSplit:
+    """Return the plan with the least error for some tables, or the least budget for some margins.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, with a budget in rho. The queries that it measures at each level are kept; a query
+        that is not worth its budget gets none.
+    targets : sequence of Target or str
+        The tables that matter, as records or as text that `Target.parse` reads.
+    minimise : {"error", "worst", "rho"}
+        With the plan's budget, the weighted mean squared error in units of the margins or of today's
+        errors ("error"), or the largest of them ("worst"); or the budget that reaches every margin
+        ("rho").
+    others : float
+        How much the other tables that the plan publishes may lose: at each level, their mean squared
+        error relative to today's stays within the square of this. Infinite: they may lose everything.
+    propose : bool
+        Whether to choose queries, too, from all margins of the attributes that the targets and the
+        plan's queries use.
+    geography : Geography, optional
+        The places; by default those of the plan's crosswalk.
+    progress : callable
+        Called with the relative gap from time to time.
+
+    Returns
+    -------
+    BestSplit
+        The plan, the certificate and tables of errors and shares.
+
+    Examples
+    --------
+    >>> best = plan.optimised([Target("TOTAL", level="block", margin=5)])  # doctest: +SKIP
+    >>> best.plan, best.gap, best.table  # doctest: +SKIP
+
+    """
+    aims = [Target.parse(item) if isinstance(item, str) else item for item in targets]
+    _refuse_odd(plan, aims, minimise, others)
+    places = plan.places() if geography is None else geography
+    if places is None:
+        raise InputError(
+            f"{plan.name}: splitting a budget needs the places of the plan; add geography.path"
+        )
+    problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
+    solution = solve(problem.program(), problem.start(), progress=progress)
+    return problem.finished(solution)
+
+
+def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, others: float) -> None:
+    if not others > 1:
+        raise InputError(
+            f"others: {others:g} is not possible; give a number above 1, as how many times as large as "
+            f"today the errors of other tables may be"
+        )
+    if minimise not in ("error", "worst", "rho"):
+        raise InputError(f"minimise: {minimise!r} is not possible; choose error, worst or rho")
+    if not targets:
+        raise InputError(f"targets: none was given; name a table, for example {_EXAMPLES}")
+    if plan.cost.currency != "rho":
+        raise InputError(
+            f"{plan.name}: budgets are split in rho, and this one is in epsilon without delta; give it "
+            f"in rho, or add delta"
+        )
+    for item in targets:
+        if item.level not in plan.levels:
+            raise InputError(
+                f"target {item.name!r}: unknown level {item.level!r}; choose from "
+                f"{', '.join(plan.levels)}"
+            )
+        if minimise == "rho" and item.margin is None:
+            raise InputError(
+                f"target {item.name!r}: has no margin to reach; add one, for example "
+                f'"{item.name} within 5"'
+            )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Problem:
+    """Variances of the targets over their squared units, and limits, by what each query gets.
+
+    The first functions are of targets: `target_of` says of which. Those after them stay within 1: one
+    for the other tables of each of the `other_levels`.
+    """
+
+    plan: Plan
+    targets: tuple[Target, ...]
+    minimise: Minimise
+    others: float
+    tree: Tree
+    model: VarianceModel
+    target_of: tuple[int, ...]
+    other_levels: tuple[str, ...]
+    spent: FloatArray
+    rate: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        targets: Sequence[Target],
+        minimise: Minimise,
+        others: float,
+        propose: bool,
+        tree: Tree,
+    ) -> _Problem:
+        """Return the problem; refuse targets that no split changes, or that nothing determines."""
+        queries = [plan.schema.query(item.query) for item in targets]
+        asking = with_candidates(plan, queries) if propose else plan
+        observed = Observed.planned(asking)
+        parts, target_of = _aims(plan, asking, tree, targets, summed=minimise == "error")
+        rest = _other_aims(plan, tree, targets, others)
+        model = VarianceModel.of(observed, tree, [*parts, *rest.values()])
+        allocations = {(item.level, item.query.name): item for item in asking.allocations}
+        items = [allocations[weight] for weight in model.weights]
+        variances = np.array([_gaussian_variance(plan, item.mechanism) for item in items])
+        rate = 1 / (variances * np.array([float(item.cost.amount) for item in items]))
+        today = {(item.level, item.query.name): item.cost.amount for item in plan.allocations}
+        amounts = np.array([float(today.get(weight, 0)) for weight in model.weights])
+        return cls(
+            plan,
+            tuple(targets),
+            minimise,
+            others,
+            tree,
+            model,
+            target_of,
+            tuple(rest),
+            amounts,
+            rate,
+        )
+
+    @property
+    def limits(self) -> int:
+        """The number of the first function that is not of a target."""
+        return self.model.aims - len(self.other_levels)
+
+    def start(self) -> FloatArray:
+        """Return a split with room in every limit: today's, mixed with equal parts."""
+        mixed = 0.5 * (1 - 1 / self.others**2) if math.isfinite(self.others) else 0.5
+        equal = self.spent.sum() / len(self.spent)
+        split = (1 - mixed) * self.spent + 0.9 * mixed * equal
+        if self.minimise == "rho":
+            split = split * (1.1 * float(self.values(split).max()))
+        return np.asarray(split)
+
+    def values(self, weights: FloatArray) -> FloatArray:
+        """Return what is minimised, for what each query gets."""
+        given = np.maximum(weights, _LEAST * weights.max())
+        return self.model.values(self.rate * given)
+
+    def gradients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return values and gradients."""
+        values, gradients = self.model.gradients(self.rate * weights)
+        return values, gradients * self.rate
+
+    def curvature(self, weights: FloatArray, importance: FloatArray) -> FloatArray:
+        """Return the Hessian of a sum of values, each times its importance."""
+        whole = self.model.curvature(self.rate * weights, importance)
+        return whole * self.rate * self.rate[:, None]
+
+    def program(self) -> ConvexProgram:
+        """Return the convex program."""
+        functions, budget = self.model.aims, self.spent.sum()
+        targets = np.arange(functions) < self.limits
+        free = np.ones(functions)
+        shared = np.zeros(functions)
+        if self.minimise == "error":
+            free[targets] = np.inf
+        elif self.minimise == "worst":
+            free[targets], shared[targets] = 0.0, 1.0
+        by_budget = self.minimise == "rho"
+        return ConvexProgram(
+            self,
+            targets.astype(float) if self.minimise == "error" else None,
+            free,
+            shared,
+            np.ones((1, len(self.spent))) / budget,
+            np.zeros(1) if by_budget else np.ones(1),
+            np.ones(1) if by_budget else np.zeros(1),
+        )
+
+    def figure(self, split: FloatArray) -> float:
+        """Return what is minimised, for a split of the plan's budget.
+
+        For "rho" it is the multiple of the budget at which all limits are kept.
+        """
+        values = self.values(split)
+        own = float(values[: self.limits].max())
+        rest = float(values[self.limits :].max(initial=0.0))
+        if self.minimise == "rho":
+            return max(own, rest)
+        return own if rest <= _OVER else own * rest
+
+    def finished(self, solution: Solution) -> BestSplit:
+        """Round the shares, set the budget, and compare the two plans."""
+        split = solution.x * (self.spent.sum() / solution.x.sum())
+        levels = {level: n for n, level in enumerate(self.plan.measured_levels)}
+        groups = [levels[weight.level] for weight in self.model.weights]
+        least = self.figure(split)
+        shares = short_shares(split, groups, lambda other: self.figure(other) / least - 1)
+        rounded = np.array([float(a * b) for a, b in shares]) * self.spent.sum()
+        figure, before = self.figure(rounded), self.figure(self.spent)
+        if not np.isfinite(self.errors(self.plan)).all():
+            before = math.inf  # today's queries do not determine every target
+        budget = self.plan.cost.amount
+        if self.minimise == "rho":
+            before, after = float(budget) * before, float(_rounded_up(budget * Fraction(figure)))
+            budget = _rounded_up(budget * Fraction(figure))
+        else:
+            after = figure
+        if self.minimise == "worst":
+            before, after = math.sqrt(before), math.sqrt(after)
+        plan = self.changed(shares, budget)
+        return BestSplit(
+            plan,
+            solution.gap,
+            max(0.0, figure / least - 1),
+            self.minimise,
+            before,
+            after,
+            self.compared(plan),
+            self.amounts(plan),
+            self.binding(split, plan),
+        )
+
+    def changed(self, shares: Sequence[tuple[Fraction, Fraction]], budget: Fraction) -> Plan:
+        """Return the plan with other shares and another budget."""
+        document: dict[str, Any] = copy.deepcopy(dict(self.plan.document))
+        section = document["budget"]
+        levels = dict.fromkeys(self.plan.levels, "0")
+        queries: dict[str, dict[str, str]] = {}
+        for weight, (level, own) in zip(self.model.weights, shares, strict=True):
+            levels[weight.level] = decimals(level)
+            if level and own:
+                queries.setdefault(weight.level, {})[weight.query] = decimals(own)
+        section["levels"], section["queries"] = levels, queries
+        section.pop("epsilon", None)
+        section["rho"] = decimal(budget)
+        return self.plan.with_document(document)
+
+    def errors(self, plan: Plan) -> list[float]:
+        """Return the standard error of each target, a root mean square over units and cells."""
+        queries = [plan.schema.query(item.query) for item in self.targets]
+        errors = errors_of_queries(Observed.planned(plan), self.tree, queries)
+        return [
+            _overall(errors[query], self.tree, plan.levels.index(target.level), self.minimise)
+            for target, query in zip(self.targets, queries, strict=True)
+        ]
+
+    def compared(self, plan: Plan) -> pa.Table:
+        """Return the errors of the targets, before and after."""
+        before, after = self.errors(self.plan), self.errors(plan)
+        rows = list(zip(self.targets, before, after, strict=True))
+        return pa.table(
+            {
+                "level": [item.level for item in self.targets],
+                "query": [item.query for item in self.targets],
+                "weight": [item.weight for item in self.targets],
+                "standard_error_before": before,
+                "standard_error_after": after,
+                "confidence": [item.confidence for item in self.targets],
+                "margin_before": [item.margin_at(error) for item, error, _ in rows],
+                "margin_after": [item.margin_at(error) for item, _, error in rows],
+                "margin_wanted": pa.array([item.margin for item in self.targets], pa.float64()),
+                "reached": pa.array(
+                    [
+                        None
+                        if item.margin is None
+                        else item.margin_at(error) <= item.margin * (1 + 1e-9)
+                        for item, _, error in rows
+                    ],
+                    pa.bool_(),
+                ),
+            }
+        )
+
+    def amounts(self, plan: Plan) -> pa.Table:
+        """Return what each query gets, before and after."""
+        after = {(item.level, item.query.name): item.cost.amount for item in plan.allocations}
+        before = {(item.level, item.query.name): item.cost.amount for item in self.plan.allocations}
+        return pa.table(
+            {
+                "level": [weight.level for weight in self.model.weights],
+                "query": [weight.query for weight in self.model.weights],
+                "rho_before": [float(before.get(weight, 0)) for weight in self.model.weights],
+                "rho_after": [float(after.get(weight, 0)) for weight in self.model.weights],
+            }
+        )
+
+    def binding(self, split: FloatArray, plan: Plan) -> tuple[str, ...]:
+        """Say what stops the plan from being better."""
+        scale = float(plan.cost.amount) / float(self.plan.cost.amount)
+        values = self.values(split * scale)
+        tight = [
+            f"the other tables of {level}, which may lose a factor of {self.others:g}"
+            for level, value in zip(self.other_levels, values[self.limits :], strict=True)
+            if value > 1 - _TIGHT
+        ]
+        if self.minimise != "rho":
+            tight.insert(0, f"the budget of {plan.cost}")
+        if self.minimise == "error":
+            return tuple(tight)
+        kind = "margin" if self.minimise == "rho" else "error"
+        most = float(values[: self.limits].max())
+        names = [
+            self.targets[number].name
+            for number, value in zip(self.target_of, values[: self.limits], strict=True)
+            if value > (1 - _TIGHT) * most
+        ]
+        return (*(f"the {kind} of {name}" for name in dict.fromkeys(names)), *tight)
+
+
+def _aims(
+    plan: Plan, asking: Plan, tree: Tree, targets: Sequence[Target], *, summed: bool
+) -> tuple[list[list[MeanVariance]], tuple[int, ...]]:
+    """Return the functions of the targets, and the target of each: one sum, or one per kind of cell.
+
+    A target that the plan does not determine, but one that asks more does, is measured in its errors.
+    """
+    queries = [plan.schema.query(item.query) for item in targets]
+    today = errors_of_queries(Observed.planned(plan), tree, queries)
+    possible = today
+    if asking is not plan:
+        possible = errors_of_queries(Observed.planned(asking), tree, queries)
+    parts: list[list[MeanVariance]] = []
+    target_of: list[int] = []
+    for number, (target, query) in enumerate(zip(targets, queries, strict=True)):
+        errors = today[query]
+        if errors is None:
+            raise InputError(
+                f"target {target.name!r}: has too many kinds of cells to weigh; name a table of fewer "
+                f"attributes"
+            )
+        by_kind = _mean_squares(errors, tree, plan.levels.index(target.level))
+        if not np.isfinite(by_kind).all() and (larger := possible[query]) is not None:
+            errors, by_kind = larger, _mean_squares(larger, tree, plan.levels.index(target.level))
+        if not np.isfinite(by_kind).all():
+            raise InputError(
+                f"target {target.name!r}: the plan does not measure enough to determine it; add "
+                f"{query.name} to budget.queries"
+            )
+        if not (by_kind > 0).any():
+            raise InputError(
+                f"target {target.name!r}: is published exactly, so no budget changes it; name a table "
+                f"that has noise"
+            )
+        mean = float(by_kind @ errors.cells / errors.cells.sum())
+        share = target.weight / (target.standard_error or math.sqrt(mean)) ** 2
+        kinds = [None] if summed else np.flatnonzero(by_kind > 0).tolist()
+        parts += [[MeanVariance(target.level, query, kind, share)] for kind in kinds]
+        target_of += [number] * len(kinds)
+    if summed:
+        return [[part for aim in parts for part in aim]], tuple(target_of)
+    return parts, tuple(target_of)
+
+
+def _other_aims(
+    plan: Plan, tree: Tree, targets: Sequence[Target], others: float
+) -> dict[str, list[MeanVariance]]:
+    """Return, by level, the mean square of published tables that no target names, over its limit."""
+    if not math.isfinite(others):
+        return {}
+    named = {(item.level, plan.schema.query(item.query).name) for item in targets}
+    queries = dict.fromkeys([plan.schema.query(TOTAL), *(table.query for table in plan.tables)])
+    today = errors_of_queries(Observed.planned(plan), tree, list(queries))
+    result = {}
+    for level in plan.measured_levels:
+        means = {}
+        for query, errors in today.items():
+            if errors is not None and (level, query.name) not in named:
+                by_kind = _mean_squares(errors, tree, plan.levels.index(level))
+                mean = float(by_kind @ errors.cells / errors.cells.sum())
+                if 0 < mean < math.inf:
+                    means[query] = mean
+        if means:
+            result[level] = [
+                MeanVariance(level, query, None, 1 / (mean * len(means) * others**2))
+                for query, mean in means.items()
+            ]
+    return result
+
+
+def _mean_squares(errors: KindErrors, tree: Tree, level: int) -> FloatArray:
+    """Return the mean squared error of each kind of cell over the units of a level."""
+    units = np.bincount(tree.positions[level].of_unit)
+    return np.asarray(np.average(errors.levels[level] ** 2, axis=0, weights=units))
+
+
+def _overall(errors: KindErrors | None, tree: Tree, level: int, minimise: Minimise) -> float:
+    assert errors is not None
+    by_kind = _mean_squares(errors, tree, level)
+    if minimise == "error":
+        return math.sqrt(by_kind @ errors.cells / errors.cells.sum())
+    return math.sqrt(by_kind.max())
+
+
+def _gaussian_variance(plan: Plan, mechanism: Any) -> float:
+    variance = mechanism.gaussian_variance
+    if variance is None:
+        raise InputError(
+            f"{plan.name}: its noise is {mechanism.name}, and budgets are split for Gaussian noise; "
+            f"remove budget.mechanism"
+        )
+    return float(variance)
+
+
+def _rounded_up(value: Fraction) -> Fraction:
+    places = _DIGITS - 1 - math.floor(math.log10(float(value)))
+    scale = Fraction(10) ** places
+    return Fraction(math.ceil(value * scale)) / scale

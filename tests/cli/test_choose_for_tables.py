@@ -1,0 +1,90 @@
+"""`countveil choose PLAN --for …`: what it prints, writes and refuses."""
+
+import json
+import tomllib
+
+import pytest
+from tests.conftest import run
+
+from countveil import Plan
+from countveil.estimate.plan_error import expected_error
+
+FOR = ("--for", "block TOTAL within 5", "--for", "county TOTAL")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """The plan that `init` writes."""
+    folder = tmp_path_factory.mktemp("best") / "place"
+    assert run("init", folder).status == 0
+    return folder / "plan.toml"
+
+
+def test_it_prints_errors_shares_the_proof_and_the_verdict(plan):
+    done = run("choose", plan, *FOR)
+    assert done.status == 0, done.err
+    for text in (
+        "the weighted mean squared error falls to",
+        "No other split of these queries has less error",
+        "proved by convex duality",
+        "Within the plan's limit of 4 times the prior",
+        "What each query gets, in rho",
+        "[budget.queries.block]",
+    ):
+        assert text in done.out
+
+
+def test_the_written_plan_is_the_one_that_was_chosen(plan, tmp_path):
+    new = plan.parent / "best.toml"
+    done = run("choose", plan, *FOR, "--write", new, "--json")
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    written = Plan.load(new)
+    assert tomllib.loads(new.read_text())["budget"]["levels"] == document["budget"]["levels"]
+    assert "# write numbers as text, so that they stay exact" in new.read_text()
+    assert written.cost == Plan.load(plan).cost
+    forecast = {(item.level, item.query): item for item in expected_error(written)}
+    for row in document["targets"]:
+        item = forecast[row["level"], row["query"]]
+        assert row["standard_error_after"] == pytest.approx(item.overall_standard_error, rel=1e-9)
+        assert row["standard_error_after"] < row["standard_error_before"]
+    assert 0 <= document["gap"] < 1e-6
+    assert document["rounding_loss"] < 0.005
+    assert run("check", new).status == 0
+    again = run("choose", plan, *FOR, "--write", new)
+    assert (again.status, new.read_text()) == (2, new.read_text())
+    assert "the file exists; name a new one" in again.err
+
+
+def test_the_least_budget_for_margins(plan):
+    margins = ("--for", "block TOTAL within 5", "--for", "county TOTAL within 8")
+    done = run("choose", plan, *margins, "--minimise", "rho", "--json")
+    document = json.loads(done.out)
+    assert document["after"] < 0.3 < 1 < document["before"]
+    assert [row["reached"] for row in document["targets"]] == [True, True]
+    assert document["budget"]["rho"] == f"{document['after']:g}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--for", "block TOTAL", "--risk", "2"), "another way to choose were given"),
+        (("--minimise", "rho"), "need --for"),
+        (("--for", "block TOTAL", "--minimise", "rho"), "has no margin to reach; add one"),
+        (("--for", "block TOTAL", "--minimise", "risk"), "choose error, worst or rho"),
+        (("--for", "block TOTAL", "--others", "0.5"), "give a number above 1"),
+        (("--for", "blok TOTAL"), "unknown level 'blok'; choose from state, county, tract, block"),
+        (("--for", "block within 5"), "is not understood; write it like"),
+        (("--for", "state TOTAL"), "is published exactly, so no budget changes it"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(plan, options, message):
+    done = run("choose", plan, *options)
+    assert done.status == 2
+    assert message in " ".join(done.err.split())
+
+
+def test_without_a_plan_it_says_what_is_missing():
+    done = run("choose", "--for", "block TOTAL")
+    assert done.status == 2
+    assert "--for needs a plan" in done.err
