@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from countveil import assess, congenial, estimate, measure, postprocess
-    from countveil.assess.choose.best_split import Target
+    from countveil.assess.choose.optimal_split import Target
     from countveil.assess.intruder.prior_knowledge import Intruder
     from countveil.base.randomness import Secure, Seeded
     from countveil.engines.engine import open_engine
@@ -35,7 +35,7 @@ _HOMES = {
     "Secure": "countveil.base.randomness",
     "Seeded": "countveil.base.randomness",
     "TableRelease": "countveil.publish",
-    "Target": "countveil.assess.choose.best_split",
+    "Target": "countveil.assess.choose.optimal_split",
     "ZCDP": "countveil.privacy.costs",
     "open_engine": "countveil.engines.engine",
     "open_release": "countveil.publish",

@@ -141,8 +141,18 @@ def choose_budget(
     if tables:
         if plan is None:
             raise InputError("choose: --for needs a plan; name a plan file")
-        given = (risk, posterior, correct, accuracy, prior, attack, attribute, total, homogeneity)
-        if any(value is not None for value in given) or pure or records is not None:
+        limits_on = (
+            risk,
+            posterior,
+            correct,
+            accuracy,
+            prior,
+            attack,
+            attribute,
+            total,
+            homogeneity,
+        )
+        if any(value is not None for value in limits_on) or pure or records is not None:
             raise InputError("choose: --for and another way to choose were given; give exactly one")
         from countveil.cli.choose_for_tables import choose_for_tables
 

@@ -21,7 +21,7 @@ def choose_for_tables(
     as_json: bool,
 ) -> None:
     """Print the best split of a plan's budget, and write the plan to a file if asked to."""
-    from countveil.assess.choose.best_split import best_split
+    from countveil.assess.choose.optimal_split import best_split
     from countveil.assess.verdict import judge
     from countveil.plan import plan_text
     from countveil.plan.plans import Plan, require_counts

@@ -37,7 +37,7 @@ from countveil.privacy.costs import ZCDP, Cost, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
-    from countveil.assess.choose.best_split import BestSplit, Target
+    from countveil.assess.choose.optimal_split import BestSplit, Target
     from countveil.assess.risk import Risk
 
 CONSTRAINTS = "constraints"
@@ -284,7 +284,7 @@ class Plan(PlanBasis):
         5.1 people before, 3.5 after
 
         """
-        from countveil.assess.choose.best_split import best_split  # a later stage answers
+        from countveil.assess.choose.optimal_split import best_split  # a later stage answers
 
         return best_split(self, targets, minimise=minimise, others=others, propose=propose)
 

@@ -166,9 +166,9 @@ class _Space:
 
     def add(self, aim: int, level: int, share: FloatArray, gram: FloatArray) -> None:
         """Add what an aim asks: the grams of its kinds of cells, weighted by their share."""
-        wanted = np.tensordot(share, gram, axes=1)
-        if np.abs(wanted).max(initial=0.0) > 0:
-            self.seeds[aim, level] = self.seeds.get((aim, level), 0.0) + wanted
+        mean_gram = np.tensordot(share, gram, axes=1)
+        if np.abs(mean_gram).max(initial=0.0) > 0:
+            self.seeds[aim, level] = self.seeds.get((aim, level), 0.0) + mean_gram
 
     @property
     def lowest(self) -> int:

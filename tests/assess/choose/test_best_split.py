@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
-from countveil.assess.choose.best_split import Target, best_split
+from countveil.assess.choose.optimal_split import Target, best_split
 from countveil.assess.choose.short_shares import short_shares
 from countveil.errors import InputError
 

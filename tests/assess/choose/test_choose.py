@@ -18,7 +18,7 @@ from countveil.assess.choose.plan_budget import (
 from countveil.assess.intruder.composition import sequential_risk
 from countveil.assess.intruder.ladder import risk_by_level
 from countveil.assess.intruder.targets import targets_of
-from countveil.assess.intruder.whole_release import attacks_on, evidence_in, posterior_after
+from countveil.assess.intruder.whole_release import attacks_on, evidence_in
 from countveil.base.numerics import decimal
 from countveil.errors import InputError
 from countveil.estimate.plan_error import expected_error
@@ -206,7 +206,9 @@ def test_random_plans_keep_the_limit_and_use_it_up(number, measure, tmp_path):
                     view = evidence_in(chosen.plan, plan.judged_level, unit, target, places)
                     if not view.settled and not chosen.settled:
                         who = Intruder(prior=prior, rows=plan.rows_per_person)
-                        assert posterior_after(view, who) / prior <= limit[measure] * (1 + 1e-9)
+                        assert view.posterior(who.log_odds, who.rows)[0] / prior <= limit[
+                            measure
+                        ] * (1 + 1e-9)
 
 
 def test_levels_that_say_nothing_are_named_and_others_get_what_is_left(places):

@@ -119,7 +119,7 @@ def by_definition(schema, zeros, changed=None, fixed=None):
     first = {}
     if changed is None:
         for cell in cells:
-            first.setdefault(kind[cell], targets.Target(cell))
+            first.setdefault(kind[cell], targets.AttackTarget(cell))
         return set(first.values())
     differ = {axis for axis in changed if schema.shape[axis] > 1}
     for one, other in product(cells, repeat=2):
@@ -127,7 +127,7 @@ def by_definition(schema, zeros, changed=None, fixed=None):
         if apart != differ:
             continue
         if fixed is None or (at[one][changed[0]], at[other][changed[0]]) == fixed:
-            first.setdefault((kind[one], kind[other]), targets.Target(one, other))
+            first.setdefault((kind[one], kind[other]), targets.AttackTarget(one, other))
     return set(first.values())
 
 
@@ -177,7 +177,7 @@ def test_zeros_that_tell_all_cells_apart_do_not_make_more_kinds_of_people():
         targets._pairs_along(zeros.refined(targets._kinds(schema)), (0, 1)) > targets.MOST_TARGETS
     )
     # Cells 0 and 1 are excluded; the first two that differ on both axes are (0, 2) and (1, 0).
-    assert targets._pairs(schema, zeros, (0, 1), None) == (targets.Target(2, 40),)
+    assert targets._pairs(schema, zeros, (0, 1), None) == (targets.AttackTarget(2, 40),)
 
 
 def test_more_kinds_than_can_be_tried_are_refused_before_they_are_listed(monkeypatch):

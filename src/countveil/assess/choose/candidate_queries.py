@@ -16,7 +16,7 @@ MOST_CANDIDATES = 64
 """How many queries a level may choose from."""
 
 
-def with_candidates(plan: Plan, wanted: Sequence[Query]) -> Plan:
+def with_candidates(plan: Plan, tables: Sequence[Query]) -> Plan:
     """Return the plan with more queries: half of each level's budget goes to those that it lacks.
 
     They are the tables that matter and all margins of the attributes and recodes that these and the
@@ -26,7 +26,7 @@ def with_candidates(plan: Plan, wanted: Sequence[Query]) -> Plan:
     ----------
     plan : Plan
         The plan; it stays as it is.
-    wanted : sequence of Query
+    tables : sequence of Query
         The tables that matter.
 
     Returns
@@ -37,10 +37,10 @@ def with_candidates(plan: Plan, wanted: Sequence[Query]) -> Plan:
     """
     named = dict.fromkeys(
         name
-        for query in (*wanted, *(item.query for item in plan.allocations))
+        for query in (*tables, *(item.query for item in plan.allocations))
         for name, _ in query.labels
     )
-    candidates = dict.fromkeys(query.name for query in wanted)
+    candidates = dict.fromkeys(query.name for query in tables)
     candidates |= dict.fromkeys(_margins(plan, list(named)))
     document: dict[str, Any] = copy.deepcopy(dict(plan.document))
     queries: dict[str, dict[str, str]] = {}

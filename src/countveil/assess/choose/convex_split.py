@@ -125,9 +125,9 @@ def solve(
                 curvature = None
         bound, multipliers = inside.bound(state, point)
         figure = inside.figure(state, point)
-        found = Solution(inside.split(point), figure, bound, multipliers, steps)
-        if best is None or found.gap < best.gap:
-            best = found
+        solution = Solution(inside.split(point), figure, bound, multipliers, steps)
+        if best is None or solution.gap < best.gap:
+            best = solution
         progress(best.gap)
         if last or best.gap < _PRECISION:
             break
@@ -243,7 +243,7 @@ class _Scaled:
         limited = np.flatnonzero(np.isfinite(program.free))
         tangents = state.values - state.gradients @ point[: len(self.scale)]
         scaled = program.rows * self.scale
-        given = 0.0 if program.objective is None else program.objective @ state.gradients
+        fixed = 0.0 if program.objective is None else program.objective @ state.gradients
         constant = 0.0 if program.objective is None else float(program.objective @ tangents)
         gains = np.concatenate([(tangents - program.free)[limited], -program.limits])
         pays = np.concatenate([state.gradients[limited], scaled])  # multipliers × variables
@@ -251,7 +251,7 @@ class _Scaled:
         solution = linprog(
             -gains / max(1.0, float(np.abs(gains).max())),
             A_ub=-pays.T,
-            b_ub=given + np.zeros(len(self.scale)),
+            b_ub=fixed + np.zeros(len(self.scale)),
             A_eq=totals if self.common else None,
             b_eq=np.ones(1) if self.common else None,
             method="highs",
@@ -259,7 +259,7 @@ class _Scaled:
         if solution.x is None:
             return -np.inf, np.zeros(len(program.rows))
         multipliers = np.maximum(solution.x, 0.0)
-        lacking = -(given + multipliers @ pays) / scaled[0]
+        lacking = -(fixed + multipliers @ pays) / scaled[0]
         multipliers[len(limited)] += max(0.0, float(lacking.max()))
         total = float(totals[0] @ multipliers) if self.common else 1.0
         return (constant + float(gains @ multipliers)) / total, multipliers[len(limited) :] / total

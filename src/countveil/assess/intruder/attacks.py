@@ -21,7 +21,7 @@ from countveil.assess.intruder.decision import (
     sign_of_sum,
 )
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.targets import Attack, Target, separation_of, targets_of
+from countveil.assess.intruder.targets import Attack, AttackTarget, separation_of, targets_of
 from countveil.assess.risk import Risk
 from countveil.base.bounded_averages import expectation
 from countveil.base.numerics import IntArray
@@ -226,7 +226,7 @@ def each_noise(laws: Sequence[NoisyCells]) -> list[Mechanism]:
 
 
 def _distinct_laws(
-    plan: Plan, level: str, targets: Sequence[Target]
+    plan: Plan, level: str, targets: Sequence[AttackTarget]
 ) -> list[tuple[NoisyCells, ...]]:
     """Return the noises that inform about each target, once for all targets with the same ones."""
     cells, pattern = separation_of(targets, (item.query for item in plan.at(level)))
@@ -261,7 +261,7 @@ def _rate(noise: Mechanism) -> float:
     return 1 / (2 * variance)
 
 
-def determined(plan: Plan, level: str, targets: Sequence[Target]) -> bool:
+def determined(plan: Plan, level: str, targets: Sequence[AttackTarget]) -> bool:
     """Return whether what is published exactly, at this level or below, settles some target."""
     below = plan.levels[plan.levels.index(level) :]
     known = [item.query for item in plan.invariants if item.level in below]

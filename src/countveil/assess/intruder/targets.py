@@ -29,7 +29,7 @@ MOST_TARGETS = 1_000_000  # kinds of people, or of pairs of people, that an atta
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AttackTarget:
     """The cells of the full table in which the two hypotheses put the target.
 
     Without `other` the target is in `cell` or nowhere.
@@ -52,7 +52,7 @@ class SeparatingCells(NamedTuple):
     pattern: IntArray
 
 
-def separation_of(targets: Sequence[Target], queries: Iterable[Query]) -> SeparatingCells:
+def separation_of(targets: Sequence[AttackTarget], queries: Iterable[Query]) -> SeparatingCells:
     """Return how queries separate the hypotheses about targets; refuse too many patterns.
 
     Patterns are in order of appearance.
@@ -88,7 +88,7 @@ def separation_of(targets: Sequence[Target], queries: Iterable[Query]) -> Separa
 
 def targets_of(
     plan: Plan, attack: Attack, attribute: str | None, categories: tuple[str, str] | None
-) -> tuple[Target, ...]:
+) -> tuple[AttackTarget, ...]:
     """Return the targets an attack may have, one of each kind that queries can distinguish."""
     schema = plan.schema
     names = [item.name for item in schema.attributes]
@@ -155,10 +155,10 @@ def _kinds_at(schema: Schema, cells: IntArray) -> IntArray:
 
 # Cells and kinds do not depend on the budget: both are searched once, however many plans are tried.
 @lru_cache(maxsize=16)
-def _one_of_each(schema: Schema, zeros: StructuralZeros) -> tuple[Target, ...]:
+def _one_of_each(schema: Schema, zeros: StructuralZeros) -> tuple[AttackTarget, ...]:
     """Return the first cell of each kind that can hold people."""
     if not schema.shape:
-        return (Target(0),)
+        return (AttackTarget(0),)
     begin = [np.unique(along, return_index=True)[1] for along in zeros.refined(_kinds(schema))]
     _refuse_many(math.prod(map(len, begin)), _MOST_BLOCKS, "kinds of people")
     cells = np.sort(np.ravel_multi_index(np.ix_(*begin), schema.shape).ravel())
@@ -167,13 +167,13 @@ def _one_of_each(schema: Schema, zeros: StructuralZeros) -> tuple[Target, ...]:
         _, first = np.unique(_kinds_at(schema, cells), axis=1, return_index=True)
         cells = cells[np.sort(first)]
     _refuse_many(len(cells), MOST_TARGETS, "kinds of people")
-    return tuple(map(Target, cells.tolist()))
+    return tuple(map(AttackTarget, cells.tolist()))
 
 
 @lru_cache(maxsize=64)
 def _pairs(
     schema: Schema, zeros: StructuralZeros, changed: tuple[int, ...], fixed: tuple[int, int] | None
-) -> tuple[Target, ...]:
+) -> tuple[AttackTarget, ...]:
     """Return one pair of cells for each pair of kinds.
 
     The cells differ along the axes `changed`, as far as these have two categories, and nowhere else;
@@ -207,7 +207,7 @@ def _pairs(
     first = np.ones(len(order), bool)
     first[1:] = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
     chosen = order[first]
-    return tuple(map(Target, one[chosen].tolist(), other[chosen].tolist()))
+    return tuple(map(AttackTarget, one[chosen].tolist(), other[chosen].tolist()))
 
 
 def _steps(along: IntArray, *, apart: bool) -> IntArray:
@@ -238,7 +238,7 @@ def _searched_pairs(
     kinds: Sequence[IntArray],
     refined: Sequence[IntArray],
     differ: Sequence[int],
-) -> tuple[Target, ...]:
+) -> tuple[AttackTarget, ...]:
     """Return what `_pairs` returns where zeros tell far more cells apart than queries do.
 
     Blocks are cells that neither queries nor zeros tell apart: one class of categories per axis.
@@ -285,7 +285,7 @@ def _searched_pairs(
                     again = equal[axis, fits]
                     ends[axis] = np.where(again, second[axis][blocks[axis, one]], ends[axis])
                 other = np.ravel_multi_index(tuple(ends), schema.shape).min()
-                pairs.append(Target(int(cells[one]), int(other)))
+                pairs.append(AttackTarget(int(cells[one]), int(other)))
                 break
     return tuple(pairs)
 

@@ -157,8 +157,8 @@ def _loss(one: FloatArray, other: FloatArray) -> FloatArray:
     """Return variance + variance - 1/(2 rho) of the sum of two discrete Gaussians."""
     k = np.arange(-20, 21)[:, None]
     middle = -0.5 * k**2 * (1 / one + 1 / other)
-    beside = -0.5 * (k**2 / one + (k - 1) ** 2 / other)
-    rho = _log_sum(middle) - _log_sum(beside)
+    next_to = -0.5 * (k**2 / one + (k - 1) ** 2 / other)
+    rho = _log_sum(middle) - _log_sum(next_to)
     return np.asarray(np.maximum(one + other - 1 / (2 * rho), 0.0))
 
 

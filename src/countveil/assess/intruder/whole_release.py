@@ -29,8 +29,8 @@ from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss, latt
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.targets import (
     Attack,
+    AttackTarget,
     SeparatingCells,
-    Target,
     separation_of,
     targets_of,
 )
@@ -338,7 +338,7 @@ def evidence(
 def _evidence_about(
     plan: Plan,
     level: str,
-    targets: tuple[Target, ...],
+    targets: tuple[AttackTarget, ...],
     places: Geography | None,
     invariants: bool,
 ) -> Sequence[Evidence]:
@@ -358,7 +358,7 @@ def _evidence_about(
 
 
 def evidence_in(
-    plan: Plan, level: str, unit: int, target: Target, geography: Geography
+    plan: Plan, level: str, unit: int, target: AttackTarget, geography: Geography
 ) -> Evidence:
     """Return what reaches an intruder about one target in one unit of a level."""
     outside = _outside(plan, geography)
@@ -393,7 +393,7 @@ def evidence_in(
 def _in_worst_units(
     plan: Plan,
     level: str,
-    targets: tuple[Target, ...],
+    targets: tuple[AttackTarget, ...],
     places: Geography,
     outside: OutsideInformation,
     *,
@@ -445,7 +445,7 @@ def _in_worst_units(
 
 
 def _knowing_everyone(
-    plan: Plan, level: str, targets: tuple[Target, ...], siblings: int
+    plan: Plan, level: str, targets: tuple[AttackTarget, ...], siblings: int
 ) -> list[Evidence]:
     """Return what reaches someone who knows everyone everywhere: all levels of the target's path."""
     laws, _ = _laws_of(plan, plan.levels[0], targets)
@@ -456,20 +456,20 @@ def _knowing_everyone(
     ]
 
 
-def _exact_above(plan: Plan, level: str, targets: Sequence[Target]) -> str | None:
+def _exact_above(plan: Plan, level: str, targets: Sequence[AttackTarget]) -> str | None:
     """Return the lowest level above at which counts published exactly give the answer, if any."""
     above = reversed(plan.levels[: plan.levels.index(level)])
     return next((name for name in above if determined(plan, name, targets)), None)
 
 
-def path_laws(plan: Plan, level: str, target: Target) -> tuple[NoisyCells, ...]:
+def path_laws(plan: Plan, level: str, target: AttackTarget) -> tuple[NoisyCells, ...]:
     """Return the noise of the counts of a level and below that separate the hypotheses."""
     return _laws_of(plan, level, (target,))[0][0]
 
 
 @lru_cache(maxsize=512)
 def _laws_of(
-    plan: Plan, level: str, targets: tuple[Target, ...]
+    plan: Plan, level: str, targets: tuple[AttackTarget, ...]
 ) -> tuple[list[tuple[NoisyCells, ...]], IntArray]:
     """Return the different `path_laws` of targets, and which each target has."""
     below = set(plan.levels[plan.levels.index(level) :])
@@ -481,11 +481,11 @@ def _laws_of(
 
 
 @lru_cache(maxsize=64)
-def _separation(plan: Plan, targets: tuple[Target, ...]) -> SeparatingCells:
+def _separation(plan: Plan, targets: tuple[AttackTarget, ...]) -> SeparatingCells:
     return separation_of(targets, (item.query for item in plan.allocations))
 
 
-class _Changes(NamedTuple):
+class _ChangeKinds(NamedTuple):
     """Twice the rho of each level's counts about each kind of change, and the kind of each target."""
 
     information: tuple[tuple[float, ...], ...]
@@ -493,7 +493,7 @@ class _Changes(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _changes(plan: Plan, targets: tuple[Target, ...]) -> _Changes:
+def _changes(plan: Plan, targets: tuple[AttackTarget, ...]) -> _ChangeKinds:
     queries = [item.query for item in plan.allocations] + [item.query for item in plan.invariants]
     cells, pattern = separation_of(targets, queries)
     rows = []
@@ -508,7 +508,7 @@ def _changes(plan: Plan, targets: tuple[Target, ...]) -> _Changes:
                 total[fixed.level] = math.inf
         rows.append(tuple(total.values()))
     different = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-    return _Changes(tuple(different), np.array([different[row] for row in rows])[pattern])
+    return _ChangeKinds(tuple(different), np.array([different[row] for row in rows])[pattern])
 
 
 @lru_cache(maxsize=64)
@@ -516,7 +516,7 @@ def _surroundings(places: Geography, information: tuple[tuple[float, ...], ...])
     return surroundings(tree_of(places), np.array(information).T)
 
 
-def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[FloatArray]:
+def _moves(outside: OutsideInformation, targets: Sequence[AttackTarget]) -> list[FloatArray]:
     """Return the coordinates of what each target would change."""
     own = outside.decomposition.coordinates(np.array([item.cell for item in targets]))
     if targets[0].other is None:
@@ -525,7 +525,7 @@ def _moves(outside: OutsideInformation, targets: Sequence[Target]) -> list[Float
     return [one - other for one, other in zip(own, rest, strict=True)]
 
 
-def _too_much(outside: OutsideInformation, level: int, targets: Sequence[Target]) -> bool:
+def _too_much(outside: OutsideInformation, level: int, targets: Sequence[AttackTarget]) -> bool:
     """Whether it would take minutes to look at every target in every unit."""
     spaces = outside.decomposition.subspaces
     squares = sum(space.size**2 for space in spaces)

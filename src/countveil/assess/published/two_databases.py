@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from countveil.assess.intruder.attacks import determined, each_noise, expected_posterior
 from countveil.assess.intruder.combined_loss import NoisyCells, joint_loss
-from countveil.assess.intruder.targets import Target
+from countveil.assess.intruder.targets import AttackTarget
 from countveil.assess.intruder.whole_release import Evidence, evidence_in, path_laws
 from countveil.assess.published.many_releases import (
     Place,
@@ -77,7 +77,7 @@ class TwoDatabases:
         Everyone, with the target in `cell`. With a prior on other units, those have means here.
     unit : int
         The target's unit.
-    target : Target
+    target : AttackTarget
         The cells of the two hypotheses.
     knows : str
         The level of the unit in which the intruder knows everyone else.
@@ -91,7 +91,7 @@ class TwoDatabases:
     geography: Geography
     counts: Array
     unit: int
-    target: Target
+    target: AttackTarget
     knows: str
     siblings: Siblings = "known"
 
@@ -150,7 +150,7 @@ class TwoDatabases:
                 "constraints: they bound counts of named places, so an intruder knows something "
                 'about the people there; choose siblings "known" or "prior"'
             )
-        two = cls(plan, places, table, unit, Target(cell, other), level, siblings)
+        two = cls(plan, places, table, unit, AttackTarget(cell, other), level, siblings)
         if not tied(plan):
             two = two._in_own_tree()
         if siblings == "flat":

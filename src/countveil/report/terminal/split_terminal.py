@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from countveil.assess.choose.best_split import BestSplit
+from countveil.assess.choose.optimal_split import BestSplit
 from countveil.assess.verdict import Verdict
 from countveil.base.words import figure, listed
 from countveil.report.terminal.risk_terminal import verdict_line
@@ -106,8 +106,8 @@ def _errors(best: BestSplit) -> RenderableType:
     for name in ("now", "then", "wanted"):
         table.add_column(name, justify="right")
     for row in best.table.to_pylist():
-        wanted = row["margin_wanted"]
-        aim = "" if wanted is None else f"{figure(wanted)} {'✓' if row['reached'] else '✗ not met'}"
+        goal = row["margin_wanted"]
+        aim = "" if goal is None else f"{figure(goal)} {'✓' if row['reached'] else '✗ not met'}"
         margins = (figure(row["margin_before"]), figure(row["margin_after"]))
         table.add_row(row["level"], row["query"], *(f"± {margin}" for margin in margins), aim)
     return table

@@ -343,8 +343,8 @@ class _Problem:
 
     def values(self, weights: FloatArray) -> FloatArray:
         """Return what is minimised, for what each query gets."""
-        given = np.maximum(weights, _LEAST * weights.max())
-        return self.model.values(self.rate * given)
+        floored = np.maximum(weights, _LEAST * weights.max())
+        return self.model.values(self.rate * floored)
 
     def gradients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return values and gradients."""
