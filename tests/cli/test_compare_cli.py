@@ -66,7 +66,8 @@ def test_the_command_shows_both_plans(files):
         plan = Plan.load(files / name)
         for item in judged(plan, risk_by_level(plan)):
             right = words.brief_percent(item.correct_decision)
-            assert f"{words.multiple(item.marginal_risk)} ({right})" in text
+            assert item.decision_upper_bound
+            assert f"{item.times()} (at most {right})" in text
     document = run("compare", files / "plan.toml", files / "more.toml", "--json").document()
     assert document["second"]["cost"] == "rho = 8"
 

@@ -152,8 +152,12 @@ def test_the_risk_is_that_of_all_that_is_seen(amount, siblings, tmp_path):
     """The noise of the parent and of all siblings is summed out term by term."""
     found = whole_release(amount, siblings, tmp_path)
     truth = seen_together(float(Fraction(amount)) / 2, siblings, 0.1)
-    assert not found.selected.upper_bound
-    assert found.selected.marginal_risk == pytest.approx(truth, rel=1e-6 if siblings == 0 else 0.01)
+    risk = found.selected.marginal_risk
+    if found.selected.upper_bound:  # where noise is small next to whole counts
+        assert (amount, siblings) == ("1", 1)
+        assert truth <= risk <= 1.01 * truth
+    else:
+        assert risk == pytest.approx(truth, rel=1e-6)
 
 
 @pytest.mark.parametrize("text", [STARTER, PRESET], ids=["starter", "preset"])

@@ -154,7 +154,7 @@ def choose_budget(
         )
         if any(value is not None for value in limits_on) or pure or records is not None:
             raise InputError("choose: --for and another way to choose were given; give exactly one")
-        from countveil.cli.choose_for_tables import choose_for_tables
+        from countveil.cli.split_command import choose_for_tables
 
         choose_for_tables(
             plan,

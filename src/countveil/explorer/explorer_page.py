@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Template
 from markupsafe import Markup
 
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.base import words
 from countveil.explorer.offered_charts import TITLES
 from countveil.explorer.session import Opened
@@ -148,13 +149,14 @@ def answer_sentence(answer: Answer, settings: Settings) -> str:
     who = "If you are there, they" if settings.attack == "presence" else "They"
     return (
         f"{risk.finding(limit=answer.verdict.limit)}. {known.format(settings.attribute)}"
-        f"{who} {_guesses(risk.correct_decision)}.{_SETTLED if answer.settled else ''}"
+        f"{who} {_guesses(risk)}.{_SETTLED if answer.settled else ''}"
     )
 
 
-def _guesses(share: float) -> str:
-    often = words.times_out_of(share)
-    return f"{often} guess correctly" if share in (0, 1) else f"guess correctly {often}"
+def _guesses(risk: LevelRisk) -> str:
+    if risk.correct_decision in (0, 1):
+        return f"{risk.guesses} guess correctly"
+    return f"guess correctly {risk.guesses}"
 
 
 def verdict_line(answer: Answer) -> str:

@@ -11,7 +11,7 @@ from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
 from countveil.assess.choose.optimal_split import Target, best_split
-from countveil.assess.choose.short_shares import short_shares
+from countveil.assess.choose.share_digits import short_shares
 from countveil.errors import InputError
 
 AGE = {"AGE": ["a", "b", "c", "d"], "SEX": ["f", "m"]}

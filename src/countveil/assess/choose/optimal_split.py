@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from countveil.assess.choose.candidate_queries import with_candidates
 from countveil.assess.choose.convex_split import ConvexProgram, Solution, solve
-from countveil.assess.choose.short_shares import decimals, short_shares
+from countveil.assess.choose.share_digits import decimals, short_shares
 from countveil.base.numerics import FloatArray, decimal
 from countveil.errors import InputError
 from countveil.plan.geography import Geography

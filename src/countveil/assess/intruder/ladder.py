@@ -43,6 +43,8 @@ class LevelRisk:
         The rho of one count that would reveal as much; None if settled, or if noise is not Gaussian.
     upper_bound : bool
         Whether the risk is an upper bound.
+    decision_upper_bound : bool
+        Whether `correct_decision` is an upper bound.
 
     """
 
@@ -56,6 +58,7 @@ class LevelRisk:
     unit_kind: str = ""
     effective_rho: float | None = None
     upper_bound: bool = False
+    decision_upper_bound: bool = False
 
     @property
     def about(self) -> str:
@@ -89,6 +92,12 @@ class LevelRisk:
             f"{self.reached} on average, {self.times(limit=limit)} times their prior"
         )
 
+    @property
+    def guesses(self) -> str:
+        """How often they then guess the truth, as people read it: "at most 66 times out of 100"."""
+        often = words.times_out_of(self.correct_decision)
+        return words.at_most(often, self.decision_upper_bound and 0 < self.correct_decision < 1)
+
     def finding(self, *, limit: float | None = None) -> str:
         """Return who learns what: a sentence without its full stop."""
         everyone = f"everyone else in {words.article(self.level)}"
@@ -111,7 +120,7 @@ class LevelRisk:
             attack=self.attack,
             effective_rho=self.effective_rho,
             unit_kind=self.unit_kind,
-            upper_bound=self.upper_bound and not share,
+            upper_bound=self.decision_upper_bound if share else self.upper_bound,
         )
 
 
@@ -220,6 +229,7 @@ def risks_of(
                 item.unit_kind,
                 None if item.settled else item.effective_rho(rows),
                 bound,
+                item.guesses_bounded,
             )
         )
     return risks
@@ -290,7 +300,7 @@ def ladder_table(rungs: Sequence[LevelRisk]) -> pa.Table:
     """Return rungs as a table, the lowest level first."""
     columns = (
         *("level", "attack", "unit_kind", "prior", "posterior", "marginal_risk"),
-        *("correct_decision", "effective_rho", "settled", "upper_bound"),
+        *("correct_decision", "effective_rho", "settled", "upper_bound", "decision_upper_bound"),
     )
     rows = list(reversed(rungs))
     return pa.table({name: [getattr(rung, name) for rung in rows] for name in columns})

@@ -165,6 +165,11 @@ class Evidence:
             return 1.0
         return expected_posterior(_loss(self.laws, self.outside / 2, rows, None), log_odds)
 
+    @property
+    def guesses_bounded(self) -> bool:
+        """Whether `right` is only an upper bound."""
+        return not self.settled and (self.siblings_known or self.rho_around > 0)
+
     def loss(self, rows: int) -> LossLaw:
         """Return the law of the summed privacy loss; if `narrow`, of someone who knows everyone."""
         if self.narrow and self.everyone:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from countveil.assess.comparison import ComparedPlan, Comparison
 from countveil.assess.intruder.ladder import LevelRisk
-from countveil.base.words import brief, brief_percent, multiple, prior, upwards
+from countveil.base.words import at_most, brief, brief_percent, multiple, prior, upwards
 from countveil.report.sections.intruder_section import SETTLED
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -99,7 +99,8 @@ def _risks(comparison: Comparison) -> Table:
 
 def _risk(item: LevelRisk, limit: float | None) -> str:
     note = f", {SETTLED}" if item.settled else ""
-    return f"{item.times(limit=limit)} ({brief_percent(item.correct_decision)}){note}"
+    guesses = at_most(brief_percent(item.correct_decision), item.decision_upper_bound)
+    return f"{item.times(limit=limit)} ({guesses}){note}"
 
 
 def _errors(comparison: Comparison) -> Table:
