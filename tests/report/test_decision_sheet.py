@@ -39,7 +39,9 @@ def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
         after, right = hand_plan.of_whole_release(risk.prior)
         assert risk.posterior == row.noisy.posterior == pytest.approx(after, rel=1e-8)
         assert risk.marginal_risk == pytest.approx(after / risk.prior, rel=1e-8)
-        assert risk.correct_decision == pytest.approx(right, abs=1e-8)
+        # Right if the outside were normal; on a lattice they guess a little more often, or less.
+        assert right <= risk.correct_decision <= right + 0.02
+        assert risk.decision_upper_bound
         assert (row.exact, row.suppressed, risk.settled) == (1.0, 1.0, False)
         assert (risk.attack, risk.upper_bound) == (hand_plan.WORST, False)
         present, _ = hand_plan.of_whole_release(risk.prior, "presence")
@@ -48,9 +50,11 @@ def test_its_risks_are_those_of_the_law_by_its_definition(sheet):
 
 def test_its_table_shows_them_in_their_columns(hand, sheet, hand_page):
     text = Page(hand_page).words
+    assert "Correct guesses, at most" in text
     for row in sheet.risks:
         prior = row.released.prior
-        after, right = hand_plan.of_whole_release(prior)
+        after, _ = hand_plan.of_whole_release(prior)
+        right = row.released.correct_decision
         shown = f"{words.brief_percent(after)}{words.multiple(after / prior)}"
         shown += f" {words.brief_percent(right)}"
         assert f"{prior} AGE 100 %up to 100 % {shown}" in text

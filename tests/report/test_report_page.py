@@ -99,8 +99,7 @@ def test_its_numbers_are_those_of_the_plan(made, html):
     sheet = decision_sheet(made)
     for row in sheet.risks:
         risk = row.released
-        after = words.brief_percent(risk.posterior, other=risk.prior)
-        times = words.multiple(risk.marginal_risk, limit=sheet.limit)
+        after, times = risk.reached, risk.times(limit=sheet.limit)
         assert f"up to 100 % {after}{times} {words.brief_percent(risk.correct_decision)}" in text
         assert f"{risk.marginal_risk:.6g}" in text, "in full below a chart"
         assert f"{risk.posterior:.6g}" in text

@@ -135,7 +135,7 @@ def choose_budget(
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
-    Examples: `countveil choose --risk 1.5 --prior 0.02`,
+    Example: `countveil choose --risk 1.5 --prior 0.02`, or
     `countveil choose plan.toml --for "block TOTAL within 5" --for "county TOTAL" --write best.toml`
     """
     if tables:

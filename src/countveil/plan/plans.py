@@ -281,7 +281,7 @@ class Plan(PlanBasis):
         >>> best = Plan.load("plan.toml").optimised([Target("TOTAL", level="block", margin=5)])
         >>> before, after = best.table["margin_before"][0], best.table["margin_after"][0]
         >>> print(f"{before.as_py():.1f} people before, {after.as_py():.1f} after")
-        5.1 people before, 3.5 after
+        5.1 people before, 2.0 after
 
         """
         from countveil.assess.choose.optimal_split import best_split  # a later stage answers

@@ -76,6 +76,11 @@ class DecisionSheet:
         return max(self.risks, key=lambda row: row.released.marginal_risk)
 
     @property
+    def guesses_bounded(self) -> bool:
+        """Whether the shares of correct guesses are upper bounds."""
+        return any(row.released.decision_upper_bound for row in self.risks)
+
+    @property
     def sentence(self) -> str:
         """The answer in words, for the intruder who gains most."""
         finding = self.worst.released.finding(limit=self.limit)

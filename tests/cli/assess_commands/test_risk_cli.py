@@ -25,7 +25,8 @@ def test_assess_says_what_a_release_discloses(out, tiny):
     assert ran.status == 0, ran.err
     worst = Plan.load(tiny).risk(prior=0.1)
     text = " ".join(ran.out.split())
-    assert f"on average, {words.multiple(worst.value)} times their prior." in text
+    assert worst.upper_bound
+    assert f"on average, at most {words.multiple(worst.value)} times their prior." in text
     assert "presence" in text
     assert not any((out.parent / "out-internal").glob("risk*"))
 
