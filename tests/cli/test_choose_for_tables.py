@@ -68,7 +68,7 @@ def test_the_least_budget_for_margins(plan):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--for", "block TOTAL", "--risk", "2"), "another way to choose were given"),
+        (("--for", "block TOTAL", "--posterior", "0.2"), "another way to choose were given"),
         (("--minimise", "rho"), "need --for"),
         (("--for", "block TOTAL", "--minimise", "rho"), "has no margin to reach; add one"),
         (("--for", "block TOTAL", "--minimise", "risk"), "choose error, worst or rho"),

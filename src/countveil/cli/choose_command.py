@@ -131,7 +131,8 @@ def choose_budget(
     it can be where exactly published counts give the answer.
 
     With --for, it splits the plan's budget over levels and queries so that the tables you name have the
-    least error, proves that no other split does better, and can write the new plan.
+    least error, proves that no other split does better, and can write the new plan. The plan's limit on
+    risk, or that of --risk, is kept.
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
@@ -142,7 +143,6 @@ def choose_budget(
         if plan is None:
             raise InputError("choose: --for needs a plan; name a plan file")
         limits_on = (
-            risk,
             posterior,
             correct,
             accuracy,
@@ -162,6 +162,7 @@ def choose_budget(
             minimise=minimise,
             others=others,
             propose=propose,
+            risk=risk,
             write=write,
             as_json=as_json,
         )

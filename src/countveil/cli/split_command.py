@@ -17,6 +17,7 @@ def choose_for_tables(
     minimise: str,
     others: float,
     propose: bool,
+    risk: float | None,
     write: Path | None,
     as_json: bool,
 ) -> None:
@@ -32,7 +33,9 @@ def choose_for_tables(
         raise InputError(f"--write {write}: the file exists; name a new one")
     plan = require_counts(Plan.load(path), "choose")
     with showing.busy("splitting the budget"):
-        best = best_split(plan, targets, minimise=kind, others=others, propose=propose)
+        best = best_split(
+            plan, targets, minimise=kind, others=others, propose=propose, max_risk=risk
+        )
     text, commented = plan_text.rewritten(path.read_text(encoding="utf-8"), plan, best.plan)
     verdict = judge(best.plan)
     if as_json:

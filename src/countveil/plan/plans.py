@@ -255,6 +255,7 @@ class Plan(PlanBasis):
         minimise: Literal["error", "worst", "rho"] = "error",
         others: float = 3.0,
         propose: bool = False,
+        max_risk: float | None = None,
     ) -> BestSplit:
         """Return the plan whose budget is split best for the tables that matter.
 
@@ -269,6 +270,8 @@ class Plan(PlanBasis):
             How many times as large as today the errors of other published tables may become.
         propose
             Whether to choose queries, too, from all margins of the attributes in use.
+        max_risk
+            The largest risk to accept; by default the limit that the plan states.
 
         Returns
         -------
@@ -286,7 +289,14 @@ class Plan(PlanBasis):
         """
         from countveil.assess.choose.optimal_split import best_split  # a later stage answers
 
-        return best_split(self, targets, minimise=minimise, others=others, propose=propose)
+        return best_split(
+            self,
+            targets,
+            minimise=minimise,
+            others=others,
+            propose=propose,
+            max_risk=max_risk,
+        )
 
     @cached_property
     def measured_levels(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from countveil.base.numerics import FloatArray, IntArray
 from countveil.plan.workload import Query
@@ -67,22 +66,6 @@ class OutsideInformation:
             grams = np.einsum("mec,mfc->mef", inside, inside)
             total += outside.reshape(len(outside), -1) @ grams.reshape(len(grams), -1).T
         return np.asarray(np.maximum(total, 0.0))
-
-    def places_of(self, level: int) -> list[tuple[int, NDArray[np.bool_]]]:
-        """Return where the units of a level are looked at: a level, and which of its positions.
-
-        Units that are only children are looked at where the same people first have siblings.
-        """
-        positions = self.tree.positions[level]
-        places = []
-        for highest in np.unique(positions.highest_level).tolist():
-            here = np.flatnonzero(positions.highest_level == highest)
-            for number in range(level, highest, -1):
-                here = self.tree.positions[number].above[here]
-            chosen = np.zeros(len(self.tree.positions[highest]), bool)
-            chosen[here] = True
-            places.append((highest, chosen))
-        return places
 
     def siblings(self, level: int) -> IntArray:
         """Return how many siblings the units at each position of a level have."""

@@ -96,6 +96,20 @@ class Tree:
         """Return how many children each unit of a level has."""
         return np.diff(self.first[level], append=self.units(level + 1))
 
+    def places_of(self, level: int) -> list[tuple[int, IntArray]]:
+        """Return where the units of a level are looked at: a level, and which of its positions.
+
+        Units that are only children are looked at where the same people first have siblings.
+        """
+        positions = self.positions[level]
+        places = []
+        for highest in np.unique(positions.highest_level).tolist():
+            here = np.flatnonzero(positions.highest_level == highest)
+            for number in range(level, highest, -1):
+                here = self.positions[number].above[here]
+            places.append((highest, np.unique(here)))
+        return places
+
     def sums_by_kind(self, level: int, below: FloatArray) -> FloatArray:
         """Return, for each kind of a level, the sum over its children of what their kinds have."""
         if self.kinds[level + 1] == 1:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
-from countveil.assess.choose.optimal_split import Target, best_split
+from countveil.assess.choose.optimal_split import Target, best_split, largest_risk
 from countveil.assess.choose.share_digits import short_shares
 from countveil.errors import InputError
 
@@ -308,3 +308,44 @@ def test_proposed_queries_reach_what_the_plan_cannot(tmp_path):
     found = best_split(alone, ["l0 SEX within 5", "l0 AGE within 5"], minimise="rho", propose=True)
     assert found.table["reached"].to_pylist() == [True, True]
     assert found.before == math.inf
+
+
+LIMITED = [Target("TOTAL", "l2", 5), Target("AGE", "l1", 8)]
+
+
+@pytest.mark.parametrize(("minimise", "limit"), [("error", 1.3), ("worst", 1.8)])
+def test_a_limit_on_risk_is_kept_and_used(minimise, limit, tmp_path):
+    plan = plan_in(tmp_path)
+    free = best_split(plan, LIMITED, minimise=minimise, others=math.inf)
+    assert free.proof == "proved"
+    assert largest_risk(free.plan) > limit
+    best = best_split(plan, LIMITED, minimise=minimise, others=math.inf, max_risk=limit)
+    assert best.proof == "local"
+    assert 0.97 * limit < largest_risk(best.plan) <= limit
+    assert best.after > free.after
+    # The same shares, scaled down until the limit is kept, are no better.
+    low, high = Fraction(1, 1000), Fraction(1)
+    for _ in range(20):
+        middle = (low + high) / 2
+        scaled = free.plan.with_budget(plan.cost.amount * middle)
+        low, high = (middle, high) if largest_risk(scaled) <= limit else (low, middle)
+    by_scale = free.after / float(low) if minimise == "error" else free.after / math.sqrt(low)
+    assert best.after <= by_scale * 1.01
+
+
+def test_a_limit_that_the_best_split_keeps_changes_nothing(tmp_path):
+    plan = plan_in(tmp_path)
+    free = best_split(plan, LIMITED, others=math.inf)
+    same = best_split(plan, LIMITED, others=math.inf, max_risk=largest_risk(free.plan) * 1.001)
+    assert (same.proof, same.after) == ("proved", free.after)
+
+
+def test_margins_under_a_limit_on_risk(tmp_path):
+    plan = plan_in(tmp_path)
+    wide = [Target("TOTAL", "l2", 9), Target("AGE", "l1", 14)]
+    free = best_split(plan, wide, minimise="rho", others=math.inf)
+    with pytest.raises(InputError, match="no split was found that keeps the limit on risk"):
+        best_split(plan, wide, minimise="rho", others=math.inf, max_risk=1.01)
+    kept = largest_risk(free.plan) * 1.001
+    same = best_split(plan, wide, minimise="rho", others=math.inf, max_risk=kept)
+    assert (same.proof, same.after) == ("proved", free.after)

@@ -10,7 +10,7 @@ import copy
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -20,7 +20,10 @@ from scipy.special import ndtri
 
 from countveil.assess.choose.candidate_queries import with_candidates
 from countveil.assess.choose.convex_split import ConvexProgram, Solution, solve
+from countveil.assess.choose.risk_rows import RiskRows, largest_precision
 from countveil.assess.choose.share_digits import decimals, short_shares
+from countveil.assess.intruder.ladder import risk_by_level
+from countveil.base import words
 from countveil.base.numerics import FloatArray, decimal
 from countveil.errors import InputError
 from countveil.plan.geography import Geography
@@ -35,6 +38,10 @@ Minimise = Literal["error", "worst", "rho"]
 
 _CONFIDENCE = 0.95
 _DIGITS = 4  # of a budget
+_RISKY = 2.5  # how much worse passing a limit on risk is than losing as much accuracy
+_ENDLESS = 1e6  # times the plan's budget: no limit
+_ADJUSTMENTS, _SHORT = 8, 0.005  # of the risk to its limit, and how far below it may end
+_ROUNDS, _GAIN = 8, 1e-4  # of tangents, and the relative gain that is worth another
 _OVER = 1.001  # how far rounded shares may pass a limit on other tables
 _TIGHT = 0.02  # how near a limit is what stops a plan
 _LEAST = 1e-9  # of the largest weight: what a query that gets nothing still weighs in the model
@@ -149,9 +156,12 @@ class BestSplit:
     ----------
     plan : Plan
         The plan with its new budget; shares have few digits.
+    proof : {"proved", "local"}
+        Whether `gap` holds for all splits. A limit on risk that stops the plan is not convex: then it
+        holds for those near enough to keep tangents of the limit, and the optimum is local.
     gap : float
-        By how much, relative to it, any split can be better than the one before its shares were
-        rounded: a bound that holds for all splits, from convex duality.
+        By how much, relative to it, a split can be better than the one before its shares were rounded:
+        a bound from convex duality.
     rounding_loss : float
         How much of the figure the rounded shares lose.
     minimise : {"error", "worst", "rho"}
@@ -170,6 +180,7 @@ class BestSplit:
     """
 
     plan: Plan
+    proof: Literal["proved", "local"]
     gap: float
     rounding_loss: float
     minimise: Minimise
@@ -194,6 +205,7 @@ def best_split(
     minimise: Minimise = "error",
     others: float = 3.0,
     propose: bool = False,
+    max_risk: float | None = None,
     geography: Geography | None = None,
     progress: Callable[[float], None] = lambda gap: None,
 ) -> BestSplit:
@@ -216,6 +228,9 @@ def best_split(
     propose : bool
         Whether to choose queries, too, from all margins of the attributes that the targets and the
         plan's queries use.
+    max_risk : float, optional
+        The largest risk to accept, for the whole release and the intruder of the plan; by default the
+        limit that the plan states, if any.
     geography : Geography, optional
         The places; by default those of the plan's crosswalk.
     progress : callable
@@ -240,8 +255,70 @@ def best_split(
             f"{plan.name}: splitting a budget needs the places of the plan; add geography.path"
         )
     problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
-    solution = solve(problem.program(), problem.start(), progress=progress)
-    return problem.finished(solution)
+    limit = plan.intruder.limit if max_risk is None else max_risk
+    free = problem.finished(solve(problem.program(), problem.start(), progress=progress))
+    if limit is None or largest_risk(free.plan) <= limit:
+        return free
+    return _within_limit(problem, limit, progress)
+
+
+def largest_risk(plan: Plan) -> float:
+    """Return the risk of a plan from its noisy counts: the largest over its priors."""
+    rungs = risk_by_level(plan, levels=(plan.judged_level,), decisions=False)
+    return max(rung.marginal_risk for rung in rungs)
+
+
+def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], None]) -> BestSplit:
+    """Return the best split that was found under a limit on risk.
+
+    Precisions stay within what normal noise may have, times a factor that is adjusted until the risk
+    of the rounded plan is within the limit, and close to it.
+    """
+    plan = problem.plan
+    risk = RiskRows.of(plan, problem.tree, problem.model.weights)
+    precision = largest_precision(limit, tuple(plan.intruder.priors))
+    factor, best = 1.0, None
+    for _ in range(_ADJUSTMENTS):
+        split = _under_tangents(problem, risk, precision * factor, limit, progress)
+        reached = largest_risk(split.plan)
+        if reached <= limit and (best is None or split.after <= best.after):
+            best = split
+        if (1 - _SHORT) * limit <= reached <= limit:
+            break
+        # Log risk is close to linear in the precision.
+        step = math.log(limit) / math.log(max(reached, 1.0 + 1e-6))
+        factor *= step * (1 - 0.25 * _SHORT)
+    if best is None:
+        raise InputError(
+            f"{plan.name}: no split was found that keeps the risk within {limit:g}; raise the limit, "
+            f"or lower the budget"
+        )
+    return best
+
+
+def _under_tangents(
+    problem: _Problem,
+    risk: RiskRows,
+    precision: float,
+    limit: float,
+    progress: Callable[[float], None],
+) -> BestSplit:
+    """Solve under tangents of the limit, move them to the solution, and repeat while that gains."""
+    split = problem.start_within(risk, precision)
+    last = math.inf
+    for _ in range(_ROUNDS):
+        tangents = risk.tangents(problem.rate * split / precision)
+        rows = tangents.rows * problem.rate / precision
+        solution = solve(problem.program(rows, tangents.limits), split, progress=progress)
+        split = solution.x
+        if last - solution.figure < _GAIN * abs(solution.figure):
+            break
+        last = solution.figure
+
+    def passed(other: FloatArray) -> float:
+        return risk.largest(problem.rate * other) / precision - 1
+
+    return problem.finished(solution, risk_limit=limit, passed=passed)
 
 
 def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, others: float) -> None:
@@ -356,8 +433,43 @@ class _Problem:
         whole = self.model.curvature(self.rate * weights, importance)
         return whole * self.rate * self.rate[:, None]
 
-    def program(self) -> ConvexProgram:
-        """Return the convex program."""
+    def start_within(self, risk: RiskRows, precision: float) -> FloatArray:
+        """Return a split with room in every limit, that on risk included."""
+        split = self.start()
+        if self.minimise == "rho":
+            return self._reaching_margins(risk, precision)
+        split = split * min(1.0, 0.95 * precision / risk.largest(self.rate * split))
+        if float(self.values(split)[self.limits :].max(initial=0.0)) >= 1:
+            raise InputError(
+                f"{self.plan.name}: under this limit on risk, other tables would lose more than a "
+                f"factor of {self.others:g}; allow them more (others), or raise the limit"
+            )
+        return split
+
+    def _reaching_margins(self, risk: RiskRows, precision: float) -> FloatArray:
+        """Return a split within the limit on risk that reaches every margin, if one is found."""
+        worst = replace(self, minimise="worst")
+        split = worst.start_within(risk, precision)
+        for _ in range(_ROUNDS):
+            tangents = risk.tangents(self.rate * split / precision)
+            rows = tangents.rows * self.rate / precision
+            solution = solve(worst.program(rows, tangents.limits, free_budget=True), split)
+            split = solution.x
+            if solution.figure < 0.99:
+                return split
+        raise InputError(
+            f"{self.plan.name}: no split was found that keeps the limit on risk and reaches every "
+            f"margin; the nearest misses one by a factor of {math.sqrt(solution.figure):.2g}"
+        )
+
+    def program(
+        self,
+        rows: FloatArray | None = None,
+        limits: FloatArray | None = None,
+        *,
+        free_budget: bool = False,
+    ) -> ConvexProgram:
+        """Return the convex program, with further rows @ split <= limits."""
         functions, budget = self.model.aims, self.spent.sum()
         targets = np.arange(functions) < self.limits
         free = np.ones(functions)
@@ -367,14 +479,17 @@ class _Problem:
         elif self.minimise == "worst":
             free[targets], shared[targets] = 0.0, 1.0
         by_budget = self.minimise == "rho"
+        more = np.zeros((0, len(self.spent))) if rows is None else rows
+        most = np.zeros(0) if limits is None else limits
+        own = 0.0 if by_budget else (_ENDLESS if free_budget else 1.0)
         return ConvexProgram(
             self,
             targets.astype(float) if self.minimise == "error" else None,
             free,
             shared,
-            np.ones((1, len(self.spent))) / budget,
-            np.zeros(1) if by_budget else np.ones(1),
-            np.ones(1) if by_budget else np.zeros(1),
+            np.concatenate([np.ones((1, len(self.spent))) / budget, more]),
+            np.concatenate([[own], most]),
+            np.concatenate([[float(by_budget)], np.zeros(len(most))]),
         )
 
     def figure(self, split: FloatArray) -> float:
@@ -389,13 +504,29 @@ class _Problem:
             return max(own, rest)
         return own if rest <= _OVER else own * rest
 
-    def finished(self, solution: Solution) -> BestSplit:
-        """Round the shares, set the budget, and compare the two plans."""
+    def finished(
+        self,
+        solution: Solution,
+        *,
+        risk_limit: float | None = None,
+        passed: Callable[[FloatArray], float] = lambda split: 0.0,
+    ) -> BestSplit:
+        """Round the shares, set the budget, and compare the two plans.
+
+        `passed` says by how much a split passes a limit on risk, relatively.
+        """
+        used = 1.0  # of the budget: a limit on risk may stop before it
+        if risk_limit is not None and self.minimise != "rho":
+            used = float(solution.x.sum() / self.spent.sum())
         split = solution.x * (self.spent.sum() / solution.x.sum())
         levels = {level: n for n, level in enumerate(self.plan.measured_levels)}
         groups = [levels[weight.level] for weight in self.model.weights]
         least = self.figure(split)
-        shares = short_shares(split, groups, lambda other: self.figure(other) / least - 1)
+
+        def loss(other: FloatArray) -> float:
+            return max(self.figure(other) / least - 1, _RISKY * passed(other * used))
+
+        shares = short_shares(split, groups, loss)
         rounded = np.array([float(a * b) for a, b in shares]) * self.spent.sum()
         figure, before = self.figure(rounded), self.figure(self.spent)
         if not np.isfinite(self.errors(self.plan)).all():
@@ -406,11 +537,14 @@ class _Problem:
             budget = _rounded_up(budget * Fraction(figure))
         else:
             after = figure
+        if used < 1 - 1e-6:
+            budget, after = _rounded_down(budget * Fraction(used)), after / used
         if self.minimise == "worst":
             before, after = math.sqrt(before), math.sqrt(after)
         plan = self.changed(shares, budget)
         return BestSplit(
             plan,
+            "local" if risk_limit is not None else "proved",
             solution.gap,
             max(0.0, figure / least - 1),
             self.minimise,
@@ -418,7 +552,7 @@ class _Problem:
             after,
             self.compared(plan),
             self.amounts(plan),
-            self.binding(split, plan),
+            self.binding(split, plan, risk_limit),
         )
 
     def changed(self, shares: Sequence[tuple[Fraction, Fraction]], budget: Fraction) -> Plan:
@@ -485,7 +619,7 @@ class _Problem:
             }
         )
 
-    def binding(self, split: FloatArray, plan: Plan) -> tuple[str, ...]:
+    def binding(self, split: FloatArray, plan: Plan, risk_limit: float | None) -> tuple[str, ...]:
         """Say what stops the plan from being better."""
         scale = float(plan.cost.amount) / float(self.plan.cost.amount)
         values = self.values(split * scale)
@@ -494,7 +628,13 @@ class _Problem:
             for level, value in zip(self.other_levels, values[self.limits :], strict=True)
             if value > 1 - _TIGHT
         ]
-        if self.minimise != "rho":
+        if risk_limit is not None:
+            tight.insert(
+                0,
+                f"the limit of {risk_limit:g} on the risk of someone who knows everyone else in "
+                f"{words.article(plan.judged_level)}",
+            )
+        if self.minimise != "rho" and scale == 1:
             tight.insert(0, f"the budget of {plan.cost}")
         if self.minimise == "error":
             return tuple(tight)
@@ -600,6 +740,12 @@ def _gaussian_variance(plan: Plan, mechanism: Any) -> float:
             f"remove budget.mechanism"
         )
     return float(variance)
+
+
+def _rounded_down(value: Fraction) -> Fraction:
+    places = _DIGITS - 1 - math.floor(math.log10(float(value)))
+    scale = Fraction(10) ** places
+    return Fraction(math.floor(value * scale)) / scale
 
 
 def _rounded_up(value: Fraction) -> Fraction:

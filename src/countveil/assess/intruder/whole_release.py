@@ -409,16 +409,17 @@ def _in_worst_units(
     everyone, everyone_of = _laws_of(plan, plan.levels[0], targets)
     if exact and determined(plan, plan.levels[0], targets):
         everyone = [()] * len(everyone)
-    for depth, chosen in outside.places_of(plan.levels.index(level)):
+    for depth, at in outside.tree.places_of(plan.levels.index(level)):
         highest = plan.levels[depth]
         if exact and determined(plan, highest, targets):
             yield Evidence.of_exact_counts(level, highest)
             continue
         kinds, kind_of = _laws_of(plan, highest, targets)
-        at = np.flatnonzero(chosen)
         siblings = outside.siblings(depth)[at]
         most = [(-1.0, 0)] * len(kinds)  # what is revealed around the unit where that is most
-        step = max(1, _TOGETHER // (outside.decomposition.width + len(chosen)))
+        step = max(
+            1, _TOGETHER // (outside.decomposition.width + len(outside.tree.positions[depth]))
+        )
         for start in range(0, len(targets), step):
             moves = _moves(outside, targets[start : start + step])
             real = outside.about(depth, moves)[at]

@@ -58,14 +58,20 @@ def proof(best: BestSplit) -> str:
     """Say how good the split is at most, and what stops it from being better."""
     loss = best.gap + best.rounding_loss
     within = "0.01 %" if loss < 1e-4 else f"{100 * loss:.2f} %"
-    figures = {
+    better = {
         "rho": "needs less rho",
         "worst": "has a smaller largest error",
         "error": "has less error",
     }
+    stops = f"What stops it: {listed(best.binding)}."
+    if best.proof == "local":
+        return (
+            f"A local optimum: no split near it that keeps tangents of the limit on risk "
+            f"{better[best.minimise]}, by more than {within}. {stops}"
+        )
     return (
-        f"No other split of these queries {figures[best.minimise]} under the same limits, by more than "
-        f"{within} (proved by convex duality). What stops it: {listed(best.binding)}."
+        f"No other split of these queries {better[best.minimise]} under the same limits, by more than "
+        f"{within} (proved by convex duality). {stops}"
     )
 
 
@@ -86,6 +92,7 @@ def document(best: BestSplit) -> dict[str, Any]:
         "minimise": best.minimise,
         "before": best.before,
         "after": best.after,
+        "proof": best.proof,
         "gap": best.gap,
         "rounding_loss": best.rounding_loss,
         "binding": list(best.binding),
