@@ -207,7 +207,7 @@ class TwoDatabases:
 
     @property
     def settled_inside(self) -> bool:
-        """Whether exact counts of the unit that they know reveal the target, no matter who is elsewhere."""
+        """Whether exact counts of the unit that they know reveal the target by themselves."""
         if self.siblings == "prior":
             return determined(self.plan, self.knows, (self.target,))
         return self.settled
