@@ -349,3 +349,15 @@ def test_margins_under_a_limit_on_risk(tmp_path):
     kept = largest_risk(free.plan) * 1.001
     same = best_split(plan, wide, minimise="rho", others=math.inf, max_risk=kept)
     assert (same.proof, same.after) == ("proved", free.after)
+
+
+def test_a_level_that_gets_nothing_is_still_judged(tmp_path):
+    """The intruder knows everyone in a unit of l2, whether or not l2 is measured."""
+    plan = plan_in(tmp_path)
+    assert plan.judged_level == "l2"
+    free = best_split(plan, ["l1 AGE"], others=math.inf)
+    assert "l2" not in free.plan.measured_levels
+    limit = 1 + 0.5 * (largest_risk(free.plan, "l2") - 1)
+    best = best_split(plan, ["l1 AGE"], others=math.inf, max_risk=limit)
+    assert best.proof == "local"
+    assert largest_risk(best.plan, "l2") <= limit

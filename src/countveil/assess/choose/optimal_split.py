@@ -257,14 +257,18 @@ def best_split(
     problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
     limit = plan.intruder.limit if max_risk is None else max_risk
     free = problem.finished(solve(problem.program(), problem.start(), progress=progress))
-    if limit is None or largest_risk(free.plan) <= limit:
+    if limit is None or largest_risk(free.plan, plan.judged_level) <= limit:
         return free
     return _within_limit(problem, limit, progress)
 
 
-def largest_risk(plan: Plan) -> float:
-    """Return the risk of a plan from its noisy counts: the largest over its priors."""
-    rungs = risk_by_level(plan, levels=(plan.judged_level,), decisions=False)
+def largest_risk(plan: Plan, level: str | None = None) -> float:
+    """Return the risk of a plan from its noisy counts: the largest over its priors.
+
+    The intruder knows everyone else in a unit of the level, by default the one that the plan says: a
+    split may leave the lowest level without a budget, and does not change whom it is judged by.
+    """
+    rungs = risk_by_level(plan, levels=(level or plan.judged_level,), decisions=False)
     return max(rung.marginal_risk for rung in rungs)
 
 
@@ -280,7 +284,7 @@ def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], N
     factor, best = 1.0, None
     for _ in range(_ADJUSTMENTS):
         split = _under_tangents(problem, risk, precision * factor, limit, progress)
-        reached = largest_risk(split.plan)
+        reached = largest_risk(split.plan, plan.judged_level)
         if reached <= limit and (best is None or split.after <= best.after):
             best = split
         if (1 - _SHORT) * limit <= reached <= limit:
