@@ -25,7 +25,7 @@ def test_it_prints_errors_shares_the_proof_and_the_verdict(plan):
     assert done.status == 0, done.err
     for text in (
         "the weighted mean squared error falls to",
-        "No other split of these queries has less error",
+        "no other split of these queries lowers the error by more than 0.",
         "proved by convex duality",
         "Within the plan's limit of 4 times the prior",
         "What each query gets, in rho",
@@ -88,3 +88,22 @@ def test_without_a_plan_it_says_what_is_missing():
     done = run("choose", "--for", "block TOTAL")
     assert done.status == 2
     assert "--for needs a plan" in done.err
+
+
+def test_a_table_that_today_is_unknown(plan, tmp_path):
+    """JSON has no infinity, and a margin that is infinite today is a word."""
+    less = plan.parent / "less.toml"
+    text = plan.read_text().replace('"AGE*HISPANIC*RACE" = "1/2"', '"AGE*HISPANIC" = "1/2"')
+    text = text.replace('"AGE*HISPANIC*RACE" = "3/4"', '"AGE*HISPANIC" = "3/4"')
+    less.write_text(text.replace('tables = ["AGE*MINORITY", "RACE"]', 'tables = ["AGE*MINORITY"]'))
+    options = ("--for", "tract RACE", "--for", "block TOTAL", "--propose")
+    refused = run("choose", less, *options[:-1])
+    assert refused.status == 2
+    assert "does not measure enough to determine it; add RACE" in " ".join(refused.err.split())
+    done = run("choose", less, *options, "--json")
+    assert done.status == 0, done.err
+    document = json.loads(done.out, parse_constant=pytest.fail)
+    assert document["before"] is document["targets"][0]["margin_before"] is None
+    shown = run("choose", less, *options).out
+    assert "unknown" in shown
+    assert "inf" not in shown.split("Put these lines")[0].replace("informs", "")

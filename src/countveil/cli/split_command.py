@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from countveil.cli import showing
 from countveil.errors import InputError
 
@@ -49,3 +51,5 @@ def choose_for_tables(
         if not as_json:
             lost = "" if commented else " Its comments could not be kept."
             print(f"Written to {showing.shorter_path(write)}.{lost}")
+    if verdict.status == "above":  # where exactly published counts give the answer
+        raise typer.Exit(1)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from countveil.assess.choose.optimal_split import BestSplit
 from countveil.assess.verdict import Verdict
-from countveil.base.words import figure, listed
+from countveil.base.words import figure, listed, rounded_up
 from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -56,22 +56,18 @@ def headline(best: BestSplit) -> str:
 
 def proof(best: BestSplit) -> str:
     """Say how good the split is at most, and what stops it from being better."""
-    loss = best.gap + best.rounding_loss
-    within = "0.01 %" if loss < 1e-4 else f"{100 * loss:.2f} %"
-    better = {
-        "rho": "needs less rho",
-        "worst": "has a smaller largest error",
-        "error": "has less error",
-    }
+    within = f"{rounded_up(max(100 * (best.gap + best.rounding_loss), 0.01))} %"
+    gain = {
+        "rho": f"saves more than {within} of rho",
+        "worst": f"lowers the largest error by more than {within}",
+        "error": f"lowers the error by more than {within}",
+    }[best.minimise]
     stops = f"What stops it: {listed(best.binding)}."
     if best.proof == "local":
-        return (
-            f"A local optimum: no split near it that keeps tangents of the limit on risk "
-            f"{better[best.minimise]}, by more than {within}. {stops}"
-        )
+        return f"A local optimum: no split near it that keeps the limit on risk {gain}. {stops}"
     return (
-        f"No other split of these queries {better[best.minimise]} under the same limits, by more than "
-        f"{within} (proved by convex duality). {stops}"
+        f"Under the same limits, no other split of these queries {gain} (proved by convex duality). "
+        f"{stops}"
     )
 
 
@@ -90,16 +86,23 @@ def document(best: BestSplit) -> dict[str, Any]:
     """Return everything as data."""
     return {
         "minimise": best.minimise,
-        "before": best.before,
+        "before": _finite(best.before),
         "after": best.after,
         "proof": best.proof,
         "gap": best.gap,
         "rounding_loss": best.rounding_loss,
         "binding": list(best.binding),
-        "targets": best.table.to_pylist(),
+        "targets": [
+            {name: _finite(value) for name, value in row.items()} for row in best.table.to_pylist()
+        ],
         "shares": best.shares.to_pylist(),
         "budget": best.plan.document["budget"],
     }
+
+
+def _finite(value: Any) -> Any:
+    """Return a value for JSON, which has no infinity: what today's queries do not determine is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _of(best: BestSplit) -> str:
@@ -115,8 +118,9 @@ def _errors(best: BestSplit) -> RenderableType:
     for row in best.table.to_pylist():
         goal = row["margin_wanted"]
         aim = "" if goal is None else f"{figure(goal)} {'✓' if row['reached'] else '✗ not met'}"
-        margins = (figure(row["margin_before"]), figure(row["margin_after"]))
-        table.add_row(row["level"], row["query"], *(f"± {margin}" for margin in margins), aim)
+        margins = (row["margin_before"], row["margin_after"])
+        shown = [f"± {figure(item)}" if math.isfinite(item) else "unknown" for item in margins]
+        table.add_row(row["level"], row["query"], *shown, aim)
     return table
 
 
