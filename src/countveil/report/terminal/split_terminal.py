@@ -64,7 +64,10 @@ def proof(best: BestSplit) -> str:
     }[best.minimise]
     stops = f"What stops it: {listed(best.binding)}."
     if best.proof == "local":
-        return f"A local optimum: no split near it that keeps the limit on risk {gain}. {stops}"
+        return (
+            f"A local optimum: no split within the tangents of the limit on risk, which keep it but are "
+            f"stricter elsewhere, {gain}. {stops}"
+        )
     return (
         f"Under the same limits, no other split of these queries {gain} (proved by convex duality). "
         f"{stops}"
