@@ -445,7 +445,7 @@ class _Problem:
         split = split * min(1.0, 0.95 * precision / risk.largest(self.rate * split))
         if float(self.values(split)[self.limits :].max(initial=0.0)) >= 1:
             raise InputError(
-                f"{self.plan.name}: under this limit on risk, other tables would lose more than a "
+                f"{self.plan.name}: scaled down to this limit on risk, other tables lose more than a "
                 f"factor of {self.others:g}; allow them more (others), or raise the limit"
             )
         return split

@@ -65,7 +65,7 @@ def proof(best: BestSplit) -> str:
     stops = f"What stops it: {listed(best.binding)}."
     if best.proof == "local":
         return (
-            f"A local optimum: no split within the tangents of the limit on risk, which keep it but are "
+            f"A local optimum: no split within tangents of the limit on risk, which keep it but are "
             f"stricter elsewhere, {gain}. {stops}"
         )
     return (
