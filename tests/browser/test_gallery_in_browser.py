@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from playwright.sync_api import expect
 from tests.browser.conftest import file_address
 
 from countveil.papers import gallery
@@ -53,7 +54,7 @@ def test_it_is_drawn_under_its_policy_and_read_by_keyboard(visit, address):
         assert page.locator("details table").is_hidden()
         page.locator("summary").focus()
         page.keyboard.press("Enter")
-        assert page.locator("details table").is_visible()
+        expect(page.locator("details table")).to_be_visible()
         assert len(seen.requests) == 1
 
 

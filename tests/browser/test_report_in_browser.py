@@ -105,7 +105,7 @@ def test_it_works_by_keyboard_alone(visit, address):
             assert link in order
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        assert page.url.endswith("#sheet")
+        expect(page).to_have_url(re.compile(r"#sheet$"))
         page.keyboard.press("Tab")
         inside = "document.activeElement.closest('#sheet') !== null"
         assert page.evaluate(f"{inside} || document.activeElement.tagName === 'SUMMARY'")
