@@ -107,3 +107,15 @@ def test_a_table_that_today_is_unknown(plan, tmp_path):
     shown = run("choose", less, *options).out
     assert "unknown" in shown
     assert "inf" not in shown.split("Put these lines")[0].replace("informs", "")
+
+
+def test_a_split_above_the_limit_is_printed_and_ends_with_status_1(plan):
+    """Who knows everyone else in the state reads the answer in its exact total: no split helps."""
+    certain = plan.parent / "certain.toml"
+    text = plan.read_text()
+    assert 'knows = "block"' in text
+    certain.write_text(text.replace('knows = "block"', 'knows = "state"'))
+    done = run("choose", certain, *FOR)
+    assert done.status == 1, done.err
+    assert "the weighted mean squared error falls to" in done.out
+    assert "Above the plan's limit of 4 times the prior" in done.out
