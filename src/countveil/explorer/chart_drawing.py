@@ -8,9 +8,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.ladder import decisions, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
-from countveil.assess.intruder.whole_release import decisions_by_prior, name_of
+from countveil.assess.intruder.whole_release import name_of
 from countveil.assess.risk import Risk
 from countveil.base.numerics import exact
 from countveil.errors import PlanError
@@ -77,13 +77,8 @@ def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
 
 def _intruders(plan: Plan, settings: Settings) -> Chart:
     other, prior = changed(plan, settings), settings.prior_value
-    # Noise is symmetric: deciding about an absent target is deciding about a present one with the
-    # complementary prior.
     attack = name_of(**target_of(settings))
-    there, away = (
-        Risk("correct decision", value, attack=attack)
-        for value in decisions_by_prior(other, judged_evidence(other, settings), (prior, 1 - prior))
-    )
+    there, away = decisions(other, judged_evidence(other, settings), prior, attack=attack)
     who = Intruder(prior=prior, rows=other.rows_per_person)
     return charts.two_hundred_intruders(who, there, away)
 

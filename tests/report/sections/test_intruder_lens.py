@@ -220,7 +220,11 @@ def test_of_two_hundred_intruders_those_are_shown_who_gain_most(section):
     assert before["probability_of_a_right_decision"] == pytest.approx(0.6)
     right = after["probability_of_a_right_decision"]
     assert 0.6 + gains[best] <= right <= 0.62 + gains[best]  # an upper bound over all lattices
-    assert after["decide_rightly"] == round(200 * right)
+    assert after["decide_rightly"] == math.ceil(200 * right)
+    assert (before["upper_bound"], after["upper_bound"]) == (False, True)
+    (chart,) = (chart for chart in section.draw() if chart.name == "intruders")
+    assert f"correctly before the release and at most {math.ceil(200 * right)} after" in chart.alt
+    assert f"after the release: at most {math.ceil(200 * right)} decide correctly" in chart.svg()
 
 
 def test_all_of_two_hundred_are_right_where_what_is_public_settles_it(settled_section):

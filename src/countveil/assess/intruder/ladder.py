@@ -235,6 +235,22 @@ def risks_of(
     return risks
 
 
+def decisions(
+    plan: Plan, views: Sequence[Evidence], prior: float, *, attack: str = "presence"
+) -> tuple[Risk, Risk]:
+    """Return how often they guess correctly if their guess is true, and if it is not.
+
+    Noise is symmetric: deciding about a guess that is false is deciding about a true one with the
+    complementary prior.
+    """
+    bound = not any(item.settled for item in views) and any(item.guesses_bounded for item in views)
+    there, away = (
+        Risk("correct decision", value, level=plan.judged_level, attack=attack, upper_bound=bound)
+        for value in whole_release.decisions_by_prior(plan, views, (prior, 1 - prior))
+    )
+    return there, away
+
+
 def _views(
     plan: Plan, level: str, name: str | None, geography: Geography | None, invariants: bool
 ) -> list[tuple[str, Evidence]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import altair as alt
@@ -60,18 +61,12 @@ def two_hundred_intruders(
             "before": p * yes + (1 - p) * (1 - yes),
             "after": p * after_there + (1 - p) * after_away,
         }
-    rows: list[dict[str, Any]] = [
-        {
-            "when": when,
-            "prior": who.prior,
-            "intruders": intruders,
-            "decide_rightly": round(intruders * share),
-            "decide_wrongly": intruders - round(intruders * share),
-            "probability_of_a_right_decision": float(share),
-        }
+    bounded = there.upper_bound or (away is not None and away.upper_bound)
+    rows = [
+        _row(when, who.prior, intruders, share, bounded and when == "after")
         for when, share in shares.items()
     ]
-    before, after = (row["decide_rightly"] for row in rows)
+    before, after = (_at_most(row) for row in rows)
     targets = (
         "whose target is counted"
         if away is None
@@ -81,8 +76,7 @@ def two_hundred_intruders(
     )
     summary = (
         f"Of {words.number(intruders)} intruders with prior {words.number(who.prior)}, {targets}, "
-        f"{words.number(before)} decide correctly before the release and {words.number(after)} "
-        f"after it."
+        f"{before} decide correctly before the release and {after} after it."
     )
     return described(
         "intruders",
@@ -104,6 +98,25 @@ def _probability(risk: Risk, what: str) -> float:
     return float(answer.value)
 
 
+def _row(when: str, prior: float, intruders: int, share: float, bound: bool) -> dict[str, Any]:
+    # An upper bound is not rounded down, and whole numbers that floats miss are not rounded up.
+    right = math.ceil(intruders * share - 1e-9) if bound else round(intruders * share)
+    return {
+        "when": when,
+        "prior": prior,
+        "intruders": intruders,
+        "decide_rightly": right,
+        "decide_wrongly": intruders - right,
+        "probability_of_a_right_decision": float(share),
+        "upper_bound": bound,
+    }
+
+
+def _at_most(row: dict[str, Any]) -> str:
+    """Return how many decide correctly, as people read it."""
+    return words.at_most(words.number(row["decide_rightly"]), row["upper_bound"])
+
+
 def _panel(row: dict[str, Any]) -> alt.LayerChart:
     dots = [
         {"x": i % _ACROSS, "y": i // _ACROSS, "right": i < row["decide_rightly"]}
@@ -118,7 +131,7 @@ def _panel(row: dict[str, Any]) -> alt.LayerChart:
         base.transform_filter(alt.FieldEqualPredicate(field="right", equal=right))
         for right in (True, False)
     )
-    title = f"{row['when']} the release: {row['decide_rightly']:,} decide correctly"
+    title = f"{row['when']} the release: {_at_most(row)} decide correctly"
     return (
         theme.layered(
             full.mark_point(size=95, filled=True, opacity=1, color=theme.COLOURS[0]),

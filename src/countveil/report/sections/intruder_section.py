@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, decisions, risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import Summary
-from countveil.assess.intruder.whole_release import decisions_by_prior, evidence
+from countveil.assess.intruder.whole_release import evidence
 from countveil.assess.risk import Risk
 from countveil.assess.risk_maps import public_map
 from countveil.base import words
@@ -237,12 +237,7 @@ def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     """Return the intruder who gains most, and their risks if the target is counted and if not."""
     candidates, items = [], evidence(plan, plan.judged_level)
     for prior in plan.intruder.priors:
-        # Noise is symmetric: deciding about an absent target is deciding about a present one with
-        # the complementary prior.
-        there, away = (
-            Risk("correct decision", value, level=plan.judged_level, attack="presence")
-            for value in decisions_by_prior(plan, items, (prior, 1 - prior))
-        )
+        there, away = decisions(plan, items, prior)
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)
         candidates.append((right - max(prior, 1 - prior), who, there, away))
