@@ -10,6 +10,7 @@ from scipy import integrate, stats
 from countveil.base.randomness import Secure, Seeded
 from countveil.noise.law import Law, Mechanism, central_half_width
 from countveil.noise.mechanisms import MECHANISMS, calibrate, from_parameters
+from countveil.privacy.certified_loss import ONE
 from countveil.privacy.costs import ZCDP, PureDP, Sensitivity, total
 from tests.laws.mechanisms import DOCUMENTED, LAW_CASES, MECHANISM_CASES, reach
 
@@ -151,6 +152,22 @@ def test_hockey_stick_is_the_smallest_delta(mechanism, shift):
     epsilons = np.array([-1.0, 0.0, 0.1, 0.7, 3.0])
     direct = [(np.exp(log_p) * -np.expm1(np.minimum(eps - loss, 0))).sum() for eps in epsilons]
     assert mechanism.hockey_stick(epsilons, shift) == pytest.approx(direct, rel=1e-9, abs=1e-13)
+
+
+@every_mechanism
+@pytest.mark.parametrize("shift", [1, 3])
+def test_an_exact_loss_is_the_loss_with_probabilities_rounded_up(mechanism, shift):
+    law = mechanism.loss_masses(shift)
+    if law is None:
+        pytest.skip("this noise offers no exact loss, so no budget of it is certified")
+    whole = sum(mass for _, mass in law.atoms) + law.infinite
+    assert 0 <= whole / ONE - 1 < 1e-9
+    losses, weights = (np.array(part, float) for part in zip(*law.atoms, strict=True))
+    for epsilon in (-1.0, 0.0, 0.1, 0.7, 3.0):
+        gains = weights / ONE * -np.expm1(np.minimum(epsilon - losses, 0))
+        bound = gains.sum() + law.infinite / ONE
+        exact = float(mechanism.hockey_stick(np.array([epsilon]), shift)[0])
+        assert bound == pytest.approx(exact, rel=1e-9, abs=1e-13)
 
 
 @every_mechanism

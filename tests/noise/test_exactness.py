@@ -119,8 +119,8 @@ def test_tables_are_settled_in_one_round_on_hundreds_of_scales(build, monkeypatc
     from countveil.noise import inversion
 
     rounds = []
-    real = inversion._enclose
-    monkeypatch.setattr(inversion, "_enclose", lambda *a: rounds.append(a) or real(*a))
+    real = inversion.enclosed_distribution
+    monkeypatch.setattr(inversion, "enclosed_distribution", lambda *a: rounds.append(a) or real(*a))
     scales = [Fraction(n, d) for n in range(1, 100) for d in (1, 3, 7)]
     for scale in scales:
         build.__wrapped__(scale)

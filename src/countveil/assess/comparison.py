@@ -122,7 +122,7 @@ def _side(plan: Plan, name: str, alone: bool) -> ComparedPlan:
         name,
         plan.title,
         str(cost),
-        cost.epsilon_at(plan.delta) if cost.pure_epsilon is None else None,
+        plan.epsilon if cost.pure_epsilon is None else None,
         plan.judged_level,
         plan.intruder.limit,
         tuple(judged(plan, risk_by_level(plan, invariants=True))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -109,6 +109,12 @@ def enclose_exp_minus(q: Fraction, bits: int) -> tuple[int, int]:
         low, high = low * low >> scale, (high * high >> scale) + 1
     shift = scale - bits
     return low >> shift, -(-high >> shift)
+
+
+def rounded_up_text(value: Fraction, digits: int = 6) -> str:
+    """Return a number with few digits, rounded up: a bound stays one."""
+    with localcontext(prec=digits, rounding=ROUND_CEILING):
+        return str(Decimal(value.numerator) / Decimal(value.denominator))
 
 
 def decimal(value: Fraction) -> str:

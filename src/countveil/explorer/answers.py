@@ -94,7 +94,7 @@ def answer_at_judged_level(plan: Plan, settings: Settings) -> Answer:
     shares = shares_of(plan)
     return Answer(
         cost=cost,
-        epsilon=cost.epsilon_at(plan.delta),
+        epsilon=plan.epsilon,
         delta=plan.delta,
         level=level,
         prior=settings.prior_value,

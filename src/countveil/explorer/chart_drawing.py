@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from countveil.assess.intruder.ladder import decisions, risk_by_level
+from countveil.assess.intruder.ladder import decision_risks, risk_by_level
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.whole_release import name_of
 from countveil.assess.risk import Risk
@@ -78,7 +78,7 @@ def _risks(plan: Plan, settings: Settings) -> tuple[Risk, ...]:
 def _intruders(plan: Plan, settings: Settings) -> Chart:
     other, prior = changed(plan, settings), settings.prior_value
     attack = name_of(**target_of(settings))
-    there, away = decisions(other, judged_evidence(other, settings), prior, attack=attack)
+    there, away = decision_risks(other, judged_evidence(other, settings), prior, attack=attack)
     who = Intruder(prior=prior, rows=other.rows_per_person)
     return charts.two_hundred_intruders(who, there, away)
 

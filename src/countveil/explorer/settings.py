@@ -14,6 +14,7 @@ from countveil.assess.verdict import judge
 from countveil.base.numerics import exact
 from countveil.errors import InputError
 from countveil.noise.mechanisms import MECHANISMS, mechanism_named
+from countveil.plan.certified_budget import without_certificate
 from countveil.plan.plans import Plan
 from countveil.plan.workload import Neighbors
 
@@ -135,10 +136,21 @@ def shares_of(plan: Plan) -> dict[str, Fraction]:
 def changed(plan: Plan, settings: Settings) -> Plan:
     """Return the plan with these settings; what they do not change stays as written."""
     own = Settings.of(plan)
+    if dict(settings.weights).keys() != dict(own.weights).keys():
+        raise InputError(
+            f"weights: one is missing or unknown; enter one for each of {', '.join(plan.levels)}"
+        )
     document = dict(plan.document)
     if settings.neighbors != own.neighbors:
         document["release"] = {**document["release"], "neighbors": settings.neighbors}
-    budget = document["budget"] = dict(document["budget"])
+    budget, shares = dict(document["budget"]), settings.shares
+    if (
+        own.neighbors != settings.neighbors
+        or shares != own.shares
+        or _budget_differs(settings, own)
+    ):
+        budget = without_certificate(budget)
+    document["budget"] = budget
     if _budget_differs(settings, own):
         for key in ("rho", "epsilon"):
             budget.pop(key, None)
@@ -151,11 +163,6 @@ def changed(plan: Plan, settings: Settings) -> Plan:
         kind = next(kind for kind in MECHANISMS.values() if kind.label == settings.mechanism)
         if kind is not mechanism_named(None, kind.currency):
             budget["mechanism"] = kind.name
-    if dict(settings.weights).keys() != dict(own.weights).keys():
-        raise InputError(
-            f"weights: one is missing or unknown; enter one for each of {', '.join(plan.levels)}"
-        )
-    shares = settings.shares
     if shares != own.shares:
         budget["levels"] = {level: str(shares[level]) for level in plan.levels}
     intruder = dict(document.get("intruder", {}))

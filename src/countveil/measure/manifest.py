@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from countveil.base import storage
+from countveil.base.numerics import decimal, rounded_up_text
 from countveil.congenial.guarantee.partial_privacy import PartialPrivacy
 from countveil.congenial.mechanism.wasserstein import Wasserstein
 from countveil.errors import FolderError, InputError, VerificationError
@@ -220,7 +221,7 @@ class _Manifest(_Stated):
     crosswalk_sha256: Sha256
     versions: Annotated[dict[Name, Version], at_most(100)]
     files: Annotated[dict[FileName, _File], Field(min_length=1), at_most(_MOST_FILES)]
-    cost: dict[str, str | float] | None = None
+    cost: dict[str, str | float | list[dict[str, str]]] | None = None
     guarantee: dict[str, Any] | None = None
     table: _TableRecord | None = None
     estimates: _Estimates | None = None
@@ -326,10 +327,15 @@ def cost_document(cost: Cost, plan: Plan | None = None) -> dict[str, Any]:
     document: dict[str, Any] = {cost.currency: str(cost.amount)}
     if plan is not None and cost.pure_epsilon is None:
         document |= {
-            "epsilon": cost.epsilon_at(plan.delta),
+            "epsilon": plan.epsilon,
             "delta": str(plan.delta),
             "implied_epsilon": cost.implied_epsilon,
         }
+        if plan.certified:
+            document["certified"] = [
+                {"epsilon": decimal(point.epsilon), "delta": rounded_up_text(point.delta)}
+                for point in plan.certified
+            ]
     return document
 
 

@@ -21,8 +21,9 @@ from countveil.base.numerics import (
 )
 from countveil.base.randomness import BitSource
 from countveil.noise import rejection
-from countveil.noise.inversion import Inversion, invert
+from countveil.noise.inversion import Inversion, Weights, invert, probabilities_at_most
 from countveil.noise.law import LossLaw
+from countveil.privacy.certified_loss import BITS, LossAtom, LossMasses
 from countveil.privacy.costs import ZCDP, Cost, Currency, Sensitivity
 
 _LARGEST_TABLE = 10**8  # sigma² beyond which a draw by rejection beats building tables
@@ -159,6 +160,10 @@ class DiscreteGaussian:
         log_tail = np.log(np.maximum(self.survival(threshold + shift), np.finfo(float).tiny))
         return self.survival(threshold) - np.exp(epsilon + log_tail)
 
+    def loss_masses(self, shift: int = 1) -> LossMasses | None:
+        """Return the law of (2 noise shift + shift²)/(2 sigma²); None where tables are too long."""
+        return None if self.sigma2 > _LARGEST_TABLE else _loss_masses(self.sigma2, shift)
+
     def cost(self, sensitivity: Sensitivity) -> ZCDP:
         """Return rho = (squared L2 sensitivity) / (2 sigma²)."""
         return ZCDP(sensitivity.l2_squared / (2 * self.sigma2))
@@ -172,6 +177,10 @@ class DiscreteGaussian:
 
 @lru_cache(maxsize=256)
 def _tables(sigma2: Fraction) -> Inversion:
+    return invert(_weights_of(sigma2))
+
+
+def _weights_of(sigma2: Fraction) -> Weights:
     def weights(bits: int, tail_bits: int) -> tuple[list[int], list[int], int]:
         """Enclose exp(-k²/(2 sigma²)) by w(k+1) = w(k) r(k), r(k+1) = r(k) exp(-1/sigma²)."""
         one, small = 1 << bits, 1 << (bits - tail_bits)
@@ -188,7 +197,17 @@ def _tables(sigma2: Fraction) -> Inversion:
             ratio_low = ratio_low * step_low >> bits
             ratio_high = (ratio_high * step_high >> bits) + 1
 
-    return invert(weights)
+    return weights
+
+
+@lru_cache(maxsize=256)
+def _loss_masses(sigma2: Fraction, shift: int) -> LossMasses:
+    lowest, probabilities, beyond = probabilities_at_most(_weights_of(sigma2), BITS)
+    atoms = tuple(
+        LossAtom((2 * noise * shift + shift**2) / (2 * sigma2), mass)
+        for noise, mass in enumerate(probabilities, lowest)
+    )
+    return LossMasses(atoms, beyond)
 
 
 @lru_cache(maxsize=256)

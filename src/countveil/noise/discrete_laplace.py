@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -14,8 +15,9 @@ from countveil.base.numerics import Array, Exact, FloatArray, IntArray, enclose_
 from countveil.base.randomness import BitSource
 from countveil.errors import InputError
 from countveil.noise import rejection
-from countveil.noise.inversion import Inversion, invert
+from countveil.noise.inversion import Inversion, Weights, invert, probabilities_at_most
 from countveil.noise.law import LossLaw, hockey_stick_of
+from countveil.privacy.certified_loss import BITS, LossAtom, LossMasses
 from countveil.privacy.costs import Cost, Currency, PureDP, Sensitivity
 
 _LARGEST_TABLE = 10**4  # scale beyond which a draw by rejection beats building tables
@@ -143,6 +145,10 @@ class DiscreteLaplace:
         """Return the tight delta at each epsilon: a sum over the values of the loss."""
         return hockey_stick_of(*self.privacy_loss(shift), epsilon)
 
+    def loss_masses(self, shift: int = 1) -> LossMasses | None:
+        """Return the law of (|noise + shift| - |noise|)/scale; None where tables are too long."""
+        return None if self.scale > _LARGEST_TABLE else _loss_masses(self.scale, shift)
+
     def cost(self, sensitivity: Sensitivity) -> PureDP:
         """Return epsilon = (L1 sensitivity) / scale."""
         return PureDP(sensitivity.l1 / self.scale)
@@ -156,6 +162,10 @@ class DiscreteLaplace:
 
 @lru_cache(maxsize=256)
 def _tables(scale: Fraction) -> Inversion:
+    return invert(_weights_of(scale))
+
+
+def _weights_of(scale: Fraction) -> Weights:
     def weights(bits: int, tail_bits: int) -> tuple[list[int], list[int], int]:
         """Enclose a^k, a = exp(-1/scale); the tail beyond K is a^(K+1)/(1-a)."""
         one, small = 1 << bits, 1 << (bits - tail_bits)
@@ -168,4 +178,14 @@ def _tables(scale: Fraction) -> Inversion:
             low.append(low[-1] * ratio_low >> bits)
             high.append((high[-1] * ratio_high >> bits) + 1)
 
-    return invert(weights)
+    return weights
+
+
+@lru_cache(maxsize=256)
+def _loss_masses(scale: Fraction, shift: int) -> LossMasses:
+    """Return the shift + 1 values of the loss: it is constant outside (-shift, 0)."""
+    lowest, probabilities, beyond = probabilities_at_most(_weights_of(scale), BITS)
+    masses: Counter[int] = Counter({shift: beyond})
+    for noise, mass in enumerate(probabilities, lowest):
+        masses[min(max(2 * noise + shift, -shift), shift)] += mass
+    return LossMasses(tuple(LossAtom(moved / scale, mass) for moved, mass in masses.items()), 0)

@@ -68,7 +68,7 @@ class Inversion:
                 prefix = prefix << _WORD | int(rng.deepen(draw, depth)[0])
                 depth += 1
             bits *= 2
-            lowest, low, high = _enclose(self.weights, bits)
+            lowest, low, high = enclosed_distribution(self.weights, bits)
             index = bisect_left(low, prefix + 1)
             if 0 < index < len(low) and high[index - 1] <= prefix:
                 return lowest + index
@@ -92,7 +92,7 @@ def _certain_floors(weights: Weights) -> tuple[int, list[int]]:
     """Return floor(2**64 F(k)) for every k at which it changes, all of them certain."""
     guard = 128
     while True:
-        lowest, low, high = _enclose(weights, _WORD, guard)
+        lowest, low, high = enclosed_distribution(weights, _WORD, guard)
         if all(h - l == 1 for l, h in zip(low, high, strict=True)):
             break
         guard *= 2  # a boundary is within rounding distance of a multiple of 2**-64: add bits
@@ -101,7 +101,9 @@ def _certain_floors(weights: Weights) -> tuple[int, list[int]]:
     return lowest + first, low[first : last + 1]
 
 
-def _enclose(weights: Weights, bits: int, guard: int = 128) -> tuple[int, list[int], list[int]]:
+def enclosed_distribution(
+    weights: Weights, bits: int, guard: int = 128
+) -> tuple[int, list[int], list[int]]:
     """Return (lowest, low, high): low[i] <= 2**bits F(lowest + i) <= high[i], and low < high."""
     # The tail beyond the last weight must be as small as the rounding, or no guard is enough.
     low_w, high_w, tail = weights(bits + guard, bits + guard // 2)
@@ -121,3 +123,13 @@ def _enclose(weights: Weights, bits: int, guard: int = 128) -> tuple[int, list[i
     low = left_low + [one - h for h in reversed(left_high)]
     high = left_high + [one - l for l in reversed(left_low)]
     return -(len(low_w) - 1), low, high
+
+
+def probabilities_at_most(weights: Weights, bits: int) -> tuple[int, list[int], int]:
+    """Return (lowest, upper, beyond): bounds in 2**-bits of P(lowest), P(lowest + 1), …, and of more.
+
+    What lies below the lowest counts to it.
+    """
+    lowest, low, high = enclosed_distribution(weights, bits)
+    upper = [high[0], *(above - below for above, below in zip(high[1:], low, strict=False))]
+    return lowest, upper, (1 << bits) - low[-1]

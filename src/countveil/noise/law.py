@@ -8,6 +8,7 @@ import numpy as np
 
 from countveil.base.numerics import Array, FloatArray, IntArray
 from countveil.base.randomness import BitSource
+from countveil.privacy.certified_loss import LossMasses
 from countveil.privacy.costs import Cost, Currency, Sensitivity
 
 
@@ -113,6 +114,13 @@ class Mechanism(Law, Protocol):
 
     def hockey_stick(self, epsilon: FloatArray, shift: int = 1) -> FloatArray:
         """Return the smallest delta at each epsilon of a count that moves by `shift`."""
+        ...
+
+    def loss_masses(self, shift: int = 1) -> LossMasses | None:
+        """Return the law of the loss for budgets in loss distributions; None refuses such budgets.
+
+        Probabilities are whole numbers, rounded up.
+        """
         ...
 
     def sample(self, size: int, *, rng: BitSource) -> IntArray:

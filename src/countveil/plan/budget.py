@@ -19,6 +19,7 @@ from countveil.privacy.costs import ZCDP, ApproxDP, Cost, PureDP, Sensitivity
 
 _LARGEST_BUDGET = 10_000
 _SMALLEST_DELTA = Fraction(1, 10**300)  # what a float can hold
+_LARGEST_CERTIFIED = 1_000  # epsilon
 _MOST_DIGITS = 1_000  # of the common denominator
 LARGEST_DEVIATION = 2**24  # so that a count of up to 2**30 and its noise fit 32 bits
 
@@ -40,9 +41,14 @@ def noise_is_gaussian(allocations: Iterable[Allocation]) -> bool:
 
 
 def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
-    """Return the budget of a plan, and the delta at which epsilon is reported."""
+    """Return the budget of a plan, and the delta at which epsilon is reported.
+
+    Under certified accounting it is the stated rho, or without one what epsilon and delta convert to.
+    """
     budget = checked.budget
-    if (budget.rho is None) == (budget.epsilon is None):
+    if budget.accounting == "certified":
+        _refuse_half_a_target(checked)
+    elif (budget.rho is None) == (budget.epsilon is None):
         raise PlanError('budget: give exactly one of rho and epsilon, for example rho = "1"')
     amount = budget.rho if budget.rho is not None else budget.epsilon
     assert amount is not None
@@ -62,6 +68,20 @@ def whole_budget(checked: PlanFile) -> tuple[Cost, Fraction]:
     if budget.delta is not None:
         return ApproxDP(amount, delta).zcdp, delta
     return PureDP(amount), delta
+
+
+def _refuse_half_a_target(checked: PlanFile) -> None:
+    budget = checked.budget
+    if budget.epsilon is None or budget.delta is None:
+        raise PlanError(
+            'budget.accounting: "certified" needs epsilon and delta, for example epsilon = "17.16" and '
+            'delta = "1e-10"; add them, or remove accounting'
+        )
+    if budget.epsilon > _LARGEST_CERTIFIED:
+        raise PlanError(
+            f"budget.epsilon: {shortened(budget.epsilon)} is not allowed with certified accounting; it "
+            f"must be at most {_LARGEST_CERTIFIED}"
+        )
 
 
 def _refuse_odd_amount(amount: Fraction) -> None:

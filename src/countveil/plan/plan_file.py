@@ -263,6 +263,12 @@ class BudgetSection(_Section):
         "mechanism names another.",
     )
     delta: ExactNumber | None = None
+    accounting: Literal["rho", "certified"] = Field(
+        "rho",
+        description="How epsilon with delta becomes rho. rho: by a conversion that holds for any noise "
+        "with that rho; certified: by composing the privacy losses of the plan's own noise, which "
+        "allows more rho. The ledger adds up rho either way.",
+    )
     mechanism: Name | None = Field(
         None,
         description="The noise, such as discrete-gaussian; it must be priced in the currency of the "

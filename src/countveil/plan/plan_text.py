@@ -74,8 +74,9 @@ def _edits(own: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Edit]:
     if any(before.get(key) != after.get(key) for key in ("rho", "epsilon")):
         other = "epsilon" if currency == "rho" else "rho"
         yield Edit("budget", currency, after[currency], instead_of=other)
-    if "delta" in before and "delta" not in after:
-        yield Edit("budget", "delta", None)
+    for key in ("delta", "accounting"):
+        if key in before and key not in after:
+            yield Edit("budget", key, None)
     if before["levels"] != after["levels"]:
         yield Edit("budget", "levels", dict(after["levels"]))
 

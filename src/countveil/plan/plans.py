@@ -18,6 +18,7 @@ from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
 from countveil.plan.attributes import Recode, choices, read_attributes
 from countveil.plan.budget import Allocation, allocate, rescale, spent_by_level, whole_budget
+from countveil.plan.certified_budget import certify, without_certificate
 from countveil.plan.one_table_plan import OneTablePlan, read_one_table_plan
 from countveil.plan.passes import Passes, read_passes
 from countveil.plan.person_ids import is_blank, is_placeholder
@@ -33,7 +34,8 @@ from countveil.plan.public_facts import (
 )
 from countveil.plan.table_layouts import TableLayout, read_tables
 from countveil.plan.workload import Schema
-from countveil.privacy.costs import ZCDP, Cost, cost_of, total
+from countveil.privacy.certified_loss import CurvePoint
+from countveil.privacy.costs import ZCDP, Cost, PureDP, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Plan(PlanBasis):
     """
 
     allocations: tuple[Allocation, ...]
+    certified: tuple[CurvePoint, ...]
     constraints: tuple[Constraint, ...]
     structural_zeros: StructuralZeros
     method: Literal["none", "top-down"]
@@ -184,14 +187,16 @@ class Plan(PlanBasis):
         return spent_by_level(self.allocations)
 
     def _rescaled(self, amounts: Mapping[str, Fraction], changes: dict[str, Any]) -> Plan:
-        kept = {k: v for k, v in self.document["budget"].items() if k not in ("rho", "epsilon")}
+        own = without_certificate(self.document["budget"])
+        kept = {k: v for k, v in own.items() if k not in ("rho", "epsilon")}
         amount = decimal(sum(amounts.values(), Fraction(0)))
         budget = {**kept, self.cost.currency: amount, **changes}
         try:
             allocations = rescale(self.allocations, amounts)
         except PlanError as error:
             raise PlanError(f"{self.name}: {error}") from error
-        plan = replace(self, allocations=allocations, document={**self.document, "budget": budget})
+        document = {**self.document, "budget": budget}
+        plan = replace(self, allocations=allocations, certified=(), document=document)
         plan.share_places(self)
         return plan
 
@@ -208,6 +213,13 @@ class Plan(PlanBasis):
     def cost(self) -> Cost:
         """The exact cost of the release."""
         return total([allocation.cost for allocation in self.allocations])
+
+    @property
+    def epsilon(self) -> float:
+        """An epsilon that the release costs at the plan's delta: certified, or converted from rho."""
+        if self.certified:
+            return PureDP(str(self.document["budget"]["epsilon"])).implied_epsilon  # rounded up
+        return self.cost.epsilon_at(self.delta)
 
     @property
     def possible(self) -> NDArray[np.bool_]:
@@ -446,6 +458,12 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
             "section"
         )
     cost, delta = whole_budget(checked)
+    document = basis.document
+    curve: tuple[CurvePoint, ...] = ()
+    if checked.budget.accounting == "certified":
+        cost, curve = certify(checked, basis)
+        budget = {**document["budget"], "rho": decimal(cost.amount)}
+        document = {**document, "budget": budget}
     allocations = allocate(checked, schema, levels, cost, basis.neighbors, basis.rows_per_person)
     zeros = read_structural_zeros(checked, schema)
     if method == "top-down" and zeros.cells_left > LARGEST_TOP_DOWN:
@@ -475,8 +493,9 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
                 f"intruder.{key}: {level} is not measured; choose a level with a budget"
             )
     plan = Plan(
-        **vars(basis),
+        **{**vars(basis), "document": document},
         allocations=allocations,
+        certified=curve,
         constraints=read_constraints(checked, schema, levels, basis.folder),
         structural_zeros=zeros,
         method=method,

@@ -167,8 +167,9 @@ def _parameters(plan: Plan) -> list[tuple[str, str]]:
     parameters = [("Unit of protection", plan.unit), ("Neighbours", plan.neighbors)]
     parameters.append(("Budget", str(cost)))
     if cost.pure_epsilon is None:
-        epsilon = words.upwards(cost.epsilon_at(plan.delta))
-        parameters.append(("Epsilon", f"{epsilon} at delta {float(plan.delta):g}"))
+        epsilon = words.upwards(plan.epsilon)
+        alone = ", certified for this release alone" if plan.certified else ""
+        parameters.append(("Epsilon", f"{epsilon} at delta {float(plan.delta):g}{alone}"))
     parameters.append(("Rows per person, at most", str(plan.rows_per_person)))
     parameters += _attested(plan)
     parameters.append(("Intruder knows", f"everyone else in {words.article(plan.judged_level)}"))

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from countveil.errors import InputError
+from countveil.plan.certified_budget import without_certificate
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL, Query
 
@@ -43,6 +44,7 @@ def with_candidates(plan: Plan, tables: Sequence[Query]) -> Plan:
     candidates = dict.fromkeys(query.name for query in tables)
     candidates |= dict.fromkeys(_margins(plan, list(named)))
     document: dict[str, Any] = copy.deepcopy(dict(plan.document))
+    document["budget"] = without_certificate(document["budget"])
     queries: dict[str, dict[str, str]] = {}
     for level in plan.measured_levels:
         items = plan.at(level)

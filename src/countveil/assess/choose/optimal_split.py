@@ -26,6 +26,7 @@ from countveil.assess.intruder.ladder import risk_by_level
 from countveil.base import words
 from countveil.base.numerics import FloatArray, decimal
 from countveil.errors import InputError
+from countveil.plan.certified_budget import without_certificate
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
 from countveil.plan.workload import TOTAL
@@ -562,7 +563,7 @@ class _Problem:
     def changed(self, shares: Sequence[tuple[Fraction, Fraction]], budget: Fraction) -> Plan:
         """Return the plan with other shares and another budget."""
         document: dict[str, Any] = copy.deepcopy(dict(self.plan.document))
-        section = document["budget"]
+        section = document["budget"] = without_certificate(document["budget"])
         levels = dict.fromkeys(self.plan.levels, "0")
         queries: dict[str, dict[str, str]] = {}
         for weight, (level, own) in zip(self.model.weights, shares, strict=True):

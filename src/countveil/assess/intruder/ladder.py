@@ -235,7 +235,7 @@ def risks_of(
     return risks
 
 
-def decisions(
+def decision_risks(
     plan: Plan, views: Sequence[Evidence], prior: float, *, attack: str = "presence"
 ) -> tuple[Risk, Risk]:
     """Return how often they guess correctly if their guess is true, and if it is not.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from countveil.assess.intruder.ladder import LevelRisk, decisions, risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, decision_risks, risk_by_level
 from countveil.assess.intruder.one_level import disclosure_risk
 from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.intruder.summary import Summary
@@ -237,7 +237,7 @@ def _worst(plan: Plan) -> tuple[Intruder, Risk, Risk]:
     """Return the intruder who gains most, and their risks if the target is counted and if not."""
     candidates, items = [], evidence(plan, plan.judged_level)
     for prior in plan.intruder.priors:
-        there, away = decisions(plan, items, prior)
+        there, away = decision_risks(plan, items, prior)
         right = prior * float(there.value) + (1 - prior) * float(away.value)
         who = Intruder(prior=prior, rows=plan.rows_per_person)
         candidates.append((right - max(prior, 1 - prior), who, there, away))

@@ -151,11 +151,20 @@ def _cost_sentence(price: Price) -> str:
             f"{plan.unit}, with {plan.neighbors} neighbours."
         )
     delta = float(plan.delta)
+    converted, implied = _up(cost.epsilon_at(plan.delta)), _up(cost.implied_epsilon)
+    spent = (
+        f"The plan spends rho = {_digits_up(cost.amount)} per {plan.unit}, with {plan.neighbors} "
+        f"neighbours: epsilon = "
+    )
+    if plan.certified:
+        return (
+            f"{spent}{_up(plan.epsilon)} at delta = {delta:g}, certified for this release alone; "
+            f"{converted} by the zCDP bound, which adds up with other releases; the implied "
+            f"epsilon is {implied}."
+        )
     return (
-        f"The plan spends rho = {_digits_up(cost.amount)} per {plan.unit}, with "
-        f"{plan.neighbors} neighbours: epsilon = {_up(cost.epsilon_at(plan.delta))} at delta = "
-        f"{delta:g} by the zCDP bound, {_up(price.tight_epsilon or 0.0)} by the tight bound; the "
-        f"implied epsilon is {_up(cost.implied_epsilon)}."
+        f"{spent}{converted} at delta = {delta:g} by the zCDP bound, {_up(price.tight_epsilon or 0.0)} "
+        f"by the tight bound; the implied epsilon is {implied}."
     )
 
 
