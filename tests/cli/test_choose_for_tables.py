@@ -71,7 +71,11 @@ def test_the_least_budget_for_margins(plan):
         (("--for", "block TOTAL", "--posterior", "0.2"), "another way to choose were given"),
         (("--minimise", "rho"), "need --for"),
         (("--for", "block TOTAL", "--minimise", "rho"), "has no margin to reach; add one"),
-        (("--for", "block TOTAL", "--minimise", "risk"), "choose error, worst or rho"),
+        (("--for", "block TOTAL", "--minimise", "size"), "choose error, worst, rho or risk"),
+        (
+            ("--for", "block TOTAL within 5", "--minimise", "risk", "--risk", "2"),
+            "give no limit on it",
+        ),
         (("--for", "block TOTAL", "--others", "0.5"), "give a number above 1"),
         (("--for", "blok TOTAL"), "unknown level 'blok'; choose from state, county, tract, block"),
         (("--for", "block within 5"), "is not understood; write it like"),

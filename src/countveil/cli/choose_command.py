@@ -96,7 +96,8 @@ def choose_budget(
         str,
         typer.Option(
             help="With --for: the weighted mean squared error (error), the largest error in units "
-            "of its margin (worst), or the budget that reaches every margin (rho).",
+            "of its margin (worst), or the budget (rho) or the risk (risk) at which every margin is "
+            "reached.",
             rich_help_panel=_FOR_TABLES,
         ),
     ] = "error",

@@ -264,7 +264,7 @@ class Plan(PlanBasis):
         self,
         targets: Sequence[Target | str],
         *,
-        minimise: Literal["error", "worst", "rho"] = "error",
+        minimise: Literal["error", "worst", "rho", "risk"] = "error",
         others: float = 3.0,
         propose: bool = False,
         max_risk: float | None = None,
@@ -277,7 +277,8 @@ class Plan(PlanBasis):
             The tables, as `Target` or as text such as "zip Diagnosis within 5".
         minimise
             With the plan's budget, the weighted mean squared error ("error") or the largest error in
-            units of its margin ("worst"); or the budget that reaches every margin ("rho").
+            units of its margin ("worst"); or the budget ("rho") or the risk ("risk") at which every
+            margin is reached.
         others
             How many times as large as today the errors of other published tables may become.
         propose

@@ -10,9 +10,12 @@ from scipy.optimize import minimize
 from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
+from countveil.assess.choose import optimal_split
 from countveil.assess.choose.optimal_split import Target, best_split, largest_risk
+from countveil.assess.choose.risk_rows import RiskRows
 from countveil.assess.choose.share_digits import short_shares
 from countveil.errors import InputError
+from countveil.tree.tree_shape import tree_of
 
 AGE = {"AGE": ["a", "b", "c", "d"], "SEX": ["f", "m"]}
 RECODED = {"OLD": ("AGE", {"no": ["a"], "yes": ["b", "c", "d"]})}
@@ -250,7 +253,7 @@ def test_targets_that_make_no_sense_are_refused(text, message):
         (["nowhere TOTAL"], {}, "unknown level 'nowhere'; choose from l0, l1, l2"),
         (["l2 HEIGHT"], {}, "HEIGHT"),
         (["l2 TOTAL"], {"minimise": "rho"}, "has no margin to reach"),
-        (["l2 TOTAL"], {"minimise": "time"}, "choose error, worst or rho"),
+        (["l2 TOTAL"], {"minimise": "time"}, "choose error, worst, rho or risk"),
         (["l2 TOTAL"], {"others": 1}, "give a number above 1"),
     ],
 )
@@ -361,3 +364,39 @@ def test_a_level_that_gets_nothing_is_still_judged(tmp_path):
     best = best_split(plan, ["l1 AGE"], others=math.inf, max_risk=limit)
     assert best.proof == "local"
     assert largest_risk(best.plan, "l2") <= limit
+
+
+@pytest.mark.parametrize("others", [math.inf, 3.0])
+def test_the_least_risk_that_reaches_every_margin(others, tmp_path):
+    """Within the budget, below the risk of the least budget, and no random split is better."""
+    plan = plan_in(tmp_path)
+    wide = [Target("TOTAL", "l2", 9), Target("AGE", "l1", 14)]
+    cheap = best_split(plan, wide, minimise="rho", others=others)
+    best = best_split(plan, wide, minimise="risk", others=others)
+    assert best.proof == "local"
+    assert best.table["reached"].to_pylist() == [True, True]
+    assert best.plan.cost.rho <= plan.cost.rho
+    assert best.after == largest_risk(best.plan) <= largest_risk(cheap.plan)
+    assert best.after < best.before
+    # Random splits, each with just the budget that reaches the margins and spares the other tables.
+    tree = tree_of(plan.places())
+    problem = optimal_split._Problem.of(plan, wide, "rho", others, False, tree)
+    risk = RiskRows.of(plan, tree, problem.model.weights)
+    chosen = np.array(best.shares["rho_after"].to_pylist())
+    least = risk.largest(problem.rate * chosen)
+    draw, tried = np.random.default_rng(1), 0
+    for size in np.geomspace(0.005, 1, 400):
+        moved = (chosen + 1e-3 * chosen.max()) * np.exp(size * draw.standard_normal(len(chosen)))
+        moved *= problem.figure(moved)
+        if moved.sum() <= float(plan.cost.rho):
+            tried += 1
+            assert risk.largest(problem.rate * moved) >= (1 - 5e-3) * least
+    assert tried >= 20
+
+
+def test_margins_beyond_the_budget_have_no_least_risk(tmp_path):
+    plan = plan_in(tmp_path)
+    with pytest.raises(
+        InputError, match=r"the margins need rho = \S+, and the plan has \S+; raise"
+    ):
+        best_split(plan, [Target("TOTAL", "l2", 0.01)], minimise="risk")

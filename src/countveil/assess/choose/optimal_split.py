@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from countveil.tree.query_errors import KindErrors, errors_of_queries
 from countveil.tree.tree_shape import Tree, tree_of
 from countveil.tree.variance_model import MeanVariance, VarianceModel
 
-Minimise = Literal["error", "worst", "rho"]
+Minimise = Literal["error", "worst", "rho", "risk"]
 
 _CONFIDENCE = 0.95
 _DIGITS = 4  # of a budget
@@ -44,6 +44,7 @@ _ENDLESS = 1e6  # times the plan's budget: no limit
 _ADJUSTMENTS, _SHORT = 8, 0.005  # of the risk to its limit, and how far below it may end
 _ROUNDS, _GAIN = 8, 1e-4  # of tangents, and the relative gain that is worth another
 _OVER = 1.001  # how far rounded shares may pass a limit on other tables
+_USABLE = 0.99  # of a budget within which risk is weighed: rounding takes the rest
 _TIGHT = 0.02  # how near a limit is what stops a plan
 _LEAST = 1e-9  # of the largest weight: what a query that gets nothing still weighs in the model
 _TEXT = re.compile(
@@ -165,11 +166,12 @@ class BestSplit:
         a bound from convex duality.
     rounding_loss : float
         How much of the figure the rounded shares lose.
-    minimise : {"error", "worst", "rho"}
+    minimise : {"error", "worst", "rho", "risk"}
         What was minimised.
     before, after : float
         That figure for the plan before and after: the weighted mean squared error in units of the
-        margins, the largest ratio of a standard error to its unit, or rho.
+        margins, the largest ratio of a standard error to its unit, or the rho or the risk at which
+        every margin is reached.
     table : pyarrow.Table
         One row per target: standard error and margin of error, before and after, the margin asked for,
         and whether it is reached.
@@ -219,10 +221,11 @@ def best_split(
         that is not worth its budget gets none.
     targets : sequence of Target or str
         The tables that matter, as records or as text that `Target.parse` reads.
-    minimise : {"error", "worst", "rho"}
+    minimise : {"error", "worst", "rho", "risk"}
         With the plan's budget, the weighted mean squared error in units of the margins or of today's
-        errors ("error"), or the largest of them ("worst"); or the budget that reaches every margin
-        ("rho").
+        errors ("error"), or the largest of them ("worst"); or the budget at which every margin is
+        reached ("rho"); or, within the plan's budget, the risk of the whole release at which every
+        margin is reached ("risk").
     others : float
         How much the other tables that the plan publishes may lose: at each level, their mean squared
         error relative to today's stays within the square of this. Infinite: they may lose everything.
@@ -231,7 +234,7 @@ def best_split(
         plan's queries use.
     max_risk : float, optional
         The largest risk to accept, for the whole release and the intruder of the plan; by default the
-        limit that the plan states, if any.
+        limit that the plan states, if any. Not with "risk", which finds the least.
     geography : Geography, optional
         The places; by default those of the plan's crosswalk.
     progress : callable
@@ -249,11 +252,15 @@ def best_split(
 
     """
     aims = [Target.parse(item) if isinstance(item, str) else item for item in targets]
-    _refuse_odd(plan, aims, minimise, others)
+    _refuse_odd(plan, aims, minimise, others, max_risk)
     places = plan.places() if geography is None else geography
     if places is None:
         raise InputError(
             f"{plan.name}: splitting a budget needs the places of the plan; add geography.path"
+        )
+    if minimise == "risk":
+        return _with_least_risk(
+            _Problem.of(plan, aims, "rho", others, propose, tree_of(places)), progress
         )
     problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
     limit = plan.intruder.limit if max_risk is None else max_risk
@@ -301,6 +308,49 @@ def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], N
     return best
 
 
+def _with_least_risk(problem: _Problem, progress: Callable[[float], None]) -> BestSplit:
+    """Return the split of least risk that was found among those that reach every margin.
+
+    The precision that sets the risk is concave in the split, so its tangents are minimised, again and
+    again from the last solution: it never grows on the way.
+    """
+    plan, whole = problem.plan, problem.spent.sum()
+    risk = RiskRows.of(plan, problem.tree, problem.model.weights)
+    split = solve(problem.program(), problem.start(), progress=progress).x
+    room = float(_USABLE * whole / split.sum())
+    if room < 1 + _GAIN:
+        raise InputError(
+            f"{plan.name}: the margins need rho = {float(plan.cost.rho) / room:.4g}, and the plan has "
+            f"{float(plan.cost.rho):.4g}; raise its budget, or the margins"
+        )
+    split = split * math.sqrt(min(room, 1.2))
+    least = risk.largest(problem.rate * split)
+    for _ in range(_ROUNDS):
+        tangents = risk.tangents(problem.rate * split / least)
+        rows = tangents.rows * problem.rate / least
+        solution = solve(problem.risk_program(rows, tangents.limits), split, progress=progress)
+        split = solution.x
+        last, least = least, risk.largest(problem.rate * split)
+        if least > (1 - _GAIN) * last:
+            break
+
+    def passed(other: FloatArray) -> float:
+        return risk.largest(problem.rate * other) * problem.figure(other) / least - 1
+
+    best = problem.finished(solution, passed=passed)
+    as_before = math.inf
+    if math.isfinite(best.before):
+        same_split = plan.with_budget(_rounded_up(Fraction(best.before)))
+        as_before = largest_risk(same_split, plan.judged_level)
+    return replace(
+        best,
+        minimise="risk",
+        proof="local",
+        before=as_before,
+        after=largest_risk(best.plan, plan.judged_level),
+    )
+
+
 def _under_tangents(
     problem: _Problem,
     risk: RiskRows,
@@ -326,14 +376,24 @@ def _under_tangents(
     return problem.finished(solution, risk_limit=limit, passed=passed)
 
 
-def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, others: float) -> None:
+def _refuse_odd(
+    plan: Plan,
+    targets: Sequence[Target],
+    minimise: Minimise,
+    others: float,
+    max_risk: float | None,
+) -> None:
     if not others > 1:
         raise InputError(
             f"others: {others:g} is not possible; give a number above 1, as how many times as large as "
             f"today the errors of other tables may be"
         )
-    if minimise not in ("error", "worst", "rho"):
-        raise InputError(f"minimise: {minimise!r} is not possible; choose error, worst or rho")
+    if minimise not in get_args(Minimise):
+        raise InputError(
+            f"minimise: {minimise!r} is not possible; choose error, worst, rho or risk"
+        )
+    if minimise == "risk" and max_risk is not None:
+        raise InputError("minimise: the least risk is looked for, so give no limit on it")
     if not targets:
         raise InputError(f"targets: none was given; name a table, for example {_EXAMPLES}")
     if plan.cost.currency != "rho":
@@ -347,7 +407,7 @@ def _refuse_odd(plan: Plan, targets: Sequence[Target], minimise: Minimise, other
                 f"target {item.name!r}: unknown level {item.level!r}; choose from "
                 f"{', '.join(plan.levels)}"
             )
-        if minimise == "rho" and item.margin is None:
+        if minimise in ("rho", "risk") and item.margin is None:
             raise InputError(
                 f"target {item.name!r}: has no margin to reach; add one, for example "
                 f'"{item.name} within 5"'
@@ -495,6 +555,16 @@ class _Problem:
             np.concatenate([np.ones((1, len(self.spent))) / budget, more]),
             np.concatenate([[own], most]),
             np.concatenate([[float(by_budget)], np.zeros(len(most))]),
+        )
+
+    def risk_program(self, rows: FloatArray, limits: FloatArray) -> ConvexProgram:
+        """Return the program that minimises the largest precision, given its tangents."""
+        program = self.program(rows, limits)
+        budget, none = np.full(1, _USABLE), np.zeros(1)  # what adds no risk may get all of it
+        return replace(
+            program,
+            limits=np.concatenate([budget, limits - 1]),
+            slopes=np.concatenate([none, np.ones(len(limits))]),
         )
 
     def figure(self, split: FloatArray) -> float:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from countveil.assess.choose.optimal_split import BestSplit
 from countveil.assess.verdict import Verdict
-from countveil.base.words import figure, listed, rounded_up
+from countveil.base.words import figure, listed, multiple, rounded_up
 from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -43,6 +43,11 @@ def headline(best: BestSplit) -> str:
             f"rho = {best.after:.4g} reaches every margin; split as before, the plan would need "
             f"{best.before:.4g}."
         )
+    if best.minimise == "risk":
+        return (
+            f"Every margin is reached at a risk of {multiple(best.after)} times the prior, with "
+            f"{best.plan.cost}; split as before, it would take {multiple(best.before)} times."
+        )
     if best.minimise == "worst":
         return (
             f"With {best.plan.cost}, the largest error falls to {_of(best)} of what it is today: "
@@ -59,15 +64,16 @@ def proof(best: BestSplit) -> str:
     within = f"{rounded_up(max(100 * (best.gap + best.rounding_loss), 0.01))} %"
     gain = {
         "rho": f"saves more than {within} of rho",
+        "risk": f"lowers the precision behind the risk by more than {within}",
         "worst": f"lowers the largest error by more than {within}",
         "error": f"lowers the error by more than {within}",
     }[best.minimise]
     stops = f"What stops it: {listed(best.binding)}."
     if best.proof == "local":
-        return (
-            f"A local optimum: no split within tangents of the limit on risk, which keep it but are "
-            f"stricter elsewhere, {gain}. {stops}"
-        )
+        tangents = "the limit on risk, which keep it but are stricter elsewhere"
+        if best.minimise == "risk":
+            tangents = "the risk, which are above it elsewhere"
+        return f"A local optimum: no split within tangents of {tangents}, {gain}. {stops}"
     return (
         f"Under the same limits, no other split of these queries {gain} (proved by convex duality). "
         f"{stops}"
