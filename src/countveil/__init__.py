@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from countveil import assess, congenial, estimate, measure, postprocess
-    from countveil.assess.choose.optimal_split import Target
     from countveil.assess.intruder.prior_knowledge import Intruder
     from countveil.base.randomness import Secure, Seeded
     from countveil.engines.engine import open_engine
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from countveil.noise.discrete_gaussian import DiscreteGaussian
     from countveil.noise.discrete_laplace import DiscreteLaplace
     from countveil.pipeline import release
+    from countveil.plan.accuracy_target import Target
     from countveil.plan.one_table_plan import OneTablePlan
     from countveil.plan.plans import Plan
     from countveil.privacy.costs import ZCDP, ApproxDP, PureDP
@@ -35,7 +35,7 @@ _HOMES = {
     "Secure": "countveil.base.randomness",
     "Seeded": "countveil.base.randomness",
     "TableRelease": "countveil.publish",
-    "Target": "countveil.assess.choose.optimal_split",
+    "Target": "countveil.plan.accuracy_target",
     "ZCDP": "countveil.privacy.costs",
     "open_engine": "countveil.engines.engine",
     "open_release": "countveil.publish",

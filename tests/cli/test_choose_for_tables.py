@@ -69,7 +69,7 @@ def test_the_least_budget_for_margins(plan):
     ("options", "message"),
     [
         (("--for", "block TOTAL", "--posterior", "0.2"), "another way to choose were given"),
-        (("--minimise", "rho"), "need --for"),
+        (("--minimise", "rho"), "name tables that matter with --for or in budget.targets, or give"),
         (("--for", "block TOTAL", "--minimise", "rho"), "has no margin to reach; add one"),
         (("--for", "block TOTAL", "--minimise", "size"), "choose error, worst, rho or risk"),
         (
@@ -86,6 +86,26 @@ def test_what_makes_no_sense_is_refused(plan, options, message):
     done = run("choose", plan, *options)
     assert done.status == 2
     assert message in " ".join(done.err.split())
+
+
+def test_the_targets_of_the_plan_need_no_option(plan):
+    own = plan.parent / "targets.toml"
+    stated = 'targets = ["block TOTAL within 5", "county TOTAL"]'
+    own.write_text(plan.read_text().replace("[budget]\n", f"[budget]\n{stated}\n"))
+    done = run("choose", own, "--json")
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    assert document["budget"].pop("targets") == ["block TOTAL within 5", "county TOTAL"]
+    assert document == json.loads(run("choose", plan, *FOR, "--json").out)
+    for wrong, message in (
+        ("nowhere TOTAL", "unknown level 'nowhere'"),
+        ("block HEIGHT", "HEIGHT"),
+    ):
+        own.write_text(plan.read_text().replace("[budget]\n", f'[budget]\ntargets = ["{wrong}"]\n'))
+        refused = run("choose", own)
+        assert refused.status == 2
+        assert "budget.targets: " in refused.err
+        assert message in " ".join(refused.err.split())
 
 
 def test_without_a_plan_it_says_what_is_missing():

@@ -133,33 +133,28 @@ def choose_budget(
 
     With --for, it splits the plan's budget over levels and queries so that the tables you name have the
     least error, proves that no other split does better, and can write the new plan. The plan's limit on
-    risk, or that of --risk, is kept.
+    risk, or that of --risk, is kept. Tables that the plan names as its targets need no --for.
 
     With --homogeneity, it reads records, so the result is internal and the plan has to say so.
 
     Example: `countveil choose --risk 1.5 --prior 0.02`, or
     `countveil choose plan.toml --for "block TOTAL within 5" --for "county TOTAL" --write best.toml`
     """
-    if tables:
+    limits_on = (posterior, correct, accuracy, prior, attack, attribute, total, homogeneity)
+    another = any(value is not None for value in limits_on) or pure or records is not None
+    options = minimise != "error" or others != 3.0 or propose or write is not None
+    # Without any other way to choose, the plan's own targets are what matters.
+    if tables or options or (plan is not None and not another and risk is None):
         if plan is None:
-            raise InputError("choose: --for needs a plan; name a plan file")
-        limits_on = (
-            posterior,
-            correct,
-            accuracy,
-            prior,
-            attack,
-            attribute,
-            total,
-            homogeneity,
-        )
-        if any(value is not None for value in limits_on) or pure or records is not None:
+            what = "--for needs" if tables else "--minimise, --others, --propose and --write need"
+            raise InputError(f"choose: {what} a plan; name a plan file")
+        if another:
             raise InputError("choose: --for and another way to choose were given; give exactly one")
         from countveil.cli.split_command import choose_for_tables
 
         choose_for_tables(
             plan,
-            tables,
+            tables or (),
             minimise=minimise,
             others=others,
             propose=propose,
@@ -168,10 +163,6 @@ def choose_budget(
             as_json=as_json,
         )
         return
-    if minimise != "error" or others != 3.0 or propose or write is not None:
-        raise InputError(
-            "choose: --minimise, --others, --propose and --write need --for; name a table that matters"
-        )
     if homogeneity is not None:
         if plan is not None or accuracy is not None or prior or pure or total is not None:
             raise InputError(

@@ -34,9 +34,19 @@ def choose_for_tables(
     if write is not None and write.exists():
         raise InputError(f"--write {write}: the file exists; name a new one")
     plan = require_counts(Plan.load(path), "choose")
+    if not targets and not plan.targets:
+        raise InputError(
+            "choose: with a plan, name tables that matter with --for or in budget.targets, or give one "
+            "of --risk, --posterior and --correct"
+        )
     with showing.busy("splitting the budget"):
         best = best_split(
-            plan, targets, minimise=kind, others=others, propose=propose, max_risk=risk
+            plan,
+            targets or plan.targets,
+            minimise=kind,
+            others=others,
+            propose=propose,
+            max_risk=risk,
         )
     text, commented = plan_text.rewritten(path.read_text(encoding="utf-8"), plan, best.plan)
     verdict = judge(best.plan)

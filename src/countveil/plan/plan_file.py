@@ -282,6 +282,12 @@ class BudgetSection(_Section):
         description="If the budget was chosen by looking at records, as for a homogeneity risk: the "
         "guarantee does not cover that choice, and the manifest says so.",
     )
+    targets: list[Text] = Field(
+        default_factory=list,
+        max_length=1000,
+        description='Tables that matter, such as "county TOTAL within 50": `choose` splits the budget '
+        "for them, and the report says how much the split wastes.",
+    )
     levels: Shares = Field(
         default_factory=dict,
         description="Shares of the levels, which sum to 1; not for method congenial.",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from countveil.base.numerics import decimal, exact, shortened
 from countveil.errors import InputError, PlanError
 from countveil.plan import plan_file
+from countveil.plan.accuracy_target import Target
 from countveil.plan.attributes import Recode, choices, read_attributes
 from countveil.plan.budget import Allocation, allocate, rescale, spent_by_level, whole_budget
 from countveil.plan.certified_budget import certify, without_certificate
@@ -39,7 +40,7 @@ from countveil.privacy.costs import ZCDP, Cost, PureDP, cost_of, total
 from countveil.privacy.ledger import Ledger, Period
 
 if TYPE_CHECKING:
-    from countveil.assess.choose.optimal_split import BestSplit, Target
+    from countveil.assess.choose.optimal_split import BestSplit
     from countveil.assess.risk import Risk
 
 CONSTRAINTS = "constraints"
@@ -77,6 +78,7 @@ class Plan(PlanBasis):
     microdata: bool
     confidence: float
     delta: Fraction
+    targets: tuple[Target, ...]
     intruder: IntruderSection
 
     def __repr__(self) -> str:
@@ -262,7 +264,7 @@ class Plan(PlanBasis):
 
     def optimised(
         self,
-        targets: Sequence[Target | str],
+        targets: Sequence[Target | str] = (),
         *,
         minimise: Literal["error", "worst", "rho", "risk"] = "error",
         others: float = 3.0,
@@ -274,7 +276,8 @@ class Plan(PlanBasis):
         Parameters
         ----------
         targets
-            The tables, as `Target` or as text such as "zip Diagnosis within 5".
+            The tables, as `Target` or as text such as "zip Diagnosis within 5"; by default those that
+            the plan names.
         minimise
             With the plan's budget, the weighted mean squared error ("error") or the largest error in
             units of its margin ("worst"); or the budget ("rho") or the risk ("risk") at which every
@@ -304,7 +307,7 @@ class Plan(PlanBasis):
 
         return best_split(
             self,
-            targets,
+            targets or self.targets,
             minimise=minimise,
             others=others,
             propose=propose,
@@ -507,10 +510,29 @@ def _read_counts_plan(basis: PlanBasis, checked: PlanFile) -> Plan:
         microdata=checked.postprocess.microdata,
         confidence=checked.postprocess.confidence,
         delta=delta,
+        targets=_read_targets(checked, schema, levels),
         intruder=section,
     )
     _refuse_many_queries(plan)
     return plan
+
+
+def _read_targets(checked: PlanFile, schema: Schema, levels: tuple[str, ...]) -> tuple[Target, ...]:
+    """Return the tables that matter; refuse those that no level or query is named like."""
+    targets = []
+    for text in checked.budget.targets:
+        try:
+            target = Target.parse(text)
+            schema.query(target.query)
+        except InputError as error:
+            raise PlanError(f"budget.targets: {error}") from None
+        if target.level not in levels:
+            raise PlanError(
+                f"budget.targets: {text!r}: unknown level {target.level!r}; choose from "
+                f"{choices(levels)}"
+            )
+        targets.append(target)
+    return tuple(targets)
 
 
 def _refuse_odd_ledger(checked: PlanFile) -> None:

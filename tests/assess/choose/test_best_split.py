@@ -11,10 +11,11 @@ from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
 from countveil.assess.choose import optimal_split
-from countveil.assess.choose.optimal_split import Target, best_split, largest_risk
+from countveil.assess.choose.optimal_split import best_split, largest_risk
 from countveil.assess.choose.risk_rows import RiskRows
 from countveil.assess.choose.share_digits import short_shares
 from countveil.errors import InputError
+from countveil.plan.accuracy_target import Target
 from countveil.tree.tree_shape import tree_of
 
 AGE = {"AGE": ["a", "b", "c", "d"], "SEX": ["f", "m"]}
