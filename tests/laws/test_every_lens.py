@@ -111,6 +111,7 @@ def world(folder, people, rho="2", seed=2):
     """Release so many people of each area, age and sex."""
     text = TINY_PLAN.replace('rho = "2"', f'rho = "{rho}"')
     text = text.replace("one_row_per_person", 'counts = "n"\none_row_per_person')
+    text = text.replace("[budget]\n", '[budget]\ntargets = ["area TOTAL within 5", "region AGE"]\n')
     (folder / "plan.toml").write_text(f'{text}[postprocess]\nmethod = "top-down"\n')
     (folder / "places.csv").write_text(TINY_PLACES)
     rows = [",".join([*key, str(number)]) for key, number in people.items()]
@@ -258,11 +259,16 @@ def mean_over_people(section):
     return [sum(n * row[3] for n, row in zip(people, table.rows, strict=True)) / sum(people)]
 
 
+def of_both_splits(section):
+    return [risk for _, _, _, risk in section.tables[1].rows]
+
+
 RISKS = {
     "presence": lambda section: [
         item["marginal_risk"] for key in ("attacks", "levels") for item in section.figures[key]
     ],
     "published": lambda section: [section.figures["upper"]],
+    "split": of_both_splits,
     "loss": lambda section: [math.exp(row[-1]) for row in section.tables[0].rows],
     "reconstruction": reached,
     "everyone": mean_over_people,

@@ -2,11 +2,13 @@
 
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-from tests.conftest import TINY_PLAN
+from tests.conftest import TINY_PLACES, TINY_PLAN
 
 from countveil import (
     DiscreteGaussian,
@@ -17,6 +19,7 @@ from countveil import (
     assess,
 )
 from countveil.assess import Level, homogeneity
+from countveil.assess.choose.split_comparison import compare_splits
 from countveil.assess.empirical_loss import kde
 from countveil.assess.empirical_loss.residual_values import gathered
 from countveil.assess.homogeneity.group_risk import homogeneity_by_size
@@ -41,6 +44,15 @@ DRAWN = np.random.default_rng(1)
 RESIDUALS = np.rint(DRAWN.laplace(0, 3, 3_000)).astype(int)
 EXACT = DRAWN.poisson(20, 60)
 EPSILONS = [0.1, 1.0, 10.0]
+
+
+@cache
+def split_comparison():
+    targets = 'targets = ["area TOTAL within 5", "area AGE"]'
+    text = TINY_PLAN.replace("[budget]\n", f"[budget]\n{targets}\n")
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "places.csv").write_text(TINY_PLACES)
+        return compare_splits(Plan.parse(text, folder=folder))
 
 
 def marginal():
@@ -220,6 +232,7 @@ CHARTS = {
     "replicates": lambda: charts.replicates(
         ["A1", "A2", "A3"], released(), true=np.array([20, 21, 22]), audience="internal"
     ),
+    "two splits": lambda: charts.two_splits(split_comparison()),
     "intruders": lambda: charts.two_hundred_intruders(
         INTRUDERS[1],
         assess.correct_decision(LAWS[3], intruder=INTRUDERS[1]),

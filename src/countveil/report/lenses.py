@@ -75,6 +75,12 @@ LENSES: list[Lens] = [
         "published_homogeneity_section:section_of",
     ),
     Lens("error", "Show how far off counts are expected to be.", "plan", "error_section:section"),
+    Lens(
+        "split",
+        "Show how much the split of the budget wastes, for the tables that the plan names.",
+        "plan",
+        "split_section:section",
+    ),
     Lens("margin", "Show the margin of error of each count.", "release", "margin_section:section"),
     Lens("loss", "Show the privacy loss of single counts.", "plan", "loss_section:section"),
     Lens(

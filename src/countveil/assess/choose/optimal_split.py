@@ -543,13 +543,8 @@ class _Problem:
         return self.plan.with_document(document)
 
     def errors(self, plan: Plan) -> list[float]:
-        """Return the standard error of each target, a root mean square over units and cells."""
-        queries = [plan.schema.query(item.query) for item in self.targets]
-        errors = errors_of_queries(Observed.planned(plan), self.tree, queries)
-        return [
-            _overall(errors[query], self.tree, plan.levels.index(target.level), self.minimise)
-            for target, query in zip(self.targets, queries, strict=True)
-        ]
+        """Return the standard error of each target: of all its cells, or of the worst one."""
+        return errors_of_targets(plan, self.targets, self.tree, worst=self.minimise != "error")
 
     def compared(self, plan: Plan) -> pa.Table:
         """Return the errors of the targets, before and after."""
@@ -618,6 +613,21 @@ class _Problem:
             if value > (1 - _TIGHT) * most
         ]
         return (*(f"the {kind} of {name}" for name in dict.fromkeys(names)), *tight)
+
+
+def errors_of_targets(
+    plan: Plan, targets: Sequence[Target], tree: Tree, *, worst: bool = False
+) -> list[float]:
+    """Return the standard error of each target, a root mean square over units and cells.
+
+    `worst` takes the cells with the largest error instead of all.
+    """
+    queries = [plan.schema.query(item.query) for item in targets]
+    errors = errors_of_queries(Observed.planned(plan), tree, queries)
+    return [
+        _overall(errors[query], tree, plan.levels.index(target.level), worst)
+        for target, query in zip(targets, queries, strict=True)
+    ]
 
 
 def _aims(
@@ -696,12 +706,11 @@ def _mean_squares(errors: KindErrors, tree: Tree, level: int) -> FloatArray:
     return np.asarray(np.average(errors.levels[level] ** 2, axis=0, weights=units))
 
 
-def _overall(errors: KindErrors | None, tree: Tree, level: int, minimise: Minimise) -> float:
+def _overall(errors: KindErrors | None, tree: Tree, level: int, worst: bool) -> float:
     assert errors is not None
     by_kind = _mean_squares(errors, tree, level)
-    if minimise == "error":
-        return math.sqrt(by_kind @ errors.cells / errors.cells.sum())
-    return math.sqrt(by_kind.max())
+    mean = by_kind.max() if worst else by_kind @ errors.cells / errors.cells.sum()
+    return math.sqrt(mean)
 
 
 def _gaussian_variance(plan: Plan, mechanism: Any) -> float:

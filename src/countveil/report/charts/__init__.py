@@ -18,6 +18,7 @@ from countveil.report.charts.level_charts import risk_by_level, risk_by_levels_k
 from countveil.report.charts.loss_curve import loss_of_residuals
 from countveil.report.charts.released_value import posterior
 from countveil.report.charts.risk_by_place import places_of, risk_map
+from countveil.report.charts.split_lines import two_splits
 from countveil.report.charts.theme import MOST_SERIES
 from countveil.report.charts.tiles import budget_allocation, expected_error
 
@@ -47,5 +48,6 @@ __all__ = [
     "risk_by_rho",
     "risk_map",
     "two_hundred_intruders",
+    "two_splits",
     "uniform_groups",
 ]
