@@ -120,6 +120,15 @@ def choose_budget(
         Path | None,
         typer.Option(help="With --for: write the plan to a new file.", rich_help_panel=_FOR_TABLES),
     ] = None,
+    population: Annotated[
+        str | None,
+        typer.Option(
+            help="With --for: also simulate releases, and compare published errors with forecasts: of "
+            "a release folder, whose estimates are taken for the people, or of so many people per "
+            "lowest place.",
+            rich_help_panel=_FOR_TABLES,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose the largest budget within a risk, the smallest for an accuracy, or the best split.
@@ -142,11 +151,11 @@ def choose_budget(
     """
     limits_on = (posterior, correct, accuracy, prior, attack, attribute, total, homogeneity)
     another = any(value is not None for value in limits_on) or pure or records is not None
-    options = minimise != "error" or others != 3.0 or propose or write is not None
+    options = minimise != "error" or others != 3.0 or propose or (write, population) != (None, None)
     # Without any other way to choose, the plan's own targets are what matters.
     if tables or options or (plan is not None and not another and risk is None):
         if plan is None:
-            what = "--for needs" if tables else "--minimise, --others, --propose and --write need"
+            what = "--for needs" if tables else "--minimise, --others, --propose, --write … need"
             raise InputError(f"choose: {what} a plan; name a plan file")
         if another:
             raise InputError("choose: --for and another way to choose were given; give exactly one")
@@ -160,6 +169,7 @@ def choose_budget(
             propose=propose,
             risk=risk,
             write=write,
+            population=population,
             as_json=as_json,
         )
         return

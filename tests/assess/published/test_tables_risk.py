@@ -330,6 +330,12 @@ def test_what_is_asked_of_some_units_is_what_it_is_among_all(more, tmp_path, mon
     areas = releases.tables("area", [full, plan.schema.query("SEX")], rng=Seeded(1))
     which = [n for n, item in enumerate(everything) if item.level == "area"]
     assert areas[:, :, :6].reshape(4, -1).tolist() == published[:, which].tolist()
+    several = releases.several_tables([("block", full), ("area", full)], rng=Seeded(1))
+    assert several[1].tolist() == areas[:, :, :6].tolist()
+    first = [n for n, item in enumerate(everything) if item.level == "block"]
+    assert several[0].reshape(4, -1).tolist() == published[:, first].tolist()
+    families.clear()
+    releases.tables("area", [full, plan.schema.query("SEX")], rng=Seeded(1))
     assert (areas[:, :, 6:] == areas[:, :, :6].reshape(4, 6, 2, 3).sum(axis=2)).all()
     assert len(families) == 4 * (2 + 2 if alone else 2 + 2 + 6)
 

@@ -170,6 +170,24 @@ class SimulatedReleases:
         units = {level: range(self.geography.units(level))}
         return self._estimated(units, read, rng, progress)
 
+    def several_tables(
+        self, tables: Sequence[tuple[str, Query]], *, rng: BitSource
+    ) -> list[IntArray]:
+        """Return published tables of several levels, each releases × units × cells."""
+        sizes = [self.geography.units(level) * query.cells for level, query in tables]
+
+        def read(estimates: Estimates, copies: int) -> IntArray:
+            counts = [estimates.counts(level, query) for level, query in tables]
+            return np.concatenate([item.reshape(copies, -1) for item in counts], axis=1)
+
+        units = {level: range(self.geography.units(level)) for level, _ in tables}
+        together = self._estimated(units, read, rng, lambda done, all_: None)
+        parts = np.split(together, np.cumsum(sizes)[:-1], axis=1)
+        return [
+            part.reshape(self.releases, -1, query.cells)
+            for part, (_, query) in zip(parts, tables, strict=True)
+        ]
+
     def _estimated(
         self,
         units: Mapping[str, Sequence[int]],

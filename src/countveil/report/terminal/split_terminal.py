@@ -9,13 +9,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from countveil.assess.choose.optimal_split import BestSplit
+from countveil.assess.choose.published_check import PublishedCheck
 from countveil.assess.verdict import Verdict
 from countveil.base.words import figure, listed, multiple, rounded_up
 from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
+_WHEN = ("before", "after")
 
-def view(best: BestSplit, verdict: Verdict, *, lines: bool) -> RenderableType:
+
+def view(
+    best: BestSplit, verdict: Verdict, check: PublishedCheck | None = None, *, lines: bool
+) -> RenderableType:
     """Return the errors before and after, the shares, the proof, and lines for the plan file."""
     parts: list[RenderableType] = [
         Text(headline(best), style="bold"),
@@ -23,6 +28,8 @@ def view(best: BestSplit, verdict: Verdict, *, lines: bool) -> RenderableType:
         _errors(best),
         Text(),
     ]
+    if check is not None:
+        parts += [_published(check), Text(" ".join(check.sentences)), Text()]
     parts += [_shares(best), Text(), Text(proof(best)), verdict_line(verdict)]
     if lines:
         parts.append(
@@ -131,6 +138,34 @@ def _errors(best: BestSplit) -> RenderableType:
         shown = [f"± {figure(item)}" if math.isfinite(item) else "unknown" for item in margins]
         table.add_row(row["level"], row["query"], *shown, aim)
     return table
+
+
+def _published(check: PublishedCheck) -> RenderableType:
+    table = plain_table(
+        f"Standard errors, and those of {check.releases} simulated releases of {check.people:,} "
+        f"people: {check.population}"
+    )
+    for name in ("level", "table"):
+        table.add_column(name, overflow="fold")
+    for name in ("now: forecast", "published", "then: forecast", "published"):
+        table.add_column(name, justify="right")
+    for row in check.table.to_pylist():
+        numbers = [row[f"{kind}_{when}"] for when in _WHEN for kind in ("forecast", "published")]
+        table.add_row(row["level"], row["query"], *map(figure, numbers))
+    return table
+
+
+def check_document(check: PublishedCheck) -> dict[str, Any]:
+    """Return what simulated releases show, as data."""
+    return {
+        "population": check.population,
+        "people": check.people,
+        "releases": check.releases,
+        "sentences": list(check.sentences),
+        "targets": [
+            {name: _finite(value) for name, value in row.items()} for row in check.table.to_pylist()
+        ],
+    }
 
 
 def _shares(best: BestSplit) -> RenderableType:
