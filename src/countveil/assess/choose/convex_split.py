@@ -25,6 +25,7 @@ _MOST_STEPS = 500
 _NEAR, _CENTRED = 0.02, 1e-7  # half the squared Newton decrement at the end of a stage, of the last
 _SLOW = 6  # steps of a stage after which curvatures are computed again
 _REUSED = 3  # steps of a stage from which on the next one does not reuse its curvatures
+_RIDGES = (1e-14, 1e-12, 1e-10, 1e-8)  # where rounding errors make a matrix indefinite
 _SHRINK, _ENOUGH = 0.5, 0.01  # of the line search
 
 
@@ -248,10 +249,12 @@ class _Scaled:
         gains = np.concatenate([(tangents - program.free)[limited], -program.limits])
         pays = np.concatenate([state.gradients[limited], scaled])  # multipliers × variables
         totals = np.concatenate([program.shared[limited], program.slopes])[None, :]
+        # Per unit of budget: a variable that gets little must not be missed by more.
+        per_budget = 1 / scaled[0]
         solution = linprog(
             -gains / max(1.0, float(np.abs(gains).max())),
-            A_ub=-pays.T,
-            b_ub=fixed + np.zeros(len(self.scale)),
+            A_ub=-(pays * per_budget).T,
+            b_ub=fixed * per_budget,
             A_eq=totals if self.common else None,
             b_eq=np.ones(1) if self.common else None,
             method="highs",
@@ -281,7 +284,7 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray | None:
         return None
     size = 1 / np.sqrt(diagonal)
     scaled = matrix * size * size[:, None]
-    for ridge in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+    for ridge in (0.0, *_RIDGES):
         try:
             factor = cho_factor(scaled + ridge * np.eye(len(scaled)))
         except LinAlgError:
@@ -301,6 +304,7 @@ def _line_search(
         room = -point[:count][shrinking] / step[:count][shrinking]
         length = min(1.0, 0.99 * float(room.min()))
     here = inside.height(point, weight)
+
     while length > 1e-10:
         there = point + length * step
         if inside.height(there, weight) <= here + _ENOUGH * length * float(slope @ step):

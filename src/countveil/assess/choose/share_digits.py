@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from countveil.base.numerics import FloatArray
 
-_DENOMINATORS = (10, 20, 50, 100, 200, 500, 1_000, 10_000, 100_000)
-_MOST_PLACES = 5
+_DENOMINATORS = (10, 20, 50, 100, 200, 500, 1_000)
+_DIGITS = (1, 2, 3)  # significant ones, where shares differ too much for a common denominator
+_LEAST = (1e-3, 1e-4, 1e-5)  # of a sum: what gets less gets nothing
+_MOST_PLACES = 7
 
 
 def short_shares(
@@ -20,7 +23,10 @@ def short_shares(
     *,
     most: float = 0.005,
 ) -> list[tuple[Fraction, Fraction]]:
-    """Return shares with few digits whose loss is within a limit.
+    """Return shares of at most three digits whose loss is within a limit.
+
+    Multiples of 1/10, 1/20 … are tried first, then decimals with one, two and three significant digits;
+    of those, the largest has as many as the others leave it.
 
     Parameters
     ----------
@@ -31,7 +37,7 @@ def short_shares(
     loss : callable
         The relative loss of another split with the same sum.
     most : float
-        The loss to accept. If even five digits lose more, the ones that lose least are returned.
+        The loss to accept. If even three digits lose more, the ones that lose least are returned.
 
     Returns
     -------
@@ -58,15 +64,31 @@ def _candidates(
     numbers = np.asarray(groups)
     count = int(numbers.max()) + 1
     sums = np.bincount(numbers, weights=split, minlength=count).astype(float)
-    for denominator in _DENOMINATORS:
-        levels = _rounded(sums, denominator)
+    ways = [partial(_rounded, denominator=number) for number in _DENOMINATORS]
+    ways += [
+        partial(_significant, digits=number, least=least) for least in _LEAST for number in _DIGITS
+    ]
+    for shares_of in ways:
+        levels = shares_of(sums)
         within: list[Fraction] = [Fraction(0)] * len(split)
         for group in range(count):
             members = np.flatnonzero(numbers == group)
             own = split[members] if sums[group] > 0 else np.ones(len(members), float)
-            for member, share in zip(members, _rounded(own, denominator), strict=True):
+            for member, share in zip(members, shares_of(own), strict=True):
                 within[member] = share
         yield [(levels[group], own) for group, own in zip(groups, within, strict=True)]
+
+
+def _significant(values: FloatArray, digits: int, least: float) -> list[Fraction]:
+    """Round shares to a number of significant digits; the largest is what the others leave."""
+    parts = values / values.sum()
+    shares = [
+        Fraction(f"{part:.{digits - 1}e}") if part >= least else Fraction(0)
+        for part in parts.tolist()
+    ]
+    largest = int(parts.argmax())
+    shares[largest] += 1 - sum(shares)
+    return shares
 
 
 def _rounded(values: FloatArray, denominator: int) -> list[Fraction]:
