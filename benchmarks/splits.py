@@ -28,6 +28,7 @@ from countveil.tree.tree_shape import Tree
 _PL94_SECONDS, _TEN_SECONDS = 10, 60
 _WITHIN = 0.03
 _FEWEST = 10_000  # values behind a simulated standard error, which is then good to 0.7 %
+_SIMULATED = 3_000_000  # cells of all lowest units, up to which releases are simulated
 _VALUES = 20_000_000  # counts of the releases that are simulated together
 
 _TEN = """
@@ -76,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
                         f"{seconds[title]:.1f}" if first else "",
                     )
                 )
-            if title != "ten attributes":
+            size = plan.geography().units(plan.levels[-1]) * plan.schema.cells
+            if size < _SIMULATED:
                 simulated += _forecasts(title, best, options.releases)
         columns = ("plan", "queries", "rho", "same errors with", "table", "± now", "± best")
         show("Best splits", (*columns, "loss at most", "seconds"), rows)
