@@ -79,6 +79,19 @@ def test_what_cannot_be_certified_is_refused(old, new, message, text, tiny):
         Plan.load(tiny)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "used"),
+    [("1000", "1e-10", "0"), ("30", "1e-30", "9/10"), ("3", "0.4", "9/10")],
+)
+def test_the_ends_of_the_range_are_certified(epsilon, delta, used, text, tiny):
+    """Delta is used up, but for noise so narrow that it jumps from one rho to the next."""
+    stated = text.replace('epsilon = "9"', f'epsilon = "{epsilon}"')
+    tiny.write_text(stated.replace('delta = "1e-10"', f'delta = "{delta}"'))
+    plan = Plan.load(tiny)
+    (at,) = [point for point in plan.certified if point.epsilon == Fraction(epsilon)]
+    assert Fraction(delta) * Fraction(used) < at.delta <= Fraction(delta)
+
+
 def test_rows_of_a_person_are_certified_together(text, tiny):
     many = text.replace("one_row_per_person = true", 'person_id = "id"\nmax_rows = 3')
     tiny.write_text(many)

@@ -145,7 +145,8 @@ def _gaussian_rho(epsilon: float, delta: float) -> float:
     def log_delta(rho: float) -> float:
         mu = math.sqrt(2 * rho)
         first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-        return float(first + math.log1p(-math.exp(min(second - first, -1e-300))))
+        apart = float(second - first)  # of logs: their difference may be lost to rounding
+        return float(first) + math.log(-math.expm1(apart)) if apart < 0 else -math.inf
 
     low, high = 1e-12, max(2 * epsilon, 1e-6)
     for _ in range(100):
