@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,7 @@ class Ran:
 def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
     """Run the command line in this process; return what a process of its own would end with."""
     from countveil import cli
+    from countveil.cli import command_line
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     handler, status = signal.getsignal(signal.SIGTERM), 0
@@ -147,6 +148,7 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
         chdir(cwd or Path.cwd()),
         mock.patch.dict(os.environ, {} if env is None else env, clear=env is not None),
         mock.patch.object(sys, "argv", ["countveil", *map(str, arguments)]),
+        mock.patch.object(command_line, "app", _program()),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
@@ -157,6 +159,16 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
         finally:
             signal.signal(signal.SIGTERM, handler)
     return Ran(status, *(_text_of(stream) for stream in (out, err)))
+
+
+@cache
+def _program() -> Any:
+    """Return the commands as the parser needs them, which a process makes once."""
+    import typer
+
+    from countveil.cli import command_line
+
+    return typer.main.get_command(command_line.app)
 
 
 def _text_of(stream: io.TextIOWrapper) -> str:
