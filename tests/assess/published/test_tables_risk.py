@@ -12,7 +12,7 @@ import pytest
 from benchmarks.published import PLANS, all_releases, enumerated, probability_of
 from scipy.stats import poisson
 from tests.conftest import TINY_PLAN
-from tests.laws.test_one_verdict import random_plan
+from tests.laws.test_one_verdict import PLANS, random_plan
 
 from countveil import Plan, Seeded, assess, measure, open_engine
 from countveil.assess import Intruder, attacks, hierarchy
@@ -432,7 +432,7 @@ def test_how_many_people_are_elsewhere_makes_no_difference(tmp_path):
     assert ends[0] == pytest.approx(ends[1], rel=0.03)
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", PLANS)
 def test_the_upper_end_is_within_what_the_plan_states(number, tmp_path):
     """The same intruder of random plans, about any person in any place."""
     text, crosswalk = random_plan(number)
