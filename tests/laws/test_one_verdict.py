@@ -26,7 +26,6 @@ from countveil.report.sections import published_section
 from countveil.report.sections.intruder_section import summary_sentences
 from tests.conftest import run
 
-
 # Seeds that between them have everything that the first twenty do: levels, queries and priors, exact
 # totals above and at the level that is known, both currencies and neighbours, bounds, every status.
 PLANS = (0, 1, 2, 4, 7, 9, 10, 14)
