@@ -140,7 +140,6 @@ class Ran:
 def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
     """Run the command line in this process; return what a process of its own would end with."""
     from countveil import cli
-    from countveil.cli import command_line
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     handler, status = signal.getsignal(signal.SIGTERM), 0
@@ -148,7 +147,6 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
         chdir(cwd or Path.cwd()),
         mock.patch.dict(os.environ, {} if env is None else env, clear=env is not None),
         mock.patch.object(sys, "argv", ["countveil", *map(str, arguments)]),
-        mock.patch.object(command_line, "app", _program()),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
@@ -159,16 +157,6 @@ def run(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
         finally:
             signal.signal(signal.SIGTERM, handler)
     return Ran(status, *(_text_of(stream) for stream in (out, err)))
-
-
-@cache
-def _program() -> Any:
-    """Return the commands as the parser needs them, which a process makes once."""
-    import typer
-
-    from countveil.cli import command_line
-
-    return typer.main.get_command(command_line.app)
 
 
 def _text_of(stream: io.TextIOWrapper) -> str:
@@ -235,6 +223,18 @@ def standing_still(
             process.kill()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_once() -> Iterator[None]:
+    """Assemble the command line once: this takes longer than many a command."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        assembled = cache(typer.main.get_command)
+        patch.setattr(typer.main, "get_command", assembled)
+        patch.setattr(typer.testing, "_get_command", assembled)
+        yield
+
+
 @pytest.fixture
 def command() -> Callable[..., Ran]:
     """Run the command line in this process."""
@@ -268,8 +268,9 @@ def few_simulated_releases() -> Iterator[None]:
     from countveil.report.sections import published_homogeneity_section, published_section
 
     with pytest.MonkeyPatch.context() as patch:
-        for section in (published_section, published_homogeneity_section):
-            patch.setattr(section, "_MOST", section._LEAST)
+        patch.setattr(published_section, "_MOST", published_section._LEAST)
+        for limit in ("_LEAST", "_MOST"):
+            patch.setattr(published_homogeneity_section, limit, 50)
         yield
 
 
