@@ -210,6 +210,12 @@ def test_every_other_function_outside_the_lists_is_refused(tiny):
             refuse_all_but_reading(tree, catalog, "query")
 
 
+def test_the_database_that_parses_is_opened_once(monkeypatch):
+    first = parse("FROM t", "query")
+    monkeypatch.setattr(duckdb, "connect", None)
+    assert parse("FROM t", "query") == first
+
+
 def test_no_function_of_the_lists_changes_from_call_to_call():
     with duckdb.connect() as connection:
         found = connection.execute(
