@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,18 @@ def standing_still(
             process.kill()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_once() -> Iterator[None]:
+    """Assemble the command line once: this takes longer than many a command."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        assembled = cache(typer.main.get_command)
+        patch.setattr(typer.main, "get_command", assembled)
+        patch.setattr(typer.testing, "_get_command", assembled)
+        yield
+
+
 @pytest.fixture
 def command() -> Callable[..., Ran]:
     """Run the command line in this process."""
@@ -256,8 +268,9 @@ def few_simulated_releases() -> Iterator[None]:
     from countveil.report.sections import published_homogeneity_section, published_section
 
     with pytest.MonkeyPatch.context() as patch:
-        for section in (published_section, published_homogeneity_section):
-            patch.setattr(section, "_MOST", section._LEAST)
+        patch.setattr(published_section, "_MOST", published_section._LEAST)
+        for limit in ("_LEAST", "_MOST"):
+            patch.setattr(published_homogeneity_section, limit, 50)
         yield
 
 

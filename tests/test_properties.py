@@ -2,11 +2,8 @@
 
 import os
 import tempfile
-from functools import cache
 from pathlib import Path
 
-import pytest
-import typer.main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,14 +50,6 @@ def spoiled(draw, text: str) -> bytes:
                 raw[draw(st.integers(0, len(raw) - 1))] = draw(st.integers(0, 255))
             return bytes(raw)
     return text.encode("utf-8", "surrogatepass")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_command_line():
-    """Make the command line once: that takes longer than most of these commands."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
-        yield
 
 
 def check_promises(plan: bytes, places: bytes, people: bytes) -> None:

@@ -135,7 +135,7 @@ def test_ranks_hold_for_all_areas_at_once():
         ([0, 20, 40, 60, 80, 80], np.eye(6), "at least"),
     ]
     for number, (truth, covariance, how) in enumerate(cases):
-        held, width = ranks_held(truth, covariance, 1000, number)
+        held, width = ranks_held(truth, covariance, 400, number)
         margin = 3 * (CONFIDENCE * (1 - CONFIDENCE) / held.size) ** 0.5
         assert held.mean() >= CONFIDENCE - margin, (truth, held.mean())
         if how == "exactly":  # all are equal: nothing is given away

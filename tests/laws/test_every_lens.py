@@ -29,7 +29,7 @@ from countveil.report.lenses import LENSES, Lens, sections_of
 from countveil.report.report_page import public_report
 from countveil.report.section_data import Section, SectionTable, Subject
 from countveil.report.terminal.terminal_tables import render_section
-from tests.conftest import TINY_PLACES, TINY_PLAN, run
+from tests.conftest import TINY_PLACES, TINY_PLAN, few_simulated_releases, run
 
 
 def toy(subject: Subject) -> Section:
@@ -104,7 +104,8 @@ class World:
     @cached_property
     def sections(self):
         subject = Subject(self.release.plan, self.release, self.realised)
-        return {lens.name: lens.section(subject) for lens in LENSES}
+        with few_simulated_releases():
+            return {lens.name: lens.section(subject) for lens in LENSES}
 
 
 def world(folder, people, rho="2", seed=2):

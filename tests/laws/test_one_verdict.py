@@ -1,4 +1,4 @@
-"""Twenty random plans: the command line, JSON, report and explorer show one verdict and one number."""
+"""Random plans: the command line, JSON, report and explorer show one verdict and one number."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ from countveil.report.section_data import Subject
 from countveil.report.sections import published_section
 from countveil.report.sections.intruder_section import summary_sentences
 from tests.conftest import run
+
+# Seeds that between them have everything that the first twenty do: levels, queries and priors, exact
+# totals above and at the level that is known, both currencies and neighbours, bounds, every status.
+PLANS = (0, 1, 2, 4, 7, 9, 10, 14)
 
 
 def released(plan):
@@ -85,7 +89,7 @@ def risk_in(sentence):
     return found.groups()
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", PLANS)
 def test_there_is_one_verdict_and_one_number(number, tmp_path):
     text, places = random_plan(number)
     (tmp_path / "places.csv").write_text(places)
@@ -133,7 +137,7 @@ def test_there_is_one_verdict_and_one_number(number, tmp_path):
         assert (risk_in(lens[0])[0] is not None) == worst.upper_bound
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", PLANS)
 def test_choose_says_of_its_plan_what_price_says(number, tmp_path, monkeypatch):
     """A short search will do: the verdict is about whichever plan it ends with."""
     monkeypatch.setattr(plan_budget, "_HALVINGS", 3)
@@ -164,9 +168,9 @@ def test_choose_says_of_its_plan_what_price_says(number, tmp_path, monkeypatch):
 
 
 def test_the_plans_are_of_every_kind(tmp_path):
-    """The twenty plans include both neighbours, both currencies and every status."""
+    """The plans include both neighbours, both currencies and every status."""
     kinds = set()
-    for number in range(20):
+    for number in PLANS:
         text, places = random_plan(number)
         (tmp_path / "places.csv").write_text(places)
         plan = Plan.parse(text, folder=tmp_path)

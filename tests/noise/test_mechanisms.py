@@ -53,6 +53,7 @@ def newcomer(request, monkeypatch):
     return kind, f'{budget}\nmechanism = "{kind.name}"'
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_a_registered_mechanism_serves_a_whole_release(newcomer, tiny, command):
     kind, budget = newcomer
     tiny.write_text(f'{with_budget(budget)}[postprocess]\nmethod = "top-down"\n')

@@ -52,12 +52,12 @@ def test_totals_of_units_and_parts_are_generalised_least_squares(measured):
 
 
 def test_the_tree_lessens_the_error_of_totals(measured, people):
-    """Blocks measured well say much of their tracts; over ten releases the error must fall."""
+    """Blocks measured well say much of their tracts; over four releases the error must fall."""
     shares = ('tract = "1/4"\nblock = "1/4"', 'tract = "1/40"\nblock = "19/40"')
     variants = {"level": LEVEL, "look below": LEVEL + LOOK.format("tract"), "tree": ""}
     errors = {name: [] for name in variants}
     exact = people.groupby("tract").size().to_numpy()
-    for seed in range(10):
+    for seed in range(4):
         for name, more in variants.items():
             estimates = postprocess.top_down(*measured(shares, more=more, seed=seed))
             query = estimates.plan.schema.query("TOTAL")

@@ -36,6 +36,7 @@ def test_terms_over_cells_are_the_weights_in_subspaces(seed, tmp_path):
         start = int(rng.integers(units))
         some = subtrees.slice(level, start, units)
         about = terms.about(some, cells)
+        assert terms.about(some.part(0, units - start), cells).matrices is about.matrices
         found = multiplied_out(about.places, about.atoms, about.matrices)
         expected = sum(
             np.einsum("idc,sde,jec->sij", row, weight, row)

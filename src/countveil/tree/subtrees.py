@@ -12,9 +12,10 @@ them. Directions that nothing measures have a small weight of their own, which p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ PULL = 1e-5  # of the least precision: the weight of directions that nothing mea
 _NOTHING = 1e-9
 _LARGEST_TABLE = 1 << 16  # kinds of pairs of cells
 _LARGEST_GROUPS = 1_000
+_KEPT = 1 << 22  # numbers of matrices that are kept for the next family: 32 MB
 
 
 # The information of some units, in subspaces.
@@ -69,6 +71,15 @@ class SubtreeSlice:
             for noisy, known, covariance, estimate, exact in self.spaces
         ]
         return SubtreeSlice(shape_of.reshape(-1), tuple(spaces))
+
+    def fingerprint(self) -> bytes:
+        """Return a digest of everything but the estimates: what weights depend on."""
+        digest = sha256()
+        for space in self.spaces:
+            for part in (space.noisy, space.known, space.covariance):
+                digest.update(repr(part.shape).encode())
+                digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.digest()
 
     @cached_property
     def inverses(self) -> list[FloatArray]:
@@ -224,6 +235,7 @@ class CellTerms:
     axes: tuple[_Axis, ...]
     kept: tuple[tuple[int, ...], ...]  # the attributes that each term keeps apart
     sums: dict[str, list[FloatArray]] = field(default_factory=dict, repr=False)
+    matrices: dict[tuple[str, bytes], FloatArray] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, observed: Observed, decomposition: QueryDecomposition) -> CellTerms:
@@ -251,14 +263,16 @@ class CellTerms:
 
     def about(self, of: SubtreeSlice, cells: IntArray) -> Information:
         """Return the information about some cells of the histogram."""
-        return self._terms(of.precisions, cells)
+        matrices = self._kept_matrices("precisions", of, lambda: of.precisions)
+        return self._terms(matrices, cells)
 
     def undetermined(self, of: SubtreeSlice, cells: IntArray) -> Information | None:
         """Return the projector on what nothing measures, over some cells; None if it is 0."""
         free = of.undetermined
         if not any(np.abs(item).max(initial=0.0) > _NOTHING for item in free):
             return None
-        return self._terms([item[None] for item in free], cells)
+        matrices = self._kept_matrices("undetermined", of, lambda: [item[None] for item in free])
+        return self._terms(matrices, cells)
 
     def right_sides(self, of: SubtreeSlice, cells: IntArray) -> FloatArray:
         """Return y over some cells: units × cells."""
@@ -304,7 +318,20 @@ class CellTerms:
             ]
         return self.sums[query.name]
 
-    def _terms(self, weights: Sequence[FloatArray], cells: IntArray) -> Information:
+    def _kept_matrices(
+        self, what: str, of: SubtreeSlice, weights: Callable[[], Sequence[FloatArray]]
+    ) -> FloatArray:
+        """Return C of the terms for each shape; most families have the shapes of another."""
+        key = what, of.fingerprint()
+        if key not in self.matrices:
+            coefficients = self._coefficients(weights())
+            made = np.ascontiguousarray(coefficients[:, self._where] * (self._where >= 0))
+            if made.size + sum(item.size for item in self.matrices.values()) > _KEPT:
+                self.matrices.clear()
+            self.matrices[key] = made
+        return self.matrices[key]
+
+    def _terms(self, matrices: FloatArray, cells: IntArray) -> Information:
         shape = self.schema.shape
         codes = np.unravel_index(cells, shape) if shape else ()
         atoms, count = np.zeros(len(cells), np.int64), 1
@@ -319,9 +346,7 @@ class CellTerms:
                 place, groups = place * shape[one] + codes[one], groups * shape[one]
             places[number] = place + offset
             offset += groups
-        coefficients = self._coefficients(weights)
-        matrices = coefficients[:, self._where] * (self._where >= 0)
-        return Information(places, np.ascontiguousarray(matrices), atoms)
+        return Information(places, matrices, atoms)
 
     def _coefficients(self, weights: Sequence[FloatArray]) -> FloatArray:
         """Return, for each shape, the coefficient of every product of pairs: shapes × products."""

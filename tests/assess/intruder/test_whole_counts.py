@@ -116,7 +116,7 @@ def test_three_levels_with_rho_one(tmp_path):
     assert risk <= stated.value <= 1.1 * risk
 
 
-@pytest.mark.parametrize("rho", [20, 60, 100, 200])
+@pytest.mark.parametrize("rho", [40, 60, 200])  # exact, and bounds
 @pytest.mark.parametrize("attack", ["presence", "unknown attribute"])
 def test_two_queries(attack, rho, tmp_path):
     """TOTAL and A, for a block with one sibling: of its two cells, each is unknown."""

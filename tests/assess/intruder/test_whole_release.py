@@ -218,3 +218,12 @@ def test_targets_are_looked_at_some_at_a_time(tmp_path, monkeypatch, attack):
     assert risk.upper_bound
     assert not bound.upper_bound
     assert risk.value >= bound.value
+
+
+def test_a_figure_is_computed_once(tmp_path, monkeypatch):
+    """The verdict, its ladder and every section of a page ask for the same ones."""
+    plan = plan_of(tmp_path, TWO, {"state": "1/2", "county": "1/4", "block": "1/4"})
+    first = risk_by_level(plan, [0.1])
+    for name in ("expected_posterior", "guesses_right", "guesses_right_at_most"):
+        monkeypatch.setattr(whole_release, name, None)
+    assert risk_by_level(plan, [0.1]) == first

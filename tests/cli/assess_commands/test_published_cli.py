@@ -10,7 +10,7 @@ from tests.report.numbers_in_words import ends_of
 
 from countveil import Plan, Release, Seeded, pipeline
 from countveil.assess import published_homogeneity, published_loss, published_risk
-from countveil.assess.published import simulation_cost
+from countveil.assess.published import many_releases, simulation_cost
 from countveil.assess.published.many_releases import one_family
 from countveil.report.report_page import public_report
 from countveil.report.section_data import Subject
@@ -151,6 +151,7 @@ def place_of(release, document):
     }
 
 
+@pytest.mark.usefixtures("few_simulations")
 def test_the_intruder_is_that_of_the_plan(tiny):
     """Level, belief about other places and prior come from [intruder]; the upper end is within it."""
     tiny.write_text(TINY_PLAN + '[postprocess]\nmethod = "top-down"\n')
@@ -318,6 +319,7 @@ def test_bad_groups_are_named(out, words, message):
         (("--cell", "AGE=old"), "name a category of each of AGE, SEX"),
         (("--cell", "AGE=big,SEX=f"), "unknown category 'big' of AGE; choose from young, old"),
         (("--delta", "2"), "delta: 2.0 is not allowed"),
+        (("--prior", "2"), "prior: 2.0 is not allowed"),
         (("--delta", "0.1", "--siblings", "prior"), "--delta: epsilon is not computed where other"),
         (("--siblings", "some"), "--siblings: 'some' is not allowed; choose flat, prior or known"),
         (("--knows", "town"), "knows: unknown level 'town'; choose from region, area"),
@@ -326,7 +328,8 @@ def test_bad_groups_are_named(out, words, message):
         (("--plan", "plan.toml"), "--plan: has no effect without --internal"),
     ],
 )
-def test_bad_input_is_named(out, words, message):
+def test_bad_input_is_named_before_releases_are_simulated(out, monkeypatch, words, message):
+    monkeypatch.setattr(many_releases, "descend", None)
     ran = run("assess", "published", out, *words)
     assert ran.status == 2
     assert message in " ".join(ran.err.split())

@@ -141,23 +141,7 @@ class Evidence:
 
     def posterior(self, log_odds: float, rows: int) -> tuple[float, bool]:
         """Return the expected posterior of the truth, and whether it is only an upper bound."""
-        if self.settled:
-            return 1.0, False
-        if not self.narrow:
-            return self.posterior_if_real(log_odds, rows), self.siblings_known
-        if rows**2 * self.around < SMOOTH_BELOW:
-            most = expected_posterior(_loss(self.laws, self.around, rows, None), log_odds)
-        else:
-            most = largest_over_shifts(
-                [
-                    expected_posterior(_loss(self.laws, self.around, rows, number), log_odds)
-                    for number in range(SHIFTS)
-                ]
-            )
-        if self.everyone:
-            known = _loss(self.everyone, 0.0, rows, None)
-            most = min(most, expected_posterior(known, log_odds))
-        return most, True
+        return _posterior(self, log_odds, rows)
 
     def posterior_if_real(self, log_odds: float, rows: int) -> float:
         """Return the expected posterior if counts around the unit were real numbers."""
@@ -182,10 +166,36 @@ class Evidence:
         Every jump of the unit's own counts is kept, and ties are split. What is around is on some
         lattice, too, and guesses depend on where it lies: the figure is the largest over all shifts.
         """
-        own = lattice_loss(self.laws, rows)
-        if not self.rho_around:
-            return guesses_right(own, log_odds, 0.5)
-        return guesses_right_at_most(own, rows**2 * self.rho_around, log_odds)
+        return _right(self, log_odds, rows)
+
+
+@lru_cache(maxsize=4096)  # verdict, ladder and sections ask for the same again
+def _posterior(view: Evidence, log_odds: float, rows: int) -> tuple[float, bool]:
+    if view.settled:
+        return 1.0, False
+    if not view.narrow:
+        return view.posterior_if_real(log_odds, rows), view.siblings_known
+    if rows**2 * view.around < SMOOTH_BELOW:
+        most = expected_posterior(_loss(view.laws, view.around, rows, None), log_odds)
+    else:
+        most = largest_over_shifts(
+            [
+                expected_posterior(_loss(view.laws, view.around, rows, number), log_odds)
+                for number in range(SHIFTS)
+            ]
+        )
+    if view.everyone:
+        known = _loss(view.everyone, 0.0, rows, None)
+        most = min(most, expected_posterior(known, log_odds))
+    return most, True
+
+
+@lru_cache(maxsize=4096)
+def _right(view: Evidence, log_odds: float, rows: int) -> float:
+    own = lattice_loss(view.laws, rows)
+    if not view.rho_around:
+        return guesses_right(own, log_odds, 0.5)
+    return guesses_right_at_most(own, rows**2 * view.rho_around, log_odds)
 
 
 @lru_cache(maxsize=512)

@@ -116,7 +116,7 @@ def published_loss(
         siblings=siblings,
         geography=geography,
     )
-    _refuse_impossible(delta)
+    refuse_delta(delta)
     drawn = two.simulate(draws, rng=rng, progress=progress)
     return loss_of(two, drawn, delta=delta, confidence=confidence, audience=audience)
 
@@ -130,7 +130,7 @@ def loss_of(
     audience: Literal["public", "internal"] = "internal",
 ) -> PublishedLoss:
     """Return the bracket that simulated releases give."""
-    _refuse_impossible(delta)
+    refuse_delta(delta)
     upper = np.inf if two.settled else _epsilon(_measured(two), delta)
     half = drawn.loss.shape[1] // 2
     posterior = sigmoid(drawn.loss)
@@ -151,7 +151,8 @@ def loss_of(
     )
 
 
-def _refuse_impossible(delta: float) -> None:
+def refuse_delta(delta: float) -> None:
+    """Refuse a delta at which no epsilon can be given."""
     if not 0 < delta < 1:
         raise InputError(f"delta: {delta} is not allowed; it must be above 0 and below 1")
 

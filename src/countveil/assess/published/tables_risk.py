@@ -158,6 +158,7 @@ def published_risk(
         geography=geography,
     )
     refuse_low_confidence(confidence)
+    Intruder(prior=prior)  # refuses what is not allowed before the simulation, not after
     drawn = None
     if needs_simulation(two):
         refuse_other_methods(plan)

@@ -1,10 +1,11 @@
-"""A query as DuckDB parses it: a tree of plain JSON, from a connection without access to anything."""
+"""A query as DuckDB parses it: a tree of plain JSON, from a database without access to anything."""
 
 from __future__ import annotations
 
 import json
 import string
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -28,7 +29,7 @@ def parse(query: str, label: str) -> tuple[str, Tree]:
     """Return the text and the tree of a query, which must be one SELECT; nothing is run."""
     if "\0" in query:
         raise RecordsError(f"{label}: contains a null character; remove it")
-    with duckdb.connect(config=_ALONE) as connection:
+    with _connection() as connection:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise RecordsError(f"{label}: is not a single SELECT statement; write one")
@@ -48,7 +49,7 @@ def bracketed(text: str) -> str:
 
 def select(expressions: list[Tree] | None, source: Tree, common: list[Tree], label: str) -> str:
     """Return the SQL that selects *, or expressions as c0, c1 …, from part of a checked query."""
-    with duckdb.connect(config=_ALONE) as connection:
+    with _connection() as connection:
         node = _tree(connection, "SELECT * FROM x", label)
         if expressions is not None:
             node["select_list"] = [
@@ -61,7 +62,7 @@ def select(expressions: list[Tree] | None, source: Tree, common: list[Tree], lab
 def sql_of(tree: Tree) -> str:
     """Return the SQL of a tree."""
     document = {"error": False, "statements": [{"node": tree, "named_param_map": []}]}
-    with duckdb.connect(config=_ALONE) as connection:
+    with _connection() as connection:
         ((text,),) = connection.execute(
             "SELECT json_deserialize_sql(?::JSON)", [json.dumps(document)]
         ).fetchall()
@@ -107,6 +108,16 @@ def fold(name: object) -> str:
 def name_of(reference: Tree) -> str:
     """Return the last part of a column's name, in lower case."""
     return fold(reference["column_names"][-1])
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """Return a new connection to the database that parses and holds nothing."""
+    return _database().cursor()
+
+
+@cache  # to open a database takes fifty times longer than to parse a query
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config=_ALONE)
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, text: str, label: str) -> Tree:

@@ -71,8 +71,9 @@ class Catalog:
         def names(query: str) -> list[str]:
             return [fold(row[0]) for row in rows(query)]
 
-        macros = frozenset(names("SELECT function_name FROM duckdb_functions() WHERE NOT internal"))
-        built_in = names("SELECT function_name FROM duckdb_functions() WHERE internal")
+        functions = rows("SELECT DISTINCT function_name, internal FROM duckdb_functions()")
+        macros = frozenset(fold(name) for name, internal in functions if not internal)
+        built_in = {fold(name) for name, internal in functions if internal}
         for name in sorted(macros.intersection(built_in)):
             raise RecordsError(
                 f"{label}: the database has a macro {name}, which would replace DuckDB's function of "

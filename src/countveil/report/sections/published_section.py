@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
+from countveil.assess.intruder.prior_knowledge import Intruder
 from countveil.assess.published.many_releases import one_family, refuse_other_methods
 from countveil.assess.published.simulation_cost import affordable_draws, refuse_long
-from countveil.assess.published.tables_loss import PublishedLoss, loss_of
+from countveil.assess.published.tables_loss import PublishedLoss, loss_of, refuse_delta
 from countveil.assess.published.tables_risk import (
     PublishedRisk,
     needs_simulation,
@@ -138,6 +139,8 @@ def brackets(
     progress: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Bracket:
     """Return both ends of the risk and of the epsilon, from the same simulated releases."""
+    Intruder(prior=prior)  # refuses what is not allowed before the simulation, not after
+    refuse_delta(delta)
     drawn = None
     if needs_simulation(two):
         refuse_other_methods(two.plan)
