@@ -256,6 +256,24 @@ def test_a_journal_that_was_never_synced_is_no_obstacle(tmp_path, content):
     assert ledger.charge("r2", ZCDP("0.1"))
 
 
+def test_a_change_by_another_process_is_not_taken_for_damage(tmp_path, monkeypatch):
+    """Read without locks, a ledger that another process is writing can look malformed."""
+    ledger = book(tmp_path)
+    ledger.charge("r1", ZCDP("0.1"))
+    real, looks = sqlite3.connect, []
+
+    def connect(name, *arguments, **options):
+        if "immutable" in str(name):
+            looks.append(name)
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    assert [line.release for line in ledger.charges()] == ["r1"]
+    assert ledger.charge("r2", ZCDP("0.1"))
+    assert looks
+
+
 @pytest.mark.parametrize("application", [0, 7, int.from_bytes(b"CnVl")])
 def test_another_programs_database_is_not_rolled_back(tmp_path, application):
     path = tmp_path / "ledger.sqlite"

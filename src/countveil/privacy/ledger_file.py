@@ -275,7 +275,8 @@ def _refuse_foreign_at_sight(path: Path) -> None:
     """Refuse another program's database before SQLite opens it for writing, which can change it.
 
     The header is read as bytes, and the tables as immutable, without locks, journal or log. If a crash
-    damaged the first page of a ledger, its tables cannot be read until it is rolled back.
+    damaged the first page of a ledger, its tables cannot be read until it is rolled back; nor can they
+    while another process changes it.
     """
     header = _first_bytes(path, 100)
     if header == b"":
@@ -288,9 +289,10 @@ def _refuse_foreign_at_sight(path: Path) -> None:
         raise _foreign(path)
     if _next_to(path, _WAL).exists():
         raise _foreign(path)
-    torn = application == _APPLICATION and _next_to(path, _JOURNAL).exists()
+    # What another process is writing just now may be read in halves; of a ledger, the tables are
+    # compared again under the lock.
     with (
-        suppress(sqlite3.DatabaseError) if torn else nullcontext(),
+        suppress(sqlite3.DatabaseError) if application == _APPLICATION else nullcontext(),
         closing(sqlite3.connect(_uri(path, "ro&immutable=1"), uri=True)) as probe,
     ):
         _refuse_foreign(path, probe)
