@@ -65,12 +65,24 @@ def test_the_least_budget_for_margins(plan):
     assert document["budget"]["rho"] == f"{document['after']:g}"
 
 
+def test_a_table_without_a_margin_keeps_its_error(plan):
+    done = run("choose", plan, *FOR, "--minimise", "rho", "--json")
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    block, county = document["targets"]
+    assert block["reached"] is True
+    assert county["reached"] is None
+    assert county["margin_after"] <= county["margin_before"] * (1 + 1e-6)
+    assert document["after"] < document["before"]
+    shown = run("choose", plan, *FOR, "--minimise", "rho").out
+    assert "Every margin is reached, or today's error kept, with rho =" in " ".join(shown.split())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--for", "block TOTAL", "--posterior", "0.2"), "another way to choose were given"),
         (("--minimise", "rho"), "name tables that matter with --for or in budget.targets, or give"),
-        (("--for", "block TOTAL", "--minimise", "rho"), "has no margin to reach; add one"),
         (("--for", "block TOTAL", "--minimise", "size"), "choose error, worst, rho or risk"),
         (
             ("--for", "block TOTAL within 5", "--minimise", "risk", "--risk", "2"),

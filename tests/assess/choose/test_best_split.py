@@ -253,7 +253,6 @@ def test_targets_that_make_no_sense_are_refused(text, message):
         ([], {}, "none was given"),
         (["nowhere TOTAL"], {}, "unknown level 'nowhere'; choose from l0, l1, l2"),
         (["l2 HEIGHT"], {}, "HEIGHT"),
-        (["l2 TOTAL"], {"minimise": "rho"}, "has no margin to reach"),
         (["l2 TOTAL"], {"minimise": "time"}, "choose error, worst, rho or risk"),
         (["l2 TOTAL"], {"others": 1}, "give a number above 1"),
     ],

@@ -123,6 +123,7 @@ def best_split(
         errors ("error"), or the largest of them ("worst"); or the budget at which every margin is
         reached ("rho"); or, within the plan's budget, the risk of the whole release at which every
         margin is reached ("risk").
+        Where margins are to be reached, a table without one keeps today's error.
     others : float
         How much the other tables that the plan publishes may lose: at each level, their mean squared
         error relative to today's stays within the square of this. Infinite: they may lose everything.
@@ -303,11 +304,6 @@ def _refuse_odd(
             raise InputError(
                 f"target {item.name!r}: unknown level {item.level!r}; choose from "
                 f"{', '.join(plan.levels)}"
-            )
-        if minimise in ("rho", "risk") and item.margin is None:
-            raise InputError(
-                f"target {item.name!r}: has no margin to reach; add one, for example "
-                f'"{item.name} within 5"'
             )
 
 
@@ -664,8 +660,10 @@ def _aims(
                 f"target {target.name!r}: is published exactly, so no budget changes it; name a table "
                 f"that has noise"
             )
-        mean = float(by_kind @ errors.cells / errors.cells.sum())
-        share = target.weight / (target.standard_error or math.sqrt(mean)) ** 2
+        today_square = float(
+            by_kind @ errors.cells / errors.cells.sum() if summed else by_kind.max()
+        )
+        share = target.weight / (target.standard_error or math.sqrt(today_square)) ** 2
         kinds = [None] if summed else np.flatnonzero(by_kind > 0).tolist()
         parts += [[MeanVariance(target.level, query, kind, share)] for kind in kinds]
         target_of += [number] * len(kinds)

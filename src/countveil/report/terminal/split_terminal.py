@@ -45,14 +45,20 @@ def headline(best: BestSplit) -> str:
             f"With {best.plan.cost} and other queries, every table that you named can be estimated; "
             f"today's queries do not determine them all."
         )
+    goals = best.table["margin_wanted"]
+    goal = (
+        "margin is reached"
+        if goals.null_count == 0
+        else "margin is reached, or today's error kept,"
+    )
     if best.minimise == "rho":
         return (
-            f"rho = {best.after:.4g} reaches every margin; split as before, the plan would need "
+            f"Every {goal} with rho = {best.after:.4g}; split as before, the plan would need "
             f"{best.before:.4g}."
         )
     if best.minimise == "risk":
         return (
-            f"Every margin is reached at a risk of {multiple(best.after)} times the prior, with "
+            f"Every {goal} at a risk of {multiple(best.after)} times the prior, with "
             f"{best.plan.cost}; split as before, it would take {multiple(best.before)} times."
         )
     if best.minimise == "worst":
