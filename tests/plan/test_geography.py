@@ -150,6 +150,23 @@ def test_rows_are_counted_in_the_footer_before_they_are_read(tmp_path, monkeypat
         read_crosswalk(path, LEVELS)
 
 
+def test_a_damaged_file_with_columns_of_unequal_length_is_named(tmp_path, monkeypatch):
+    """Found by the fuzzer: each column is read by itself, and one ended early."""
+    path = tmp_path / "blocks.parquet"
+    columns = {"state": ["1", "1", "2"], "county": ["10", "11", "20"], "block": ["a", "b", "c"]}
+    pq.write_table(pa.table(columns), path)
+    real = geography._read_column
+
+    def read(path, level, *, as_text):
+        column = real(path, level, as_text=as_text)
+        return column.slice(0, 2) if level == "county" else column
+
+    monkeypatch.setattr(geography, "_read_column", read)
+    message = "column 'state' has 3 rows and 'county' 2, so the file is damaged; restore it"
+    with pytest.raises(GeographyError, match=message):
+        read_crosswalk(path, LEVELS)
+
+
 def test_a_crosswalk_beyond_memory_is_a_message(tmp_path, monkeypatch):
     def full(*arguments):
         raise MemoryError

@@ -139,6 +139,12 @@ def _read_crosswalk(path: Path, levels: Sequence[str], units: int | None) -> Geo
             )
     # One column at a time: all of them would take most of the memory of a national run.
     columns = [_ranked(path, level, lowest=level == levels[-1]) for level in levels]
+    for level, column in zip(levels, columns, strict=True):
+        if len(column.rank) != len(columns[0].rank):
+            raise GeographyError(
+                f"{path}: column {levels[0]!r} has {len(columns[0].rank):,} rows and {level!r} "
+                f"{len(column.rank):,}, so the file is damaged; restore it"
+            )
     order = np.lexsort([column.rank for column in reversed(columns)])
     starts = np.zeros(len(order), bool)
     starts[0] = True
