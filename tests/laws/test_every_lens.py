@@ -261,7 +261,7 @@ def mean_over_people(section):
 
 
 def of_both_splits(section):
-    return [risk for _, _, _, risk in section.tables[1].rows]
+    return section.figures["risks"]
 
 
 RISKS = {

@@ -11,9 +11,11 @@ from tests.estimate import dense_least_squares, released_trees
 
 from countveil import Plan
 from countveil.assess.choose import optimal_split
-from countveil.assess.choose.optimal_split import best_split, largest_risk
+from countveil.assess.choose.optimal_split import best_split, worst_rung
 from countveil.assess.choose.risk_rows import RiskRows
 from countveil.assess.choose.share_digits import short_shares
+from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.verdict import judge
 from countveil.errors import InputError
 from countveil.plan.accuracy_target import Target
 from countveil.tree.tree_shape import tree_of
@@ -26,6 +28,10 @@ LEVELS = {
     "l2": {"TOTAL": 3, "OLD": 1, "AGE*SEX": 1},
 }
 PLACES = released_trees.places([1], [3], [1, 2, 4])
+
+
+def largest_risk(plan, level=None):
+    return worst_rung(plan, level).marginal_risk
 
 
 def plan_in(folder, text=None, places=PLACES):
@@ -392,6 +398,27 @@ def test_the_least_risk_that_reaches_every_margin(others, tmp_path):
             tried += 1
             assert risk.largest(problem.rate * moved) >= (1 - 5e-3) * least
     assert tried >= 20
+
+
+def test_a_limit_counts_what_is_published_exactly(tmp_path):
+    """Exact tables of l1 tell more about its units than their noisy counts alone."""
+    text = released_trees.plan_text(AGE, LEVELS, recodes=RECODED)
+    known = '[[invariants]]\nlevel = "l1"\nquery = "AGE*SEX"\nreason = "known"\n'
+    plan = plan_in(
+        tmp_path,
+        text.replace("add-remove", "change-one") + known,
+        released_trees.places([1], [2], [3, 4]),
+    )
+    plan = plan.with_budget(Fraction(1, 5))
+    free = best_split(plan, ["l2 AGE"], others=math.inf)
+    noisy = risk_by_level(free.plan, levels=("l2",), decisions=False)
+    whole = worst_rung(free.plan)
+    assert not whole.settled
+    alone = max(rung.marginal_risk for rung in noisy)
+    assert alone < whole.marginal_risk
+    limit = (alone + whole.marginal_risk) / 2
+    kept = best_split(plan, ["l2 AGE"], others=math.inf, max_risk=limit)
+    assert max(risk.marginal_risk for risk in judge(kept.plan).risks) <= limit
 
 
 def test_margins_beyond_the_budget_have_no_least_risk(tmp_path):

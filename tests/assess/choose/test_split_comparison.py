@@ -4,12 +4,11 @@ import math
 from fractions import Fraction
 
 import pytest
-from tests.assess.choose.test_best_split import plan_in
+from tests.assess.choose.test_best_split import largest_risk, plan_in
 from tests.conftest import run
 from tests.estimate import released_trees
 
 from countveil import Plan
-from countveil.assess.choose.optimal_split import largest_risk
 from countveil.assess.choose.split_comparison import compare_splits
 from countveil.estimate.plan_error import expected_error
 
@@ -47,13 +46,13 @@ def test_every_point_is_a_plan_with_its_error_and_its_risk(plan):
     }
     assert other.margin is None
     assert comparison.own.error == pytest.approx(error_of(plan, units), rel=1e-9)
-    assert comparison.own.risk == pytest.approx(largest_risk(plan), rel=1e-9)
+    assert comparison.own.risk.marginal_risk == pytest.approx(largest_risk(plan), rel=1e-9)
     for split, points in ((plan, comparison.now), (comparison.best.plan, comparison.then)):
         assert [point.rho for point in points] == sorted(point.rho for point in points)
         for point in points:
             at = split.with_budget(Fraction(point.rho))
             assert point.error == pytest.approx(error_of(at, units), rel=1e-9)
-            assert point.risk == pytest.approx(largest_risk(at), rel=1e-9)
+            assert point.risk.marginal_risk == pytest.approx(largest_risk(at), rel=1e-9)
 
 
 def test_the_waste_is_what_the_best_split_does_without(plan):

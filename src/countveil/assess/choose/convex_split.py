@@ -304,7 +304,6 @@ def _line_search(
         room = -point[:count][shrinking] / step[:count][shrinking]
         length = min(1.0, 0.99 * float(room.min()))
     here = inside.height(point, weight)
-
     while length > 1e-10:
         there = point + length * step
         if inside.height(there, weight) <= here + _ENOUGH * length * float(slope @ step):

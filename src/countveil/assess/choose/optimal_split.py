@@ -20,7 +20,7 @@ from countveil.assess.choose.candidate_queries import with_candidates
 from countveil.assess.choose.convex_split import ConvexProgram, Solution, solve
 from countveil.assess.choose.risk_rows import RiskRows, largest_precision
 from countveil.assess.choose.share_digits import decimals, short_shares
-from countveil.assess.intruder.ladder import risk_by_level
+from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
 from countveil.base import words
 from countveil.base.numerics import FloatArray, decimal
 from countveil.errors import InputError
@@ -76,6 +76,8 @@ class BestSplit:
         One row per level and query: rho before and after.
     binding : tuple of str
         What stops it from being better, in words.
+    upper_bounds : tuple of bool
+        Whether `before` and `after` are upper bounds, as risks of narrow noise are.
 
     """
 
@@ -89,6 +91,7 @@ class BestSplit:
     table: pa.Table
     shares: pa.Table
     binding: tuple[str, ...]
+    upper_bounds: tuple[bool, bool] = (False, False)
 
     def __repr__(self) -> str:
         return (
@@ -157,28 +160,42 @@ def best_split(
             f"{plan.name}: splitting a budget needs the places of the plan; add geography.path"
         )
     if minimise == "risk":
-        return _with_least_risk(
-            _Problem.of(plan, aims, "rho", others, propose, tree_of(places)), progress
-        )
+        problem = _Problem.of(plan, aims, "rho", others, propose, tree_of(places))
+        return _with_least_risk(problem, places, progress)
     problem = _Problem.of(plan, aims, minimise, others, propose, tree_of(places))
     limit = plan.intruder.limit if max_risk is None else max_risk
     free = problem.finished(solve(problem.program(), problem.start(), progress=progress))
-    if limit is None or largest_risk(free.plan, plan.judged_level) <= limit:
+    if limit is None or _worst(free.plan, plan, places).marginal_risk <= limit:
         return free
-    return _within_limit(problem, limit, progress)
+    return _within_limit(problem, limit, places, progress)
 
 
-def largest_risk(plan: Plan, level: str | None = None) -> float:
-    """Return the risk of a plan from its noisy counts: the largest over its priors.
+def worst_rung(
+    plan: Plan, level: str | None = None, *, geography: Geography | None = None
+) -> LevelRisk:
+    """Return the largest risk of a plan over its priors, for someone who sees the whole release.
 
     The intruder knows everyone else in a unit of the level, by default the one that the plan says: a
-    split may leave the lowest level without a budget, and does not change whom it is judged by.
+    split may leave the lowest level without a budget, and does not change whom it is judged by. Where
+    exactly published counts give the answer at any budget, it is the risk of noisy counts alone.
     """
-    rungs = risk_by_level(plan, levels=(level or plan.judged_level,), decisions=False)
-    return max(rung.marginal_risk for rung in rungs)
+    levels = (level or plan.judged_level,)
+    rungs = risk_by_level(
+        plan, levels=levels, geography=geography, invariants=True, decisions=False
+    )
+    if any(rung.settled for rung in rungs):
+        rungs = risk_by_level(plan, levels=levels, geography=geography, decisions=False)
+    return max(rungs, key=lambda rung: rung.marginal_risk)
 
 
-def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], None]) -> BestSplit:
+def _worst(other: Plan, plan: Plan, places: Geography) -> LevelRisk:
+    """Return the largest risk of another split, judged by the level of the plan that was split."""
+    return worst_rung(other, plan.judged_level, geography=places)
+
+
+def _within_limit(
+    problem: _Problem, limit: float, places: Geography, progress: Callable[[float], None]
+) -> BestSplit:
     """Return the best split that was found under a limit on risk.
 
     Precisions stay within what normal noise may have, times a factor that is adjusted until the risk
@@ -190,7 +207,7 @@ def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], N
     factor, best = 1.0, None
     for _ in range(_ADJUSTMENTS):
         split = _under_tangents(problem, risk, precision * factor, limit, progress)
-        reached = largest_risk(split.plan, plan.judged_level)
+        reached = _worst(split.plan, plan, places).marginal_risk
         if reached <= limit and (best is None or split.after <= best.after):
             best = split
         if (1 - _SHORT) * limit <= reached <= limit:
@@ -206,7 +223,9 @@ def _within_limit(problem: _Problem, limit: float, progress: Callable[[float], N
     return best
 
 
-def _with_least_risk(problem: _Problem, progress: Callable[[float], None]) -> BestSplit:
+def _with_least_risk(
+    problem: _Problem, places: Geography, progress: Callable[[float], None]
+) -> BestSplit:
     """Return the split of least risk that was found among those that reach every margin.
 
     The precision that sets the risk is concave in the split, so its tangents are minimised, again and
@@ -236,16 +255,16 @@ def _with_least_risk(problem: _Problem, progress: Callable[[float], None]) -> Be
         return risk.largest(problem.rate * other) * problem.figure(other) / least - 1
 
     best = problem.finished(solution, passed=passed)
-    as_before = math.inf
+    after, as_before = _worst(best.plan, plan, places), None
     if math.isfinite(best.before):
-        same_split = plan.with_budget(_rounded_up(Fraction(best.before)))
-        as_before = largest_risk(same_split, plan.judged_level)
+        as_before = _worst(plan.with_budget(_rounded_up(Fraction(best.before))), plan, places)
     return replace(
         best,
         minimise="risk",
         proof="local",
-        before=as_before,
-        after=largest_risk(best.plan, plan.judged_level),
+        before=math.inf if as_before is None else as_before.marginal_risk,
+        after=after.marginal_risk,
+        upper_bounds=(as_before is not None and as_before.upper_bound, after.upper_bound),
     )
 
 

@@ -6,8 +6,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from countveil.assess.choose.optimal_split import BestSplit, best_split, errors_of_targets
-from countveil.assess.intruder.ladder import LevelRisk, risk_by_level
+from countveil.assess.choose.optimal_split import (
+    BestSplit,
+    best_split,
+    errors_of_targets,
+    worst_rung,
+)
+from countveil.assess.intruder.ladder import LevelRisk
 from countveil.errors import PlanError
 from countveil.plan.geography import Geography
 from countveil.plan.plans import Plan
@@ -29,14 +34,14 @@ class SplitPoint:
         The root of the weighted sum of the tables' mean squared errors, in units of their margins or
         of today's errors.
     risk
-        The largest risk for someone at the plan's level, with what is published exactly unless that
-        settles the matter.
+        The largest risk for someone who knows everyone else in a unit of the plan's level, as
+        `worst_rung` returns it.
 
     """
 
     rho: float
     error: float
-    risk: float
+    risk: LevelRisk
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +103,6 @@ def compare_splits(plan: Plan, *, geography: Geography | None = None) -> SplitCo
     tree = tree_of(places)
     today = errors_of_targets(plan, plan.targets, tree)
     units = [target.standard_error or now for target, now in zip(plan.targets, today, strict=True)]
-    invariants = not any(risk.settled for risk in _rungs(plan, places, invariants=True))
 
     def error(split: Plan) -> float:
         errors = errors_of_targets(split, plan.targets, tree)
@@ -106,8 +110,7 @@ def compare_splits(plan: Plan, *, geography: Geography | None = None) -> SplitCo
         return math.sqrt(sum(target.weight * (item / unit) ** 2 for target, item, unit in parts))
 
     def point(split: Plan) -> SplitPoint:
-        rungs = _rungs(split, places, invariants=invariants)
-        risk = max(rung.marginal_risk for rung in rungs)
+        risk = worst_rung(split, plan.judged_level, geography=places)
         return SplitPoint(float(split.cost.rho), error(split), risk)
 
     def points(split: Plan) -> tuple[SplitPoint, ...]:
@@ -128,13 +131,3 @@ def compare_splits(plan: Plan, *, geography: Geography | None = None) -> SplitCo
         times = Fraction((error(same) / own.error) ** 2).limit_denominator(10**9)
         same = same.with_budget(same.cost.rho * times)
     return SplitComparison(best, points(plan), points(best.plan), own, chosen, point(same))
-
-
-def _rungs(plan: Plan, geography: Geography | None, *, invariants: bool) -> list[LevelRisk]:
-    return risk_by_level(
-        plan,
-        invariants=invariants,
-        levels=(plan.judged_level,),
-        geography=geography,
-        decisions=False,
-    )

@@ -36,11 +36,18 @@ def two_splits(comparison: SplitComparison) -> Chart:
     ]
     listed += [(_BEST, point, point.rho == comparison.chosen.rho) for point in comparison.then]
     rows = [
-        {"series": name, "rho": at.rho, "error": at.error, "risk": at.risk, "chosen": chosen}
+        {
+            "series": name,
+            "rho": at.rho,
+            "error": at.error,
+            "risk": at.risk.marginal_risk,
+            "upper_bound": at.risk.upper_bound,
+            "chosen": chosen,
+        }
         for name, at, chosen in listed
     ]
     names = list(dict.fromkeys(name for name, _, _ in listed))
-    drawn = [{"series": name, "x": at.error, "y": at.risk} for name, at, _ in reversed(listed)]
+    drawn = [{**row, "x": row["error"], "y": row["risk"]} for row in reversed(rows)]
     across = Axis("error of the tables that matter", log=True)
     plot = theme.layered(
         line_chart(drawn, names, across, Axis("largest risk", log=True)),
@@ -72,7 +79,9 @@ def two_splits(comparison: SplitComparison) -> Chart:
 
 def _label(at: SplitPoint, *, align: Literal["left", "right"], dx: int, dy: int) -> alt.Chart:
     """Write the budget of a plan next to its point."""
-    text = theme.values([{"x": at.error, "y": at.risk, "label": f"rho {words.number(at.rho)}"}])
+    text = theme.values(
+        [{"x": at.error, "y": at.risk.marginal_risk, "label": f"rho {words.number(at.rho)}"}]
+    )
     mark = text.mark_text(align=align, dx=dx, dy=dy, fontSize=11, color=theme.FAINT)
     label: alt.Chart = mark.encode(x="x:Q", y="y:Q", text="label:N")
     return label
@@ -81,5 +90,5 @@ def _label(at: SplitPoint, *, align: Literal["left", "right"], dx: int, dy: int)
 def _said(name: str, at: SplitPoint) -> str:
     return (
         f"{name}, rho {words.number(at.rho)} has an error of {words.brief(at.error)} and a risk of "
-        f"{words.multiple(at.risk)}."
+        f"{at.risk.times()}."
     )

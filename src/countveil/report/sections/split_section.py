@@ -35,14 +35,14 @@ def section(subject: Subject) -> Section | None:
     return Section(
         "split",
         _TITLE,
-        tuple(_sentences(comparison)),
+        tuple(_sentences(comparison, plan.intruder.limit)),
         _tables(comparison),
         draw,
         _figures(comparison),
     )
 
 
-def _sentences(comparison: SplitComparison) -> list[str]:
+def _sentences(comparison: SplitComparison, limit: float | None) -> list[str]:
     best, own, same = comparison.best, comparison.own, comparison.same_error
     named = words.listed([f"{row['query']} of {row['level']}" for row in best.table.to_pylist()])
     sentences = [f"The plan says that these tables matter: {named}."]
@@ -58,8 +58,8 @@ def _sentences(comparison: SplitComparison) -> list[str]:
         sentences.append(
             f"It would be as accurate as the plan is now with rho = {words.number(same.rho)}: today's "
             f"split wastes {words.brief_percent(comparison.wasted)} of the budget. The largest risk "
-            f"would then be {words.multiple(same.risk)} times the prior instead of "
-            f"{words.multiple(own.risk)} times."
+            f"would then be {same.risk.times(limit=limit)} times the prior instead of "
+            f"{own.risk.times(limit=limit)} times."
         )
     within = f"{words.rounded_up(max(100 * (best.gap + best.rounding_loss), 0.01))} %"
     kind = (
@@ -88,7 +88,7 @@ def _tables(comparison: SplitComparison) -> tuple[SectionTable, ...]:
         "Error of these tables, in units of their margins or of today's errors, and risk, by budget",
         ("Split", "rho", "Error", "Risk"),
         tuple(
-            (name, point.rho, point.error, point.risk)
+            (name, point.rho, point.error, point.risk.times())
             for name, points in splits
             for point in points
         ),
@@ -102,5 +102,6 @@ def _figures(comparison: SplitComparison) -> dict[str, object]:
         "wasted": comparison.wasted,
         "proof": best.proof,
         "gap": best.gap + best.rounding_loss,
+        "risks": [point.risk.marginal_risk for point in (*comparison.now, *comparison.then)],
         "budget": {key: best.plan.document["budget"][key] for key in ("rho", "levels", "queries")},
     }

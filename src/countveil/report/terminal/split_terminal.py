@@ -11,7 +11,7 @@ from rich.text import Text
 from countveil.assess.choose.optimal_split import BestSplit
 from countveil.assess.choose.published_check import PublishedCheck
 from countveil.assess.verdict import Verdict
-from countveil.base.words import figure, listed, multiple, rounded_up
+from countveil.base.words import at_most, figure, listed, multiple, rounded_up
 from countveil.report.terminal.risk_terminal import verdict_line
 from countveil.report.terminal.terminal_tables import plain_table
 
@@ -57,9 +57,13 @@ def headline(best: BestSplit) -> str:
             f"{best.before:.4g}."
         )
     if best.minimise == "risk":
+        before, after = (
+            at_most(multiple(risk), bound)
+            for risk, bound in zip((best.before, best.after), best.upper_bounds, strict=True)
+        )
         return (
-            f"Every {goal} at a risk of {multiple(best.after)} times the prior, with "
-            f"{best.plan.cost}; split as before, it would take {multiple(best.before)} times."
+            f"Every {goal} at a risk of {after} times the prior, with {best.plan.cost}; split as "
+            f"before, it would be {before} times."
         )
     if best.minimise == "worst":
         return (
